@@ -1,0 +1,56 @@
+# Every target sets up what it needs: a machine with Python 3.11+, make and git is enough.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+WORKERS ?= 2
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml requirements/uv.txt requirements/dev.txt
+	@echo "Setting up $(VENV) (once) ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer; set PYTHON=python3.X")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
+
+quickstart: $(READY) ## See the main job done, on this machine, in about a minute
+	@$(BIN)/python examples/quickstart.py
+
+test: $(READY) ## Run the test suite
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+
+lint: $(READY) ## Linter and formatter, checking only
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY) ## Type checker, strict
+	@$(BIN)/mypy
+	@$(BIN)/mypy --strict tests/typing
+
+check: lint types test ## What CI runs, no more and no less
+
+check-long: $(READY) ## The long runs: thousands of kill points, larger fuzz counts
+	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) -m long --timeout 3600
+
+bench: $(READY) ## Measure, as ratios against a peer in the same run
+	@$(BIN)/python -m bench
+
+format: $(READY) ## Format and fix what the linter can fix
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+lock: $(READY) ## Resolve the locked requirements anew
+	@echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/uv.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --group dev --group peers -o requirements/dev.txt
+
+clean: ## Remove the virtual environment and what tools left behind
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help setup quickstart test lint types check check-long bench format lock clean

@@ -1,0 +1,424 @@
+"""Says everything that is wrong with a declared workload, each with its reason and its fix.
+
+Called when a `WorkloadSpec` is built, so no target ever meets an invalid one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING
+
+from holdfast.core.command import shell_syntax, split_command
+from holdfast.core.errors import Problem
+from holdfast.core.names import is_slug, slug_problems
+from holdfast.core.quantity import parse_duration, parse_quantity
+from holdfast.core.redact import credential_in, names_a_secret
+
+if TYPE_CHECKING:
+    from holdfast.core.workload import WorkloadSpec
+
+MAX_TEXT = 65_536
+MAX_REPLICAS = 1_000
+MAX_DEPTH = 32
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_POLICIES = ("fixed", "scheduled", "autoscaling")
+_TASKS = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def problems(spec: WorkloadSpec) -> list[Problem]:
+    """Return every problem of a spec, in the order of its fields."""
+    return [
+        *_identity(spec),
+        *_texts(spec),
+        *_command(spec),
+        *_environment(spec),
+        *_amount(spec),
+        *_resources(spec),
+        *_canary(spec),
+        *_times(spec),
+    ]
+
+
+def shape_problem(field: str, value: object) -> Problem:
+    """A nested field got something that is neither its type nor a mapping."""
+    return Problem(
+        field=field,
+        reason=f"a {type(value).__name__} was given.",
+        fix="Give a mapping of its fields.",
+    )
+
+
+def unknown_problem(field: str, known: list[str]) -> Problem:
+    """A mapping has a key that means nothing."""
+    return Problem(
+        field=field[:120],
+        reason="there is no such field.",
+        fix=f"Known fields: {', '.join(known)}.",
+    )
+
+
+def missing_problem(field: str, kind: type, given: set[str]) -> Problem:
+    """A mapping lacks a key that it cannot do without."""
+    needed = [
+        part.name
+        for part in fields(kind)
+        if part.default is MISSING and part.default_factory is MISSING and part.name not in given
+    ]
+    return Problem(
+        field=field,
+        reason=f"{' and '.join(needed)} must be given.",
+        fix=f"Add {', '.join(f'{field}.{name}' for name in needed)}.",
+    )
+
+
+def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
+    for name in ("name", "model", "backend"):
+        value = getattr(spec, name)
+        if not isinstance(value, str) or not value.strip():
+            yield Problem(field=name, reason="it is empty.", fix=f"Give the workload a {name}.")
+    if isinstance(spec.name, str) and len(spec.name) > 200:
+        yield Problem(field="name", reason="it is over 200 characters.", fix="Shorten it.")
+    if isinstance(spec.slug, str) and (spec.slug or (isinstance(spec.name, str) and spec.name)):
+        yield from slug_problems(spec.slug or spec.name, field="slug")
+    elif not isinstance(spec.slug, str):
+        yield Problem(field="slug", reason="it is not text.", fix="Give a slug or leave it out.")
+    if spec.project is not None and not (isinstance(spec.project, str) and is_slug(spec.project)):
+        yield Problem(
+            field="project",
+            reason="it is not a project slug.",
+            fix="Use lower-case letters, digits and dashes.",
+        )
+    if isinstance(spec.backend, str) and spec.backend and not is_slug(spec.backend):
+        yield Problem(
+            field="backend",
+            reason=f"{spec.backend[:40]!a} is not a backend.",
+            fix="Use ollama, vllm, vllm-omni, sglang, llamacpp, stablediffusioncpp, or the slug "
+            "of your own.",
+        )
+    task = spec.task_type
+    if task is not None and not (isinstance(task, str) and type(task) is not str):
+        yield Problem(
+            field="task_type",
+            reason=f"{str(task)[:40]!a} is not a task type.",
+            fix="Use text2text, embedding, reranker, or another name from the reference.",
+        )
+
+
+def _texts(spec: WorkloadSpec) -> Iterator[Problem]:
+    """Scan every string of the declaration, at any depth, for what must not be in it."""
+    for field in fields(spec):  # nested values were built by us, so a walk is safe
+        yield from _walk(field.name, getattr(spec, field.name), 0)
+
+
+def _walk(path: str, value: object, depth: int) -> Iterator[Problem]:
+    if depth > MAX_DEPTH:
+        yield Problem(
+            field=path[:120], reason=f"it is nested over {MAX_DEPTH} deep.", fix="Flatten it."
+        )
+    elif isinstance(value, str):
+        yield from _text(path, value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield Problem(field=path, reason="a key is not text.", fix="Quote the key.")
+            else:
+                yield from _text(f"{path}.{key[:60]}", key)
+                yield from _walk(f"{path}.{key[:60]}", item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _walk(f"{path}[{index}]", item, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield Problem(field=path, reason="it is not a finite number.", fix="Give a number.")
+    elif isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        yield Problem(field=path, reason="the number is too large.", fix="Stay within 64 bits.")
+    elif hasattr(type(value), "__dataclass_fields__"):
+        for field in fields(value):  # type: ignore[arg-type]  # one of our nested values
+            yield from _walk(f"{path}.{field.name}", getattr(value, field.name), depth + 1)
+    elif value is not None and not isinstance(value, bool | int | float):
+        yield Problem(
+            field=path,
+            reason=f"a {type(value).__name__} cannot be declared.",
+            fix="Use text, numbers, lists and mappings.",
+        )
+
+
+def _text(path: str, value: str) -> Iterator[Problem]:
+    kind = credential_in(value)
+    if kind:
+        yield Problem(
+            field=path,
+            reason=f"it looks like {kind}.",
+            fix="Keep it out of the spec: refer to it under secrets.",
+        )
+    if len(value) > MAX_TEXT:
+        yield Problem(field=path, reason=f"it is over {MAX_TEXT} characters.", fix="Shorten it.")
+    elif any(_unprintable(letter) for letter in value):
+        yield Problem(
+            field=path,
+            reason="it has control or direction-changing characters.",
+            fix="Remove them; only tab and new line are allowed.",
+        )
+
+
+def _unprintable(letter: str) -> bool:
+    code = ord(letter)
+    return (
+        (code < 32 and letter not in "\t\n")
+        or 127 <= code < 160
+        or 0xD800 <= code < 0xE000
+        or code in (0x200B, 0x2028, 0x2029, 0xFEFF)
+        or 0x200E <= code <= 0x200F
+        or 0x202A <= code <= 0x202E
+        or 0x2066 <= code <= 0x2069
+    )
+
+
+def _command(spec: WorkloadSpec) -> Iterator[Problem]:
+    if spec.command is not None and (spec.image is not None or spec.args is not None):
+        yield Problem(
+            field="command",
+            reason="image or args are given too.",
+            fix="Give either command, or image with args.",
+        )
+    for path, text in (
+        ("command", spec.command),
+        ("canary.command", spec.canary.command if spec.canary else None),
+    ):
+        if text is not None:
+            yield from _command_line(path, text)
+    args = spec.args
+    if args is not None and not (
+        isinstance(args, tuple) and all(isinstance(part, str) for part in args)
+    ):
+        yield Problem(field="args", reason="it is not a list of texts.", fix="Quote each argument.")
+
+
+def _command_line(path: str, text: object) -> Iterator[Problem]:
+    if not isinstance(text, str):
+        yield Problem(field=path, reason="it is not text.", fix="Write it as one line.")
+        return
+    try:
+        arguments = split_command(text)
+    except ValueError:
+        yield Problem(field=path, reason="a quote is not closed.", fix="Close the quote.")
+        return
+    if not arguments:
+        yield Problem(field=path, reason="it is empty.", fix="Leave it out instead.")
+    shell = shell_syntax(arguments)
+    if shell:
+        yield Problem(
+            field=path,
+            reason=f"{shell[:20]!r} needs a shell, and none is used.",
+            fix="Start one program with its arguments, or a script of yours.",
+        )
+    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, inline = flag.partition("=")
+        given = inline if equals else value
+        if name.startswith("-") and names_a_secret(name) and given and given[0] not in "-$":
+            yield Problem(
+                field=path,
+                reason=f"{name} has a secret in clear.",
+                fix="Most backends read it from an environment variable: name it under secrets.",
+            )
+
+
+def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
+    for group in ("env", "secrets", "config", "execution_policy_config"):
+        value = getattr(spec, group)
+        if value is not None and not isinstance(value, Mapping):
+            yield shape_problem(group, value)
+    env = spec.env if isinstance(spec.env, Mapping) else {}
+    for name, value in env.items():
+        if not isinstance(value, str):
+            yield Problem(field=f"env.{name}", reason="it is not text.", fix="Quote the value.")
+        elif isinstance(name, str) and names_a_secret(name) and len(value) >= 8:
+            yield Problem(
+                field=f"env.{name}",
+                reason="it looks like a secret in clear.",
+                fix=f"Put it under secrets: {name}: {{name: …, key: …}}.",
+            )
+    for name in ("command", "vllm_version"):
+        if isinstance(spec.config, Mapping) and name in spec.config:
+            yield Problem(
+                field=f"config.{name}",
+                reason="it is a field of the workload itself.",
+                fix=f"Move it to {name}.",
+            )
+    for name in [*env, *(spec.secrets or {})]:
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            yield Problem(
+                field=f"env.{str(name)[:60]}",
+                reason="it is no variable name.",
+                fix="Use letters, digits and underscores, not a digit first.",
+            )
+    for name in set(env) & set(spec.secrets or {}):
+        yield Problem(field=f"env.{name}", reason="it stands under secrets too.", fix="Keep one.")
+    for name, ref in (spec.secrets or {}).items():
+        if ref is not None and not (
+            isinstance(ref.name, str)
+            and isinstance(ref.key, str)
+            and is_slug(ref.name)
+            and _KEY.fullmatch(ref.key)
+            and not ref.key.startswith(".")
+        ):
+            yield Problem(
+                field=f"secrets.{name}",
+                reason="its name or key is not usable.",
+                fix="Use a slug as the name, and letters, digits, dot, dash as the key.",
+            )
+
+
+def _amount(spec: WorkloadSpec) -> Iterator[Problem]:
+    yield from _count("replicas", spec.replicas, low=0)
+    policy, config = spec.execution_policy, spec.execution_policy_config
+    if policy is not None and policy not in _POLICIES:
+        yield Problem(
+            field="execution_policy",
+            reason=f"{str(policy)[:40]!a} is not a policy.",
+            fix="Use fixed, scheduled or autoscaling.",
+        )
+    if config is not None and policy is None:
+        yield Problem(
+            field="execution_policy_config",
+            reason="execution_policy is not given.",
+            fix="Name the policy that it configures.",
+        )
+    given = [
+        name
+        for name in ("replicas", "autoscaling", "execution_policy")
+        if getattr(spec, name) is not None
+    ]
+    if len(given) > 1:
+        yield Problem(
+            field=given[0],
+            reason=f"{' and '.join(given)} each say how many run.",
+            fix="Keep one of them.",
+        )
+    if isinstance(config, Mapping):
+        yield from _policy_config(str(policy), config)
+    scale = spec.autoscaling
+    if scale is not None:
+        yield from _count("autoscaling.min", scale.min, low=0)
+        yield from _count("autoscaling.max", scale.max, low=1)
+        if _is_int(scale.min) and _is_int(scale.max) and scale.min > scale.max:
+            yield Problem(
+                field="autoscaling.min", reason="it is above max.", fix="Lower min or raise max."
+            )
+
+
+def _policy_config(policy: str, config: Mapping[str, object]) -> Iterator[Problem]:
+    path = "execution_policy_config"
+    if policy == "fixed":
+        yield from _count(f"{path}.replicas", config.get("replicas", 1), low=0)
+    elif policy == "scheduled" and not (config.get("cron") or config.get("window")):
+        yield Problem(field=path, reason="it has no schedule.", fix="Give cron or window.")
+    elif policy == "autoscaling":
+        low, high = config.get("min_workers", 0), config.get("max_workers", 1)
+        yield from _count(f"{path}.min_workers", low, low=0)
+        yield from _count(f"{path}.max_workers", high, low=1)
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield Problem(
+                field=f"{path}.min_workers", reason="it is above max_workers.", fix="Lower it."
+            )
+        workers = config.get("workers")
+        cost = config.get("max_hourly_cost_usd")
+        cloud = isinstance(workers, Mapping) and workers.get("source") == "cloud"
+        paid = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
+        if cloud and not paid:
+            yield Problem(
+                field=f"{path}.max_hourly_cost_usd",
+                reason="cloud workers need a cost limit above 0.",
+                fix="Give the most you want to pay an hour.",
+            )
+
+
+def _resources(spec: WorkloadSpec) -> Iterator[Problem]:
+    resources = spec.resources
+    if resources is None:
+        return
+    for name in ("cpu", "memory", "gpu_memory"):
+        value = getattr(resources, name)
+        amount = parse_quantity(value) if isinstance(value, str | int | float) else None
+        if value is not None and (amount is None or amount <= 0):
+            yield Problem(
+                field=f"resources.{name}",
+                reason="it is no quantity above 0.",
+                fix="Write it like 4, 500m or 16Gi.",
+            )
+    yield from _count("resources.gpu", resources.gpu, low=0)
+
+
+def _canary(spec: WorkloadSpec) -> Iterator[Problem]:
+    canary = spec.canary
+    if canary is None:
+        return
+    if not _is_int(canary.weight) or not 0 <= canary.weight <= 100:
+        yield Problem(
+            field="canary.weight", reason="it is not from 0 to 100.", fix="Give a percentage."
+        )
+    yield from _count("canary.replicas", canary.replicas, low=1)
+    if canary.model is None and canary.command is None and canary.image is None:
+        yield Problem(
+            field="canary",
+            reason="it is the same as the primary.",
+            fix="Give it a model, a command or an image of its own.",
+        )
+    if canary.analysis is not None:
+        if canary.analysis.max is None and canary.analysis.min is None:
+            yield Problem(
+                field="canary.analysis", reason="it has no bound.", fix="Give max, min or both."
+            )
+        yield from _count("canary.analysis.rounds", canary.analysis.rounds, low=1)
+
+
+def _times(spec: WorkloadSpec) -> Iterator[Problem]:
+    times: dict[str, object] = {}
+    if spec.health:
+        health = spec.health
+        times |= {
+            "health.interval": health.interval,
+            "health.timeout": health.timeout,
+            "health.startup": health.startup,
+        }
+        if health.path is not None and not (
+            isinstance(health.path, str) and health.path.startswith("/")
+        ):
+            yield Problem(
+                field="health.path",
+                reason="it does not start with '/'.",
+                fix="Write it like /health.",
+            )
+    if spec.rollout:
+        times["rollout.drain_timeout"] = spec.rollout.drain_timeout
+        yield from _count("rollout.max_surge", spec.rollout.max_surge, low=1)
+    if spec.canary and spec.canary.analysis:
+        times["canary.analysis.interval"] = spec.canary.analysis.interval
+    for field, value in times.items():
+        if value is None:
+            continue
+        seconds = parse_duration(value) if isinstance(value, str | int | float) else None
+        if seconds is None or not 0.001 <= seconds <= 86_400:
+            yield Problem(
+                field=field,
+                reason="it is no duration from 1ms to 24h.",
+                fix="Write it like 10s, 1m30s or 500ms.",
+            )
+
+
+def _count(field: str, value: object, *, low: int) -> Iterator[Problem]:
+    if value is None:
+        return
+    if not _is_int(value) or not low <= int(str(value)) <= MAX_REPLICAS:
+        yield Problem(
+            field=field,
+            reason=f"it is not a whole number from {low} to {MAX_REPLICAS}.",
+            fix="Give such a number.",
+        )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

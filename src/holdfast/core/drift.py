@@ -1,0 +1,127 @@
+"""Gives changes a kind and a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.desired import Desired
+from holdfast.core.diff import Change, diff
+from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
+from holdfast.core.normalize import WORKLOAD_RULES, normalize_workload
+from holdfast.core.tree import Path
+
+
+class DriftKind(StrEnum):
+    """What sort of thing moved."""
+
+    CONFIGURATION = "configuration"
+    IMAGE = "image"
+    RESOURCE = "resource"
+    SECRET = "secret"
+
+
+class Situation(StrEnum):
+    """How the live side stands to what was declared."""
+
+    ABSENT = "absent"
+    IN_SYNC = "in-sync"
+    DRIFTED = "drifted"
+    UNKNOWN = "unknown"
+
+
+class Cause(StrEnum):
+    """What sort of writer moved it, judged by the tool it said it was."""
+
+    PERSON = "person"
+    AUTOSCALER = "autoscaler"
+    CONTROLLER = "controller"
+    ADMISSION = "admission"
+    HARDWARE = "hardware"
+    GITOPS = "gitops"
+    UNKNOWN = "unknown"
+
+
+_TOOLS = (
+    (Cause.AUTOSCALER, ("horizontal-pod-autoscaler", "keda", "vpa-", "holdfast-autoscaler")),
+    (Cause.GITOPS, ("argocd", "flux", "kustomize-controller", "helm-controller")),
+    (Cause.CONTROLLER, ("kube-controller-manager", "holdfast-operator", "holdfast-runner")),
+    (
+        Cause.PERSON,
+        ("kubectl", "curl", "mozilla", "httpie", "postman", "python", "holdfast-cli",
+         "holdfast-sdk", "inferencekey", "helm", "wget"),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftedField:
+    """One change, its kind, and its writer where the target knows one."""
+
+    change: Change
+    kind: DriftKind
+    writer: Writer | None = None
+    cause: Cause = Cause.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How one workload stands, with every field that moved."""
+
+    desired: Desired
+    live: Observation
+    situation: Situation
+    fields: tuple[DriftedField, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[DriftKind, ...]:
+        """The kinds of drift found, each once, in the order of the enum."""
+        found = {field.kind for field in self.fields}
+        return tuple(kind for kind in DriftKind if kind in found)
+
+
+def find_drift(*, desired: Desired, live: Observation) -> Drift:
+    """Compare one workload's declaration with what was observed."""
+    match live:
+        case Unknown():
+            return Drift(desired=desired, live=live, situation=Situation.UNKNOWN)
+        case Absent():
+            return Drift(desired=desired, live=live, situation=Situation.ABSENT)
+        case Live():
+            changes = diff(
+                desired=normalize_workload(desired.fields),
+                live=normalize_workload(live.fields),
+                rules=WORKLOAD_RULES,
+            )
+            fields = tuple(drifted_field(change, live.writers) for change in changes)
+            situation = Situation.DRIFTED if fields else Situation.IN_SYNC
+            return Drift(desired=desired, live=live, situation=situation, fields=fields)
+
+
+def drifted_field(change: Change, writers: Mapping[str, Writer]) -> DriftedField:
+    """Give a change its kind, and the last writer of the field it lies in."""
+    writer = writers.get(change.path[0])
+    return DriftedField(
+        change=change, kind=kind_of(change.path), writer=writer, cause=cause_of(writer)
+    )
+
+
+def kind_of(path: Path) -> DriftKind:
+    """Say what sort of thing a path addresses."""
+    if "secrets" in path:
+        return DriftKind.SECRET
+    if path[-1] in ("image", "vllm_version"):
+        return DriftKind.IMAGE
+    return DriftKind.CONFIGURATION
+
+
+def cause_of(writer: Writer | None) -> Cause:
+    """Judge a writer by its tool. Unknown rather than a guess."""
+    if writer is None:
+        return Cause.UNKNOWN
+    name = writer.manager.lower()
+    for cause, tools in _TOOLS:
+        if name.startswith(tools):
+            return cause
+    return Cause.UNKNOWN

@@ -1,0 +1,234 @@
+"""Ordered steps, each with an action and a reason; the only input of apply.
+
+A plan carries what it was computed from. Applying it to a world that has moved is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.drift import Drift, DriftedField, Situation
+from holdfast.core.errors import StalePlan
+from holdfast.core.live import Absent, Live, Observation, Unknown
+from holdfast.core.names import WorkloadId
+from holdfast.core.tree import Fields, Tree, digest, pointer
+
+
+class Action(StrEnum):
+    """What a step will do."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    NOTHING = "nothing"
+
+
+class Disruption(StrEnum):
+    """What requests notice while a step is carried out."""
+
+    NONE = "none"
+    RESTART = "rolling-restart"
+    """New processes start before the old ones end: slower for a while, nothing lost."""
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One action on one workload.
+
+    `write` holds the top-level fields to be written, whole. `uid` and `version` are what was
+    seen; None means that nothing was there.
+    """
+
+    id: WorkloadId
+    action: Action
+    reason: str
+    disruption: Disruption
+    fields: tuple[DriftedField, ...] = ()
+    write: Fields
+    uid: str | None
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be done, in order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def digest(self) -> str:
+        """Equal plans, computed from an equal world, have equal digests."""
+        return digest([_basis(step) for step in self.steps])
+
+    @property
+    def id(self) -> str:
+        """A short name for the digest."""
+        return "plan-" + self.digest.removeprefix("sha256:")[:8]
+
+    @property
+    def changes(self) -> tuple[Step, ...]:
+        """The steps that do something."""
+        return tuple(step for step in self.steps if step.action is not Action.NOTHING)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        from holdfast.core.show import plan_text  # the renderings need the values, not vice versa
+
+        return plan_text(self)
+
+    def to_markdown(self) -> str:
+        """Render for a pull request or a chat."""
+        from holdfast.core.show import plan_markdown
+
+        return plan_markdown(self)
+
+    def _repr_html_(self) -> str:
+        from holdfast.core.show import plan_html
+
+        return plan_html(self)
+
+
+RESTARTING = frozenset(
+    "model backend command image args env secrets config vllm_version worker_id gpu_resource_id"
+    " resources".split()
+)
+"""Fields whose change means new processes."""
+
+AMOUNT = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
+"""Fields that say how many run. They exclude each other, so writing one clears the rest."""
+
+
+def make_plan(drifts: Iterable[Drift]) -> Plan:
+    """Turn drift into steps, ordered by workload. Raises nothing and reads nothing."""
+    steps = [_step(drift) for drift in drifts if drift.situation is not Situation.UNKNOWN]
+    return Plan(steps=tuple(sorted(steps, key=lambda step: step.id)))
+
+
+def delete_plan(live: Live) -> Plan:
+    """Plan the end of one workload."""
+    return Plan(
+        steps=(
+            Step(
+                id=live.id,
+                action=Action.DELETE,
+                reason="asked for",
+                disruption=Disruption.STOP,
+                write={},
+                uid=live.uid,
+                version=live.version,
+            ),
+        )
+    )
+
+
+def predict(step: Step, fields: Fields) -> Fields:
+    """Say what the live fields will be once a step is carried out."""
+    after = {} if step.action is Action.DELETE else dict(fields)
+    for name, value in step.write.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    return after
+
+
+def check_fresh(plan: Plan, observed: Mapping[WorkloadId, Observation]) -> None:
+    """Raise StalePlan, saying what moved, unless the world is as the plan saw it."""
+    for step in plan.steps:
+        now = observed.get(step.id)
+        moved = None
+        match now:
+            case Live() if step.uid is None:
+                moved = "was created meanwhile"
+            case Live() if now.uid != step.uid:
+                moved = "was replaced by another of the same slug"
+            case Live() if now.version != step.version:
+                writer = _last_writer(now)
+                moved = "was changed meanwhile" + (f" by {writer}" if writer else "")
+            case Absent() if step.uid is not None:
+                moved = "was deleted meanwhile"
+            case Unknown() | None:
+                moved = "could not be observed"
+        if moved:
+            raise StalePlan(
+                f"Workload {step.id} {moved}, so {plan.id} no longer describes it.",
+                todo="Make a new plan and review it again.",
+            )
+
+
+def _step(drift: Drift) -> Step:
+    where = drift.desired.id
+    live = drift.live
+    if not isinstance(live, Live):
+        return Step(
+            id=where,
+            action=Action.CREATE,
+            reason="it is declared and not there",
+            disruption=Disruption.NONE,
+            write=dict(drift.desired.fields),
+            uid=None,
+            version=None,
+        )
+    names = list(dict.fromkeys(field.change.path[0] for field in drift.fields))
+    write = _writes(names, desired=drift.desired.fields, live=live.fields)
+    restart = any(name in RESTARTING for name in names)
+    count = len(drift.fields)
+    return Step(
+        id=where,
+        action=Action.UPDATE if drift.fields else Action.NOTHING,
+        reason=f"{count} {'field differs' if count == 1 else 'fields differ'}"
+        if count
+        else "it is as declared",
+        disruption=Disruption.RESTART if restart else Disruption.NONE,
+        fields=drift.fields,
+        write=write,
+        uid=live.uid,
+        version=live.version,
+    )
+
+
+def _writes(names: list[str], *, desired: Fields, live: Fields) -> Fields:
+    write: Fields = {}
+    for name in names:
+        if name in AMOUNT:
+            write.update({other: None for other in AMOUNT if other in live})
+            write.update({other: desired[other] for other in AMOUNT if other in desired})
+        else:
+            write[name] = _merged(
+                desired[name], live.get(name), whole=name in ("env", "secrets", "config")
+            )
+    return write
+
+
+def _merged(desired: Tree, live: Tree, *, whole: bool) -> Tree:
+    """Keep what the live side has and the declaration leaves open, unless declared whole."""
+    if whole or not isinstance(desired, dict) or not isinstance(live, dict):
+        return desired
+    return {
+        **live,
+        **{key: _merged(value, live.get(key), whole=False) for key, value in desired.items()},
+    }
+
+
+def _basis(step: Step) -> Tree:
+    return {
+        "id": str(step.id),
+        "action": step.action.value,
+        "changes": [
+            [pointer(field.change.path), field.change.desired, field.change.live]
+            for field in step.fields
+        ],
+        "write": step.write,
+        "uid": step.uid,
+        "version": step.version,
+    }
+
+
+def _last_writer(live: Live) -> str | None:
+    dated = [writer for writer in live.writers.values() if writer.at]
+    return str(max(dated, key=lambda writer: str(writer.at))) if dated else None

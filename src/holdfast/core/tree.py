@@ -1,0 +1,60 @@
+"""Plain nested values, and the paths that address them.
+
+Both sides of a comparison are trees, whether they came from a workload, a Kubernetes object
+or a file, so that one diff serves every target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Leaf: TypeAlias = bool | int | float | str | None
+Tree: TypeAlias = "Leaf | list[Tree] | dict[str, Tree]"
+Fields: TypeAlias = dict[str, Tree]
+Path: TypeAlias = tuple[str, ...]
+
+
+def show_path(path: Path) -> str:
+    """Write a path for people: `containers[name=main].env[name=A].value`."""
+    text = ""
+    for segment in path:
+        if segment.startswith("["):
+            text += segment
+        else:
+            text += f".{segment}" if text else segment
+    return text
+
+
+def pointer(path: Path) -> str:
+    """Write a path as a JSON pointer (RFC 6901)."""
+    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+
+
+def parse_pointer(text: str) -> Path:
+    """Read a JSON pointer; the inverse of `pointer`."""
+    if not text:
+        return ()
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
+
+
+def digest(value: object) -> str:
+    """Return a stable digest of any JSON-shaped value, equal for equal values."""
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def plain(value: object) -> Tree:
+    """Copy mappings and sequences into plain dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        # An enum that is also a string is written as its plain string.
+        return str(value) if isinstance(value, str) and type(value) is not str else value
+    raise TypeError(f"{type(value).__name__} has no plain form")

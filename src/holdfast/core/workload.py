@@ -1,0 +1,253 @@
+"""What a user declares, checked when built.
+
+One list of fields, the same in Python and in YAML. A field left unset means "not mine":
+it is never compared and never written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TypeVar
+
+from holdfast.core import check
+from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.names import canonical_slug
+from holdfast.core.tree import Fields, Tree, plain
+
+
+class Backend(StrEnum):
+    """The inference server. Any other slug names a custom backend."""
+
+    OLLAMA = "ollama"
+    VLLM = "vllm"
+    VLLM_OMNI = "vllm-omni"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+    STABLEDIFFUSIONCPP = "stablediffusioncpp"
+
+
+class TaskType(StrEnum):
+    """What the model does; a control plane takes `text2text` when it is left unset."""
+
+    TEXT2TEXT = "text2text"
+    EMBEDDING = "embedding"
+    TEXT2IMAGE = "text2image"
+    TEXT2VIDEO = "text2video"
+    TEXT2AUDIO = "text2audio"
+    IMAGE2IMAGE = "image2image"
+    IMAGE2VIDEO = "image2video"
+    AUDIO2TEXT = "audio2text"
+    OMNI = "omni"
+    RERANKER = "reranker"
+    CLASSIFICATION = "classification"
+    REWARD = "reward"
+    FORECAST = "forecast"
+
+
+class ExecutionPolicy(StrEnum):
+    """How many run and when; details ride in `execution_policy_config`."""
+
+    FIXED = "fixed"
+    SCHEDULED = "scheduled"
+    AUTOSCALING = "autoscaling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """Where a secret is kept. The value itself never enters a declaration."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one replica needs. Quantities as Kubernetes writes them."""
+
+    cpu: str | None = None
+    memory: str | None = None
+    gpu: int | None = None
+    gpu_memory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """Let an autoscaler choose the number of replicas, within bounds."""
+
+    min: int
+    max: int
+    metric: str | None = None
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Judge a canary by a metric: promote when it stays within bounds, else roll back."""
+
+    metric: str
+    max: float | None = None
+    min: float | None = None
+    interval: str | float = "30s"
+    rounds: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """A second group that gets `weight` percent of the requests once it is ready."""
+
+    weight: int
+    model: str | None = None
+    command: str | None = None
+    image: str | None = None
+    replicas: int | None = None
+    analysis: Analysis | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """Limits of a change: how many extra replicas, and how long requests may take to end."""
+
+    max_surge: int | None = None
+    drain_timeout: str | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a replica is judged. `startup` is the budget for loading the model."""
+
+    path: str | None = None
+    interval: str | float | None = None
+    timeout: str | float | None = None
+    startup: str | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """A declared inference workload.
+
+    Building one checks it: `ValidationError` lists every problem at once.
+    """
+
+    name: str
+    model: str
+    backend: Backend | str
+    slug: str = ""
+    """The key drift is matched on; made from the name when left out."""
+    project: str | None = None
+    description: str | None = None
+    task_type: TaskType | str | None = None
+    command: str | None = None
+    """Run without a shell. `${PORT}` and `${HOST}` are filled in where it runs."""
+    image: str | None = None
+    args: tuple[str, ...] | None = None
+    env: Mapping[str, str] | None = None
+    secrets: Mapping[str, SecretRef] | None = None
+    """Environment variable to where its value is kept."""
+    config: Mapping[str, Tree] | None = None
+    vllm_version: str | None = None
+    worker_id: str | None = None
+    gpu_resource_id: str | None = None
+    replicas: int | None = None
+    autoscaling: Autoscaling | None = None
+    resources: Resources | None = None
+    execution_policy: ExecutionPolicy | str | None = None
+    execution_policy_config: Mapping[str, Tree] | None = None
+    canary: Canary | None = None
+    rollout: Rollout | None = None
+    health: Health | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        shapes: list[Problem] = []
+        for name, kind in NESTED.items():
+            put(self, name, _nested(kind, getattr(self, name), name, shapes))
+        if isinstance(self.secrets, Mapping):
+            refs = {
+                str(name): _nested(SecretRef, ref, f"secrets.{name}", shapes)
+                for name, ref in self.secrets.items()
+            }
+            put(self, "secrets", refs)
+        if isinstance(self.args, list):
+            put(self, "args", tuple(self.args))
+        for name, enum in _ENUMS.items():
+            put(self, name, _coerced(enum, getattr(self, name)))
+        problems = [*shapes, *check.problems(self)]
+        if problems:
+            shown = canonical_slug(self.slug or self.name) if isinstance(self.name, str) else ""
+            count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+            raise ValidationError(
+                f"The spec of workload {shown or '(unnamed)'} has {count}.", problems=problems
+            )
+        put(self, "slug", canonical_slug(self.slug or self.name))
+
+    def fields(self) -> Fields:
+        """Return the declared fields as a plain tree, without the identity."""
+        declared = _plain_fields(self)
+        return {name: value for name, value in declared.items() if name not in IDENTITY}
+
+
+IDENTITY = frozenset({"slug", "project"})
+NESTED: dict[str, type] = {
+    "autoscaling": Autoscaling,
+    "resources": Resources,
+    "canary": Canary,
+    "rollout": Rollout,
+    "health": Health,
+}
+_ENUMS: dict[str, type[StrEnum]] = {
+    "backend": Backend,
+    "task_type": TaskType,
+    "execution_policy": ExecutionPolicy,
+}
+SPEC_FIELDS = tuple(field.name for field in fields(WorkloadSpec))
+
+T = TypeVar("T")
+
+
+def _nested(kind: type[T], value: object, name: str, problems: list[Problem]) -> object:
+    """Build a nested value from a mapping; a value of the right type passes as it is."""
+    if value is None or isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        problems.append(check.shape_problem(name, value))
+        return None
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # kind is one of ours
+    unknown = [str(key) for key in value if key not in known]
+    problems.extend(check.unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
+    given = {str(key): item for key, item in value.items() if key in known}
+    if kind is Canary and "analysis" in given:
+        given["analysis"] = _nested(Analysis, given["analysis"], f"{name}.analysis", problems)
+    try:
+        return kind(**given)
+    except TypeError:
+        problems.append(check.missing_problem(name, kind, set(given)))
+        return None
+
+
+def _coerced(enum: type[StrEnum], value: object) -> object:
+    if isinstance(value, str):
+        text = re.sub(r"\s+", "", value).lower()
+        return enum(text) if text in enum._value2member_map_ else value
+    return value
+
+
+def _plain_fields(value: object) -> Fields:
+    """Turn a dataclass into a tree of the fields that are set."""
+    tree: Fields = {}
+    for field in fields(value):  # type: ignore[arg-type]  # called with our dataclasses only
+        item = getattr(value, field.name)
+        if item is None:
+            continue
+        tree[field.name] = _plain_value(item)
+    return tree
+
+
+def _plain_value(item: object) -> Tree:
+    if isinstance(item, Mapping):
+        return {str(key): _plain_value(inner) for key, inner in item.items()}
+    if hasattr(type(item), "__dataclass_fields__"):
+        return _plain_fields(item)
+    return plain(item)

@@ -1,0 +1,1 @@
+"""Entry points: each turns its input into Desired and hands it on."""

@@ -1,0 +1,1 @@
+"""Joins the pure core to the world, through ports."""

@@ -1,0 +1,42 @@
+"""Runs async code without an event loop, for the sync doors.
+
+All I/O is written once, as `async def`. A sync client hands it transports and clocks whose
+methods block instead of suspending, so every coroutine runs to its end in one go. That keeps
+tracebacks short, works inside a running loop (a notebook), and lets Ctrl-C land where it hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: nothing is ever sent or yielded
+    """Drive a coroutine that never suspends, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration is untyped
+    finally:
+        coroutine.close()
+    raise RuntimeError("a sync client was given a transport that suspends")
+
+
+def iterate(items: AsyncIterator[T]) -> Iterator[T]:
+    """Drive an async iterator that never suspends."""
+    try:
+        while True:
+            try:
+                yield run(_next(items))
+            except StopAsyncIteration:
+                return
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            run(close())
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await items.__anext__()

@@ -1,0 +1,141 @@
+"""What the reconciler and the doors ask of the world.
+
+The docstrings are the contract: one suite in `tests/contracts/` holds every adapter to them.
+Adapters are written in one colour, async. The sync doors run the same code over transports
+that never suspend (see `reconcile.colour`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from holdfast.core.desired import Desired
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.errors import Problem
+from holdfast.core.live import Absent, Live, Phase, Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Step
+from holdfast.core.tree import Fields, Tree
+
+
+class Target(Protocol):
+    """A place workloads run."""
+
+    def refuses(self, desired: Desired) -> Sequence[Problem]:
+        """Say which declared fields this target cannot honour. Reads nothing.
+
+        An empty answer is a promise: no field is dropped silently.
+        """
+
+    async def observe(self, workload: WorkloadId) -> Live | Absent:
+        """Return what is there now.
+
+        Never changes anything. Raises TargetUnavailable rather than guess: an unanswered
+        question is not an absent workload.
+        """
+
+    async def perform(self, step: Step, *, key: str) -> Live | Absent:
+        """Carry out one step and return the live side after it.
+
+        Guarded by what the step saw: raises Conflict and changes nothing when the workload
+        was created, changed, replaced or deleted since. Safe to repeat with the same key:
+        the second call answers as the first did and has no second effect. A deletion of what
+        is already gone is no conflict. A step that does nothing only observes.
+        """
+
+
+class Clock(Protocol):
+    """Time as an argument: tests give their own."""
+
+    def now(self) -> datetime:
+        """Wall-clock time with a time zone; for people and records, not for waiting."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards; for deadlines."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One readiness update."""
+
+    phase: Phase
+    message: str
+    elapsed_ms: int = 0
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftRecord:
+    """One drift in the ledger, from first seen to resolved."""
+
+    id: str
+    workload: WorkloadId
+    kinds: tuple[DriftKind, ...]
+    fields: tuple[DriftEntry, ...]
+    first_seen: datetime
+    resolved_at: datetime | None = None
+    resolution: str | None = None
+    """`reconciled`, `reverted`, `declared`, `healed` or `deleted`; None while open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftEntry:
+    """One drifted field as the ledger keeps it: already redacted."""
+
+    path: str
+    desired: Tree
+    live: Tree
+    kind: DriftKind
+    cause: Cause
+    evidence: str
+    writer: Writer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One row of the audit history: who did what to which workload, and when."""
+
+    seq: int
+    at: datetime
+    workload: WorkloadId
+    action: str
+    """`created`, `updated`, `deleted`, `drifted`, `resolved`, `started`, `exited`, …"""
+    writer: Writer
+    generation: int
+    summary: str
+    detail: Fields
+
+
+class Control(Target, Protocol):
+    """A target with everything the doors show besides: lists, history, progress, logs."""
+
+    async def list(self, project: str) -> Sequence[Live]:
+        """Return every workload of a project, ordered by slug. All of them or an error."""
+
+    def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
+        """Follow a workload to readiness: the current phase first, then each change.
+
+        Ends after `ready` or `error`. An end before that is a lost connection.
+        """
+
+    async def drifts(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> Sequence[DriftRecord]:
+        """Return the ledger's drifts, newest first."""
+
+    async def history(
+        self, project: str, *, slug: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Return audit rows, newest first."""
+
+    def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Yield log lines, oldest first, each with the name of its replica."""
+
+    async def aclose(self) -> None:
+        """Let go of connections and files. Safe to call twice."""

@@ -1,0 +1,113 @@
+"""One workload, one pass, top to bottom: observe, diff, decide, plan, apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.desired import Desired
+from holdfast.core.drift import Drift, find_drift
+from holdfast.core.errors import (
+    Conflict,
+    HoldfastError,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.live import Live, Observation, Unknown
+from holdfast.core.names import WorkloadId
+from holdfast.core.outcome import EndpointRef, Outcome
+from holdfast.core.plan import Action, Plan, check_fresh, make_plan
+from holdfast.core.policy import Decision, OnAbsent, OnDrift, decide
+from holdfast.reconcile.ports import Target
+
+ATTEMPTS = 8
+"""How often a pass is begun anew because another writer was first."""
+
+
+_UNACTED = {
+    Decision.KEEP: Outcome.UNCHANGED,
+    Decision.PLAN: Outcome.PLANNED,
+    Decision.WARN: Outcome.LEFT,
+    Decision.LEAVE: Outcome.LEFT,
+    Decision.REFUSE: Outcome.REFUSED,
+}
+
+
+async def ensure(
+    target: Target,
+    desired: Desired,
+    *,
+    on_drift: OnDrift = OnDrift.RECONCILE,
+    on_absent: OnAbsent = OnAbsent.CREATE,
+    key: str,
+) -> EndpointRef:
+    """Make the live side match, as far as the policy allows, and say what happened.
+
+    `key` makes the writes of this call safe to repeat; a new call needs a new key. Raising
+    or warning about drift is left to the door: here, drift is a value.
+    """
+    check_honoured(target, [desired])
+    for attempt in range(ATTEMPTS):
+        drift = find_drift(desired=desired, live=await target.observe(desired.id))
+        plan = make_plan([drift])
+        decision = decide(drift, on_drift, on_absent)
+        if decision not in (Decision.CREATE, Decision.UPDATE):
+            return _ref(drift, plan, _UNACTED[decision], drift.live)
+        try:
+            live = await target.perform(plan.steps[0], key=f"{key}-{attempt}")
+        except Conflict:
+            continue
+        created = decision is Decision.CREATE
+        return _ref(drift, plan, Outcome.CREATED if created else Outcome.UPDATED, live)
+    raise Conflict(
+        f"Workload {desired.id} was changed by others {ATTEMPTS} times while it was reconciled.",
+        changed="Nothing was changed by this call.",
+        todo="Find out who keeps writing it (holdfast drift history) and try again.",
+    )
+
+
+async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[Drift, ...]]:
+    """Say what `ensure` would do. Changes nothing in any situation."""
+    check_honoured(target, desired)
+    drifts = tuple(
+        [find_drift(desired=each, live=await target.observe(each.id)) for each in desired]
+    )
+    return make_plan(drifts), drifts
+
+
+async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, ...]:
+    """Carry out exactly this plan, or refuse it as stale before the first write."""
+    observed: dict[WorkloadId, Observation] = {}
+    for step in plan.steps:
+        try:
+            observed[step.id] = await target.observe(step.id)
+        except TargetUnavailable as error:
+            observed[step.id] = Unknown(id=step.id, reason=str(error))
+    check_fresh(plan, observed)
+    results: list[Live | None] = []
+    for index, step in enumerate(plan.steps):
+        try:
+            after = await target.perform(step, key=f"{key}-{index}")
+        except HoldfastError as error:
+            done = sum(each.action is not Action.NOTHING for each in plan.steps[:index])
+            error.changed = f"{done} of {len(plan.changes)} changes were made before that."
+            raise
+        results.append(after if isinstance(after, Live) else None)
+    return tuple(results)
+
+
+def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
+    """Refuse, before anything is read or written, what the target cannot honour."""
+    problems = [problem for each in desired for problem in target.refuses(each)]
+    if problems:
+        raise ValidationError("This target cannot honour the declaration.", problems=problems)
+
+
+def _ref(drift: Drift, plan: Plan, outcome: Outcome, live: Observation) -> EndpointRef:
+    return EndpointRef(
+        project_slug=drift.desired.id.project,
+        workload_slug=drift.desired.id.slug,
+        outcome=outcome,
+        plan=plan,
+        drift=drift,
+        live=live if isinstance(live, Live) else None,
+    )

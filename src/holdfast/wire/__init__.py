@@ -1,0 +1,1 @@
+"""JSON and YAML forms of core values, one module per API version."""

@@ -1,0 +1,178 @@
+"""The versioned JSON form of a plan and of its steps.
+
+Used by `holdfast plan --out`, by the control plane, and by anyone who reviews a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.diff import Change
+from holdfast.core.drift import Cause, DriftedField, DriftKind
+from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.live import Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, Disruption, Plan, Step
+from holdfast.core.tree import Fields, Tree, parse_pointer, pointer
+
+API_VERSION = "holdfast.dev/v1"
+
+
+class WriterForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Who wrote a field: a tool and the credential it used."""
+
+    manager: str
+    actor: str | None = None
+    operation: str = "update"
+    subresource: str | None = None
+    at: datetime | None = None
+
+
+class ChangeForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One differing field; `path` is a JSON pointer into the canonical form."""
+
+    path: str
+    kind: DriftKind
+    # A tree: any JSON value.
+    desired: object = None
+    live: object = None
+    writer: WriterForm | None = None
+    cause: Cause = Cause.UNKNOWN
+
+
+class StepForm(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One action on one workload, guarded by the uid and version that were seen."""
+
+    project: str
+    slug: str
+    action: Action
+    reason: str = ""
+    disruption: Disruption = Disruption.NONE
+    changes: list[ChangeForm] = []
+    write: dict[str, object] = {}
+    uid: str | None = None
+    version: str | None = None
+
+
+class PlanForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What will be done, and the digest of what it was computed from."""
+
+    apiVersion: str = API_VERSION  # noqa: N815  # the name is the format's
+    kind: str = "Plan"
+    id: str = ""
+    digest: str = ""
+    steps: list[StepForm] = []
+
+
+def plan_to_json(plan: Plan) -> PlanForm:
+    """Write a plan."""
+    return PlanForm(id=plan.id, digest=plan.digest, steps=[step_to_json(s) for s in plan.steps])
+
+
+def plan_from_json(document: bytes | str) -> Plan:
+    """Read a plan. Refused when it is of another version or was edited after it was made."""
+    try:
+        form = msgspec.json.decode(document, type=PlanForm)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValidationError(
+            f"This is not a saved plan: {error}.", todo="Make one with holdfast plan --out FILE."
+        ) from error
+    if form.apiVersion != API_VERSION or form.kind != "Plan":
+        raise ValidationError(
+            f"This is a {form.kind[:40]} of {form.apiVersion[:60]}, not a Plan of {API_VERSION}.",
+            todo="Make the plan anew with this version of Holdfast.",
+        )
+    plan = Plan(steps=tuple(step_from_json(step) for step in form.steps))
+    if plan.digest != form.digest:
+        raise ValidationError(
+            "The plan's digest does not match its steps: it was edited after it was made.",
+            todo="Make the plan anew.",
+        )
+    return plan
+
+
+def step_to_json(step: Step) -> StepForm:
+    """Write one step."""
+    return StepForm(
+        project=step.id.project,
+        slug=step.id.slug,
+        action=step.action,
+        reason=step.reason,
+        disruption=step.disruption,
+        changes=[change_to_json(field) for field in step.fields],
+        write=dict(step.write),
+        uid=step.uid,
+        version=step.version,
+    )
+
+
+def step_from_json(form: StepForm) -> Step:
+    """Read one step."""
+    return Step(
+        id=WorkloadId(project=form.project, slug=form.slug),
+        action=form.action,
+        reason=form.reason,
+        disruption=form.disruption,
+        fields=tuple(_change_from_json(change) for change in form.changes),
+        write=_fields(form.write),
+        uid=form.uid,
+        version=form.version,
+    )
+
+
+def change_to_json(field: DriftedField) -> ChangeForm:
+    """Write one drifted field."""
+    return ChangeForm(
+        path=pointer(field.change.path),
+        kind=field.kind,
+        desired=field.change.desired,
+        live=field.change.live,
+        writer=writer_to_json(field.writer) if field.writer else None,
+        cause=field.cause,
+    )
+
+
+def writer_to_json(writer: Writer) -> WriterForm:
+    """Write a writer."""
+    return WriterForm(
+        manager=writer.manager,
+        actor=writer.actor,
+        operation=writer.operation,
+        subresource=writer.subresource,
+        at=writer.at,
+    )
+
+
+def writer_from_json(form: WriterForm) -> Writer:
+    """Read a writer."""
+    return Writer(
+        manager=form.manager,
+        actor=form.actor,
+        operation=form.operation,
+        subresource=form.subresource,
+        at=form.at,
+    )
+
+
+def _change_from_json(form: ChangeForm) -> DriftedField:
+    path = parse_pointer(form.path)
+    if not path or not form.path.startswith("/"):
+        problem = Problem(field="changes.path", reason="it is no JSON pointer.", fix="Re-plan.")
+        raise ValidationError(problems=[problem])
+    return DriftedField(
+        change=Change(path=path, desired=_tree(form.desired), live=_tree(form.live)),
+        kind=form.kind,
+        writer=writer_from_json(form.writer) if form.writer else None,
+        cause=form.cause,
+    )
+
+
+def _fields(value: Mapping[str, object]) -> Fields:
+    return {key: _tree(item) for key, item in value.items()}
+
+
+def _tree(value: object) -> Tree:
+    return value  # type: ignore[return-value]  # msgspec decodes `object` to plain JSON values

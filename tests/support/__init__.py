@@ -1,0 +1,1 @@
+"""Shared peers and helpers of the tests: backends, faults, processes."""

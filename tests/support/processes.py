@@ -1,0 +1,157 @@
+"""Starts backends as real processes and waits for things without sleeping blindly.
+
+Called by every test that needs a server to talk to, or a command to run one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKENDS = ROOT / "examples" / "backends"
+ECHO_SERVER = BACKENDS / "echo_server.py"
+LLAMA_SERVER = BACKENDS / "llama_server.py"
+ROGUE_BACKEND = ROOT / "tests" / "support" / "rogue_backend.py"
+
+LISTENING = re.compile(rb"listening on (http://\S+:(\d+))\s")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBackend:
+    process: subprocess.Popen[bytes]
+    url: str
+    port: int
+    log: Path
+    """Both outputs. Gone when the backend is."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+def echo_command(*arguments: str) -> list[str]:
+    """Give the command line of an echo server; it takes its port from PORT unless told."""
+    return [sys.executable, str(ECHO_SERVER), *arguments]
+
+
+def rogue_command(misbehaviour: str, *arguments: str) -> list[str]:
+    """Give the command line of a misbehaving backend; it takes its port from PORT unless told."""
+    return [sys.executable, str(ROGUE_BACKEND), misbehaviour, *arguments]
+
+
+def llama_command(*arguments: str) -> list[str]:
+    """Give the command line of llama.cpp's server; it needs `--model`, and the wheel."""
+    return [sys.executable, str(LLAMA_SERVER), *arguments]
+
+
+@contextmanager
+def start_backend(
+    *arguments: str,
+    rogue: str | None = None,
+    command: list[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 30.0,
+) -> Iterator[RunningBackend]:
+    """Run a backend until the block ends, entering once its port accepts connections.
+
+    An echo server unless `rogue` names a misbehaviour or `command` gives another
+    program that takes `--port 0` and says where it listens. The port is chosen by
+    the system, so two tests never meet. The whole process group is killed at the end.
+    """
+    if command is None:
+        command = rogue_command(rogue) if rogue else echo_command()
+    with tempfile.TemporaryDirectory(prefix="holdfast-backend-") as directory:
+        log = Path(directory) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, *arguments, "--port", "0"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+        try:
+            url, port = wait_until(
+                lambda: _announced(process, log), timeout, f"{command[1]} to listen"
+            )
+            wait_until(lambda: accepts(port), timeout, f"port {port} to accept")
+            yield RunningBackend(process=process, url=url, port=port, log=log)
+        finally:
+            kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process started in its own session with all that it started, and reap it."""
+    # The group outlives its leader while a child is left, so a dead leader is no reason to skip.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "it") -> T:
+    """Poll until `predicate` gives something true, and return that."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = predicate()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """Give a port that was free a moment ago.
+
+    Another process may take it first: prefer port 0 wherever the program under
+    test can report what it got.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def accepts(port: int) -> bool:
+    """Say whether something on loopback accepts connections to the port."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs; one that ended but was not reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with suppress(OSError):  # no /proc outside Linux: the signal's answer has to do
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def _announced(process: subprocess.Popen[bytes], log: Path) -> tuple[str, int] | None:
+    ended = process.poll()
+    with log.open("rb") as written:
+        said = written.read(65536)  # a flooding backend announces itself first
+    if found := LISTENING.search(said):
+        return found[1].decode(), int(found[2])
+    if ended is not None:
+        text = said.decode(errors="replace")
+        raise AssertionError(f"the backend exited with {ended} before it listened:\n{text}")
+    return None

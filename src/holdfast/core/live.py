@@ -53,6 +53,16 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One readiness update."""
+
+    phase: Phase
+    message: str
+    elapsed_ms: int = 0
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A workload that was seen.
 

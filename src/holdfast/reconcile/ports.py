@@ -8,17 +8,15 @@ that never suspend (see `reconcile.colour`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from holdfast.core.desired import Desired
-from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import Problem
-from holdfast.core.live import Absent, Live, Phase, Writer
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
-from holdfast.core.tree import Fields, Tree
 
 
 class Target(Protocol):
@@ -58,58 +56,6 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """One readiness update."""
-
-    phase: Phase
-    message: str
-    elapsed_ms: int = 0
-    step: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftRecord:
-    """One drift in the ledger, from first seen to resolved."""
-
-    id: str
-    workload: WorkloadId
-    kinds: tuple[DriftKind, ...]
-    fields: tuple[DriftEntry, ...]
-    first_seen: datetime
-    resolved_at: datetime | None = None
-    resolution: str | None = None
-    """`reconciled`, `reverted`, `declared`, `healed` or `deleted`; None while open."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftEntry:
-    """One drifted field as the ledger keeps it: already redacted."""
-
-    path: str
-    desired: Tree
-    live: Tree
-    kind: DriftKind
-    cause: Cause
-    evidence: str
-    writer: Writer | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One row of the audit history: who did what to which workload, and when."""
-
-    seq: int
-    at: datetime
-    workload: WorkloadId
-    action: str
-    """`created`, `updated`, `deleted`, `drifted`, `resolved`, `started`, `exited`, …"""
-    writer: Writer
-    generation: int
-    summary: str
-    detail: Fields
 
 
 class Control(Target, Protocol):

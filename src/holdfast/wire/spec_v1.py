@@ -37,7 +37,7 @@ def spec_from_document(document: object) -> WorkloadSpec:
     if given.get("slug") is None:
         given["slug"] = ""
     try:
-        spec = WorkloadSpec(**given)  # type: ignore[arg-type]  # building it is what checks it
+        spec = WorkloadSpec(**given)  # building it is what checks it
     except ValidationError as error:
         raise ValidationError(error.happened, problems=[*problems, *error.problems]) from None
     if problems:

@@ -35,6 +35,7 @@ Json = dict[str, Any]
 BODY_LIMIT = 16 * 1024 * 1024
 TOO_LARGE = f"A body may have {BODY_LIMIT} bytes at most."
 EMBEDDING_LENGTH = 64
+BROKEN = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 GET_ROUTES = frozenset({"/health", "/v1/models", "/metrics"})
 POST_ROUTES = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank"})
 
@@ -66,10 +67,10 @@ class Answer:
     stream: AsyncGenerator[bytes, None] | None = None
 
 
+@dataclass
 class BadRequest(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    status: int
+    message: str
 
 
 @dataclass(kw_only=True)
@@ -143,8 +144,7 @@ class EchoBackend:
                 stream=self._stream(request, head, words, finish, chat, used if tell_usage else {}),
             )
         self.running += 1
-        try:
-            # A plain answer takes as long as its stream would.
+        try:  # A plain answer takes as long as its stream would.
             await _pause(self.token_delay * len(words), request.client_left)
         finally:
             self.running -= 1
@@ -238,7 +238,7 @@ async def serve(backend: EchoBackend, host: str, port: int) -> None:
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Broken peers, and the cancellation at the end, are a connection's ordinary ends.
-        with suppress(OSError, EOFError, ValueError, asyncio.CancelledError):
+        with suppress(*BROKEN, asyncio.CancelledError):
             while await _serve_one(backend, reader, writer):
                 pass
         writer.close()
@@ -262,7 +262,7 @@ async def _serve_one(
         silent = request.method == "HEAD"
         answer = await backend.answer(request)
     except BadRequest as error:
-        answer = failure(error.status, str(error))
+        answer = failure(error.status, error.message)
     head = [
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
         f"Content-Type: {answer.content_type}",
@@ -308,7 +308,11 @@ async def _read_request(
         body = await reader.readexactly(size)
     asked = headers.get("connection", "").lower()
     keep = asked == "keep-alive" if version == "HTTP/1.0" else asked != "close"
-    return Request(method=method, path=path, body=body, client_left=reader.at_eof), keep
+
+    def client_left() -> bool:
+        return reader.at_eof() or writer.is_closing()  # it closed, or reset the connection
+
+    return Request(method=method, path=path, body=body, client_left=client_left), keep
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
@@ -318,8 +322,8 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
             raise BadRequest(413, TOO_LARGE)
         body += await reader.readexactly(size)
         await reader.readline()
-    while (await reader.readline()).strip():
-        pass  # trailers carry nothing that we use
+    while (await reader.readline()).strip():  # trailers carry nothing that we use
+        pass
     return bytes(body)
 
 

@@ -37,6 +37,8 @@ from tests.support.http_messages import (
 )
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Far above what a server accepts: refusing a large head is for the server to do.
+HEAD_LIMIT = 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,8 +115,9 @@ class _Client:
             raise _Ended
 
     async def left(self) -> None:
-        """Wait until the client closes its side; reading on would take its next request."""
-        while not self.reader.at_eof():  # noqa: ASYNC110 - a stream tells of its end in no other way
+        """Wait until the client is gone; reading instead would take its next request."""
+        # A stream tells of a close by the one, of a reset by the other, and of neither by an event.
+        while not (self.reader.at_eof() or self.writer.is_closing()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -251,7 +254,9 @@ class FaultProxy:
         return request, faults
 
     async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024)
+        return await asyncio.start_server(
+            self._connected, "127.0.0.1", 0, backlog=1024, limit=HEAD_LIMIT
+        )
 
     async def _close(self) -> None:
         self._server.close()
@@ -340,7 +345,7 @@ class FaultProxy:
         self, request: Recorded, message: bytes, send: Callable[[bytes], Awaitable[None]]
     ) -> Head:
         """Deliver the request once, passing the response to `send` as it comes."""
-        reader, writer = await asyncio.open_connection(*self._upstream)
+        reader, writer = await asyncio.open_connection(*self._upstream, limit=HEAD_LIMIT)
         try:
             writer.write(message)
             await writer.drain()

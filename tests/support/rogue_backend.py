@@ -83,10 +83,8 @@ class RogueBackend(echo_server.EchoBackend):
         return answer
 
     def announce(self, url: str) -> None:
-        """Begin what goes wrong by itself: the flood after the announcement, the rest before."""
+        """Begin what goes wrong by itself; the announcement stays the log's first line."""
         match self.misbehaviour:
-            case "crash-after":
-                after(self.amount or 0, lambda: die("out of memory"))
             case "hang-on-stop":
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
@@ -97,8 +95,11 @@ class RogueBackend(echo_server.EchoBackend):
                 if self.amount is not None:
                     after(self.amount, self.break_down)
         super().announce(url)
-        if self.misbehaviour == "flood-log":
-            after(0, lambda: flood(self.amount or 64))
+        match self.misbehaviour:
+            case "crash-after":
+                after(self.amount or 0, lambda: die("out of memory"))
+            case "flood-log":
+                after(0, lambda: flood(self.amount or 64))
 
     def break_down(self) -> None:
         self.broken = True

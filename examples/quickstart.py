@@ -45,7 +45,8 @@ def main() -> int:
 
 
 def tell_the_story(scratch: Path, url: str) -> None:
-    owner = token(scratch, "acme", name="deploy-script")
+    holdfast(scratch, "project", "create", "acme")
+    owner = token(scratch, name="deploy-script")
     mgmt = ManagementClient(url, project="acme", token=owner)
     spec = declared(scratch)
 
@@ -55,7 +56,7 @@ def tell_the_story(scratch: Path, url: str) -> None:
     mgmt.wait_until_ready(ref.workload_slug, timeout=90)
 
     step("Ask it something, through the data plane", 'endpoint.generate_text(prompt="hello")')
-    key = data_key(scratch, "acme", ref.workload_slug)
+    key = data_key(scratch, ref.workload_slug)
     endpoint = DataClient(url, project="acme").endpoint(ref.workload_slug, api_key=key)
     answer = endpoint.generate_text(prompt="hello", max_tokens=26, temperature=0)
     done(f"{answer.model} answered: {bold(answer.text.strip())}")
@@ -64,7 +65,7 @@ def tell_the_story(scratch: Path, url: str) -> None:
         "Somebody edits it behind Holdfast's back",
         "PATCH /api/workloads/…   (curl, token ops-laptop)",
     )
-    ops = token(scratch, "acme", name="ops-laptop")
+    ops = token(scratch, name="ops-laptop")
     edit_behind_the_back(mgmt, spec, url, ops)
     done("the live workload now runs with another command")
 
@@ -201,16 +202,17 @@ def stop(server: subprocess.Popen[str]) -> None:
         os.killpg(server.pid, signal.SIGKILL)
 
 
-def token(scratch: Path, project: str, *, name: str) -> str:
-    return _created(scratch, "token", "create", "--project", project, "--name", name)
+def token(scratch: Path, *, name: str) -> str:
+    return holdfast(scratch, "token", "create", "--name", name, "--scope", "write", "-o", "name")
 
 
-def data_key(scratch: Path, project: str, slug: str) -> str:
-    return _created(scratch, "token", "create", "--project", project, "--workload", slug)
+def data_key(scratch: Path, slug: str) -> str:
+    return holdfast(scratch, "token", "create", "--name", "app", "--workload", slug, "-o", "name")
 
 
-def _created(scratch: Path, *arguments: str) -> str:
-    command = [HOLDFAST, *arguments, "--db", scratch / "holdfast.db", "-o", "name"]
+def holdfast(scratch: Path, *arguments: str) -> str:
+    """Run a command of the server's owner, on the store itself."""
+    command = [HOLDFAST, *arguments, "--project", "acme", "--db", scratch / "holdfast.db"]
     return subprocess.run(command, text=True, check=True, stdout=subprocess.PIPE).stdout.strip()
 
 

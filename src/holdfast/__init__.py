@@ -1,0 +1,166 @@
+"""Holdfast keeps ML inference workloads where their owners declared them to be.
+
+    from holdfast import ManagementClient, WorkloadSpec, Backend, OnDrift
+
+    mgmt = ManagementClient.from_env(project="acme")
+    ref = mgmt.ensure(WorkloadSpec(name="support-bot", model="…", backend=Backend.VLLM))
+
+Names are loaded when they are first used, so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.adapters.http.results import (
+        EmbedResult,
+        RerankItem,
+        RerankResult,
+        TextChunk,
+        TextResult,
+    )
+    from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
+    from holdfast.core.errors import (
+        ApiError,
+        AuthError,
+        ConfigurationError,
+        Conflict,
+        DriftError,
+        DriftWarning,
+        HoldfastError,
+        NotFound,
+        PermissionDenied,
+        Problem,
+        Retry,
+        StalePlan,
+        StoreUnavailable,
+        TargetUnavailable,
+        ValidationError,
+        WaitTimeout,
+        WorkloadFailed,
+    )
+    from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+    from holdfast.core.live import Live, Phase, Progress, Status, Writer
+    from holdfast.core.outcome import EndpointRef, Outcome
+    from holdfast.core.plan import Action, Disruption, Plan, Step
+    from holdfast.core.policy import OnAbsent, OnDrift
+    from holdfast.core.workload import (
+        Analysis,
+        Autoscaling,
+        Backend,
+        Canary,
+        ExecutionPolicy,
+        Health,
+        Resources,
+        Rollout,
+        SecretRef,
+        TaskType,
+        WorkloadSpec,
+    )
+    from holdfast.doors.sdk.async_management import AsyncManagementClient
+    from holdfast.doors.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
+    from holdfast.doors.sdk.management import ManagementClient
+    from holdfast.doors.sdk.watching import ChangeKind, WorkloadChange
+
+_HOMES = {
+    "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
+    "core.drift": "Cause Drift DriftedField DriftKind Situation",
+    "core.errors": "ApiError AuthError ConfigurationError Conflict DriftError DriftWarning"
+    " HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreUnavailable"
+    " TargetUnavailable ValidationError WaitTimeout WorkloadFailed",
+    "core.ledger": "DriftEntry DriftRecord HistoryEntry",
+    "core.live": "Live Phase Progress Status Writer",
+    "core.outcome": "EndpointRef Outcome",
+    "core.plan": "Action Disruption Plan Step",
+    "core.policy": "OnAbsent OnDrift",
+    "core.workload": "Analysis Autoscaling Backend Canary ExecutionPolicy Health Resources Rollout"
+    " SecretRef TaskType WorkloadSpec",
+    "doors.sdk.async_management": "AsyncManagementClient",
+    "doors.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
+    "doors.sdk.management": "ManagementClient",
+    "doors.sdk.watching": "ChangeKind WorkloadChange",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "Action",
+    "Analysis",
+    "ApiError",
+    "AsyncDataClient",
+    "AsyncEndpoint",
+    "AsyncManagementClient",
+    "AuthError",
+    "Autoscaling",
+    "Backend",
+    "Canary",
+    "Cause",
+    "ChangeKind",
+    "ConfigurationError",
+    "Conflict",
+    "DataClient",
+    "Disruption",
+    "Drift",
+    "DriftEntry",
+    "DriftError",
+    "DriftKind",
+    "DriftRecord",
+    "DriftWarning",
+    "DriftedField",
+    "EmbedResult",
+    "Endpoint",
+    "EndpointRef",
+    "ExecutionPolicy",
+    "Health",
+    "HistoryEntry",
+    "HoldfastError",
+    "Live",
+    "ManagementClient",
+    "NotFound",
+    "OnAbsent",
+    "OnDrift",
+    "Outcome",
+    "PermissionDenied",
+    "Phase",
+    "Plan",
+    "Problem",
+    "Progress",
+    "RerankItem",
+    "RerankResult",
+    "Resources",
+    "Retry",
+    "Rollout",
+    "SecretRef",
+    "Situation",
+    "StalePlan",
+    "Status",
+    "Step",
+    "StoreUnavailable",
+    "TargetUnavailable",
+    "TaskType",
+    "TextChunk",
+    "TextResult",
+    "ValidationError",
+    "WaitTimeout",
+    "WorkloadChange",
+    "WorkloadFailed",
+    "WorkloadSpec",
+    "Writer",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value: object = getattr(import_module(f"holdfast.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

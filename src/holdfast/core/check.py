@@ -5,35 +5,33 @@ Called when a `WorkloadSpec` is built, so no target ever meets an invalid one.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeGuard
 
 from holdfast.core.command import shell_syntax, split_command
 from holdfast.core.errors import Problem
 from holdfast.core.names import is_slug, slug_problems
 from holdfast.core.quantity import parse_duration, parse_quantity
-from holdfast.core.redact import credential_in, names_a_secret
+from holdfast.core.redact import is_reference, names_a_secret, quoted
+from holdfast.core.scan import scan, shown_name
 
 if TYPE_CHECKING:
     from holdfast.core.workload import WorkloadSpec
 
-MAX_TEXT = 65_536
 MAX_REPLICAS = 1_000
-MAX_DEPTH = 32
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _POLICIES = ("fixed", "scheduled", "autoscaling")
-_TASKS = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def problems(spec: WorkloadSpec) -> list[Problem]:
     """Return every problem of a spec, in the order of its fields."""
     return [
         *_identity(spec),
-        *_texts(spec),
+        *scan((field.name, getattr(spec, field.name)) for field in fields(spec)),
         *_command(spec),
         *_environment(spec),
         *_amount(spec),
@@ -55,7 +53,7 @@ def shape_problem(field: str, value: object) -> Problem:
 def unknown_problem(field: str, known: list[str]) -> Problem:
     """A mapping has a key that means nothing."""
     return Problem(
-        field=field[:120],
+        field=shown_name(field),
         reason="there is no such field.",
         fix=f"Known fields: {', '.join(known)}.",
     )
@@ -95,7 +93,7 @@ def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     if isinstance(spec.backend, str) and spec.backend and not is_slug(spec.backend):
         yield Problem(
             field="backend",
-            reason=f"{spec.backend[:40]!a} is not a backend.",
+            reason=f"{quoted(spec.backend)} is not a backend.",
             fix="Use ollama, vllm, vllm-omni, sglang, llamacpp, stablediffusioncpp, or the slug "
             "of your own.",
         )
@@ -103,78 +101,9 @@ def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     if task is not None and not (isinstance(task, str) and type(task) is not str):
         yield Problem(
             field="task_type",
-            reason=f"{str(task)[:40]!a} is not a task type.",
+            reason=f"{quoted(str(task))} is not a task type.",
             fix="Use text2text, embedding, reranker, or another name from the reference.",
         )
-
-
-def _texts(spec: WorkloadSpec) -> Iterator[Problem]:
-    """Scan every string of the declaration, at any depth, for what must not be in it."""
-    for field in fields(spec):  # nested values were built by us, so a walk is safe
-        yield from _walk(field.name, getattr(spec, field.name), 0)
-
-
-def _walk(path: str, value: object, depth: int) -> Iterator[Problem]:
-    if depth > MAX_DEPTH:
-        yield Problem(
-            field=path[:120], reason=f"it is nested over {MAX_DEPTH} deep.", fix="Flatten it."
-        )
-    elif isinstance(value, str):
-        yield from _text(path, value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                yield Problem(field=path, reason="a key is not text.", fix="Quote the key.")
-            else:
-                yield from _text(f"{path}.{key[:60]}", key)
-                yield from _walk(f"{path}.{key[:60]}", item, depth + 1)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _walk(f"{path}[{index}]", item, depth + 1)
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield Problem(field=path, reason="it is not a finite number.", fix="Give a number.")
-    elif isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        yield Problem(field=path, reason="the number is too large.", fix="Stay within 64 bits.")
-    elif hasattr(type(value), "__dataclass_fields__"):
-        for field in fields(value):  # type: ignore[arg-type]  # one of our nested values
-            yield from _walk(f"{path}.{field.name}", getattr(value, field.name), depth + 1)
-    elif value is not None and not isinstance(value, bool | int | float):
-        yield Problem(
-            field=path,
-            reason=f"a {type(value).__name__} cannot be declared.",
-            fix="Use text, numbers, lists and mappings.",
-        )
-
-
-def _text(path: str, value: str) -> Iterator[Problem]:
-    kind = credential_in(value)
-    if kind:
-        yield Problem(
-            field=path,
-            reason=f"it looks like {kind}.",
-            fix="Keep it out of the spec: refer to it under secrets.",
-        )
-    if len(value) > MAX_TEXT:
-        yield Problem(field=path, reason=f"it is over {MAX_TEXT} characters.", fix="Shorten it.")
-    elif any(_unprintable(letter) for letter in value):
-        yield Problem(
-            field=path,
-            reason="it has control or direction-changing characters.",
-            fix="Remove them; only tab and new line are allowed.",
-        )
-
-
-def _unprintable(letter: str) -> bool:
-    code = ord(letter)
-    return (
-        (code < 32 and letter not in "\t\n")
-        or 127 <= code < 160
-        or 0xD800 <= code < 0xE000
-        or code in (0x200B, 0x2028, 0x2029, 0xFEFF)
-        or 0x200E <= code <= 0x200F
-        or 0x202A <= code <= 0x202E
-        or 0x2066 <= code <= 0x2069
-    )
 
 
 def _command(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -191,10 +120,13 @@ def _command(spec: WorkloadSpec) -> Iterator[Problem]:
         if text is not None:
             yield from _command_line(path, text)
     args = spec.args
-    if args is not None and not (
-        isinstance(args, tuple) and all(isinstance(part, str) for part in args)
-    ):
-        yield Problem(field="args", reason="it is not a list of texts.", fix="Quote each argument.")
+    if args is not None:
+        if isinstance(args, tuple) and all(isinstance(part, str) for part in args):
+            yield from _arguments("args", args)
+        else:
+            yield Problem(
+                field="args", reason="it is not a list of texts.", fix="Quote each argument."
+            )
 
 
 def _command_line(path: str, text: object) -> Iterator[Problem]:
@@ -212,34 +144,48 @@ def _command_line(path: str, text: object) -> Iterator[Problem]:
     if shell:
         yield Problem(
             field=path,
-            reason=f"{shell[:20]!r} needs a shell, and none is used.",
+            reason=f"{quoted(shell, 20)} needs a shell, and none is used.",
             fix="Start one program with its arguments, or a script of yours.",
         )
-    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, inline = flag.partition("=")
-        given = inline if equals else value
-        if name.startswith("-") and names_a_secret(name) and given and given[0] not in "-$":
+    yield from _arguments(path, arguments)
+
+
+def _arguments(path: str, arguments: Sequence[str]) -> Iterator[Problem]:
+    for part, after in pairwise([*arguments, ""]):
+        name, equals, inline = part.partition("=")
+        value = inline if equals else "" if after.startswith("-") else after
+        flag = name.startswith("-") or bool(equals)  # `env NAME=value program` is one too
+        if flag and names_a_secret(name) and value and not is_reference(value):
             yield Problem(
                 field=path,
-                reason=f"{name} has a secret in clear.",
+                reason=f"{shown_name(name)} has a secret in clear.",
                 fix="Most backends read it from an environment variable: name it under secrets.",
             )
 
 
 def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
-    for group in ("env", "secrets", "config", "execution_policy_config"):
+    for group in ("env", "config", "execution_policy_config"):
         value = getattr(spec, group)
         if value is not None and not isinstance(value, Mapping):
             yield shape_problem(group, value)
     env = spec.env if isinstance(spec.env, Mapping) else {}
+    secrets = spec.secrets if isinstance(spec.secrets, Mapping) else {}
     for name, value in env.items():
         if not isinstance(value, str):
-            yield Problem(field=f"env.{name}", reason="it is not text.", fix="Quote the value.")
+            yield Problem(
+                field=f"env.{shown_name(name)}", reason="it is not text.", fix="Quote the value."
+            )
         elif isinstance(name, str) and names_a_secret(name) and len(value) >= 8:
             yield Problem(
-                field=f"env.{name}",
+                field=f"env.{shown_name(name)}",
                 reason="it looks like a secret in clear.",
-                fix=f"Put it under secrets: {name}: {{name: …, key: …}}.",
+                fix=f"Put it under secrets: {shown_name(name)}: {{name: …, key: …}}.",
+            )
+        if name in secrets:
+            yield Problem(
+                field=f"env.{shown_name(name)}",
+                reason="it stands under secrets too.",
+                fix="Keep one.",
             )
     for name in ("command", "vllm_version"):
         if isinstance(spec.config, Mapping) and name in spec.config:
@@ -248,17 +194,16 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
                 reason="it is a field of the workload itself.",
                 fix=f"Move it to {name}.",
             )
-    for name in [*env, *(spec.secrets or {})]:
-        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
-            yield Problem(
-                field=f"env.{str(name)[:60]}",
-                reason="it is no variable name.",
-                fix="Use letters, digits and underscores, not a digit first.",
-            )
-    for name in set(env) & set(spec.secrets or {}):
-        yield Problem(field=f"env.{name}", reason="it stands under secrets too.", fix="Keep one.")
-    for name, ref in (spec.secrets or {}).items():
-        if ref is not None and not (
+    for group, names in (("env", env), ("secrets", secrets)):
+        for name in names:
+            if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+                yield Problem(
+                    field=f"{group}.{shown_name(name)}",
+                    reason="it is no variable name.",
+                    fix="Use letters, digits and underscores, not a digit first.",
+                )
+    for name, ref in secrets.items():
+        if ref is not None and not (  # None: its shape was a problem already
             isinstance(ref.name, str)
             and isinstance(ref.key, str)
             and is_slug(ref.name)
@@ -266,7 +211,7 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
             and not ref.key.startswith(".")
         ):
             yield Problem(
-                field=f"secrets.{name}",
+                field=f"secrets.{shown_name(name)}",
                 reason="its name or key is not usable.",
                 fix="Use a slug as the name, and letters, digits, dot, dash as the key.",
             )
@@ -278,7 +223,7 @@ def _amount(spec: WorkloadSpec) -> Iterator[Problem]:
     if policy is not None and policy not in _POLICIES:
         yield Problem(
             field="execution_policy",
-            reason=f"{str(policy)[:40]!a} is not a policy.",
+            reason=f"{quoted(str(policy))} is not a policy.",
             fix="Use fixed, scheduled or autoscaling.",
         )
     if config is not None and policy is None:
@@ -320,7 +265,7 @@ def _policy_config(policy: str, config: Mapping[str, object]) -> Iterator[Proble
         low, high = config.get("min_workers", 0), config.get("max_workers", 1)
         yield from _count(f"{path}.min_workers", low, low=0)
         yield from _count(f"{path}.max_workers", high, low=1)
-        if isinstance(low, int) and isinstance(high, int) and low > high:
+        if _is_int(low) and _is_int(high) and low > high:
             yield Problem(
                 field=f"{path}.min_workers", reason="it is above max_workers.", fix="Lower it."
             )
@@ -412,7 +357,7 @@ def _times(spec: WorkloadSpec) -> Iterator[Problem]:
 def _count(field: str, value: object, *, low: int) -> Iterator[Problem]:
     if value is None:
         return
-    if not _is_int(value) or not low <= int(str(value)) <= MAX_REPLICAS:
+    if not _is_int(value) or not low <= value <= MAX_REPLICAS:
         yield Problem(
             field=field,
             reason=f"it is not a whole number from {low} to {MAX_REPLICAS}.",
@@ -420,5 +365,5 @@ def _count(field: str, value: object, *, low: int) -> Iterator[Problem]:
         )
 
 
-def _is_int(value: object) -> bool:
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

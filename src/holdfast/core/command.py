@@ -13,7 +13,7 @@ from holdfast.core.tree import Fields, Tree
 
 _SWITCHES = frozenset(
     "--trust-remote-code --enforce-eager --metrics --embeddings --embedding --rerank --reranking"
-    " --verbose --quiet --debug --help --version --jinja --mlock --cont-batching --flash-attn"
+    " --verbose --quiet --debug --help --version --jinja --mlock --cont-batching"
     " --skip-tokenizer-init --async-scheduling".split()
 )
 _SWITCH_PREFIXES = ("--enable-", "--disable-", "--no-", "--use-", "--is-")
@@ -22,8 +22,11 @@ _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<"})
 
 
 def split_command(text: str) -> list[str]:
-    """Split into arguments as a shell would quote them. Raises ValueError when unbalanced."""
-    return shlex.split(text)
+    """Split into arguments as a shell would quote them. Raises ValueError when unbalanced.
+
+    A line that ends in a backslash goes on in the next one.
+    """
+    return shlex.split(text.replace("\\\n", ""))
 
 
 def shell_syntax(arguments: list[str]) -> str | None:

@@ -55,6 +55,10 @@ _TOOLS = (
 )  # fmt: skip
 
 
+_SPELLINGS = {"replicas": ("execution_policy_config", "execution_policy")}
+"""Other fields that a canonical field may have been written as."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftedField:
     """One change, its kind, and its writer where the target knows one."""
@@ -101,7 +105,8 @@ def find_drift(*, desired: Desired, live: Observation) -> Drift:
 
 def drifted_field(change: Change, writers: Mapping[str, Writer]) -> DriftedField:
     """Give a change its kind, and the last writer of the field it lies in."""
-    writer = writers.get(change.path[0])
+    spellings = (change.path[0], *_SPELLINGS.get(change.path[0], ()))
+    writer = next((writers[name] for name in spellings if name in writers), None)
     return DriftedField(
         change=change, kind=kind_of(change.path), writer=writer, cause=cause_of(writer)
     )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.redact import quoted
 
 MAX_SLUG = 63
 """A DNS label, so that every target can use the slug as it stands."""
@@ -39,7 +40,7 @@ def slug_problems(text: str, *, field: str) -> list[Problem]:
     Letters outside ASCII are refused rather than folded: two names that look alike must
     not become one workload.
     """
-    shown = ascii(text[:80])
+    shown = quoted(text)
     if not text.isascii():
         return [
             Problem(
@@ -78,7 +79,7 @@ def slug_problems(text: str, *, field: str) -> list[Problem]:
 
 def is_slug(text: str) -> bool:
     """True for a slug that is already canonical and allowed."""
-    return bool(_SLUG.fullmatch(text)) and len(text) <= MAX_SLUG and text not in RESERVED
+    return len(text) <= MAX_SLUG and bool(_SLUG.fullmatch(text)) and text not in RESERVED
 
 
 def checked_slug(text: str, *, field: str = "slug") -> str:

@@ -25,9 +25,13 @@ class Rules:
     durations: frozenset[str] = frozenset()
     commands: frozenset[str] = frozenset()
     exclusive: frozenset[str] = frozenset()
-    """Mappings declared as a whole: a key that only the live side has is a change."""
+    """Mappings declared as a whole: a key that only the live side has is a change.
+
+    Their keys are the user's own, so no other rule holds inside: a variable that happens to be
+    called `timeout` is text."""
 
 
+_OPAQUE = Rules()
 WORKLOAD_RULES = Rules(
     quantities=frozenset({"cpu", "memory", "gpu_memory"}),
     durations=frozenset({"interval", "timeout", "startup", "drain_timeout"}),
@@ -55,7 +59,9 @@ def normalize(value: Tree, rules: Rules, *, name: str = "", parent: str = "") ->
     """Return the canonical form. Doing it twice gives the same as doing it once."""
     if isinstance(value, dict):
         return {
-            key: normalize(item, rules, name=key, parent=name)
+            key: normalize(
+                item, _OPAQUE if key in rules.exclusive else rules, name=key, parent=name
+            )
             for key, item in sorted(value.items())
             if item is not None
         }

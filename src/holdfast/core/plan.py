@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from holdfast.core.drift import Drift, DriftedField, Situation
 from holdfast.core.errors import StalePlan
-from holdfast.core.live import Absent, Live, Observation, Unknown
+from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.normalize import WORKLOAD_RULES
 from holdfast.core.tree import Fields, Tree, digest, pointer
 
 
@@ -60,7 +61,10 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Equal plans, computed from an equal world, have equal digests."""
+        """Equal plans, computed from an equal world, have equal digests.
+
+        Covers all that a reviewer is shown, so that what was approved is what was seen.
+        """
         return digest([_basis(step) for step in self.steps])
 
     @property
@@ -101,6 +105,9 @@ RESTARTING = frozenset(
 
 AMOUNT = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
 """Fields that say how many run. They exclude each other, so writing one clears the rest."""
+
+STARTS = ({"command"}, {"image", "args"})
+"""Fields that say what is started. The two groups exclude each other."""
 
 
 def make_plan(drifts: Iterable[Drift]) -> Plan:
@@ -196,31 +203,48 @@ def _writes(names: list[str], *, desired: Fields, live: Fields) -> Fields:
     write: Fields = {}
     for name in names:
         if name in AMOUNT:
-            write.update({other: None for other in AMOUNT if other in live})
-            write.update({other: desired[other] for other in AMOUNT if other in desired})
+            write.update(_amount(desired, live))
         else:
-            write[name] = _merged(
-                desired[name], live.get(name), whole=name in ("env", "secrets", "config")
-            )
+            write[name] = _merged(name, desired[name], live.get(name))
+        for mine, other in (STARTS, STARTS[::-1]):
+            if name in mine:
+                write.update({each: None for each in other if each in live})
     return write
 
 
-def _merged(desired: Tree, live: Tree, *, whole: bool) -> Tree:
+def _amount(desired: Fields, live: Fields) -> Fields:
+    """Write how many run: details of the same policy are merged, other policies are cleared."""
+    same = desired.get("execution_policy") == live.get("execution_policy")
+    write: Fields = {name: None for name in AMOUNT if name in live}
+    for name in AMOUNT:
+        if name in desired:
+            write[name] = _merged(name, desired[name], live.get(name) if same else None)
+    return write
+
+
+def _merged(name: str, desired: Tree, live: Tree) -> Tree:
     """Keep what the live side has and the declaration leaves open, unless declared whole."""
+    whole = name in WORKLOAD_RULES.exclusive or name in WORKLOAD_RULES.commands
     if whole or not isinstance(desired, dict) or not isinstance(live, dict):
         return desired
-    return {
-        **live,
-        **{key: _merged(value, live.get(key), whole=False) for key, value in desired.items()},
-    }
+    return {**live, **{key: _merged(key, item, live.get(key)) for key, item in desired.items()}}
 
 
 def _basis(step: Step) -> Tree:
     return {
         "id": str(step.id),
         "action": step.action.value,
+        "reason": step.reason,
+        "disruption": step.disruption.value,
         "changes": [
-            [pointer(field.change.path), field.change.desired, field.change.live]
+            [
+                pointer(field.change.path),
+                field.change.desired,
+                field.change.live,
+                field.kind.value,
+                field.cause.value,
+                _signature(field.writer),
+            ]
             for field in step.fields
         ],
         "write": step.write,
@@ -229,6 +253,13 @@ def _basis(step: Step) -> Tree:
     }
 
 
+def _signature(writer: Writer | None) -> Tree:
+    if writer is None:
+        return None
+    at = writer.at.isoformat() if writer.at else None
+    return [writer.manager, writer.actor, writer.operation, writer.subresource, at]
+
+
 def _last_writer(live: Live) -> str | None:
-    dated = [writer for writer in live.writers.values() if writer.at]
-    return str(max(dated, key=lambda writer: str(writer.at))) if dated else None
+    dated = [(writer.at.timestamp(), str(writer)) for writer in live.writers.values() if writer.at]
+    return max(dated)[1] if dated else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
 
 _QUANTITY = re.compile(
-    r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)"
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)"
 )
 _SCALE = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
@@ -15,43 +15,48 @@ _SCALE = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
     "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
 }  # fmt: skip
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+_DURATION = re.compile(
+    r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?(?:([0-9]+)ms)?"
+    r"|([0-9]+(?:\.[0-9]+)?)"
+)
+_SECONDS = (Decimal(3600), Decimal(60), Decimal(1), Decimal("0.001"), Decimal(1))
+_EXACT = Context(prec=100)
+_LONGEST = 40
+"""Digits and letters of the longest quantity or duration that is read at all."""
 
 
-def parse_quantity(text: str | int | float) -> Decimal | None:
+def parse_quantity(value: str | int | float) -> Decimal | None:
     """Return the exact value of `500m`, `16Gi`, `1e3`, `2`; None for what is no quantity."""
-    if isinstance(text, bool) or len(str(text)) > 40:
-        return None
-    found = _QUANTITY.fullmatch(str(text).strip())
+    found = _QUANTITY.fullmatch(_short(value))
     if not found:
         return None
     number, exponent, suffix = found.groups()
-    try:
-        return Decimal(number + (exponent or "")) * _SCALE[suffix or ""]
-    except InvalidOperation:
-        return None
+    return _EXACT.multiply(Decimal(number + (exponent or "")), _SCALE[suffix or ""])
 
 
-def canonical_quantity(text: str | int | float) -> str:
+def canonical_quantity(value: str | int | float) -> str:
     """Write equal quantities alike (`0.5` and `500m` both `0.5`); leave anything else as it is."""
-    value = parse_quantity(text)
-    if value is None:
-        return str(text)
-    shown = format(value.normalize(), "f")
-    return "0" if shown in ("-0", "") else shown
+    amount = parse_quantity(value)
+    if amount is None:
+        return str(value)
+    return format(amount.normalize(_EXACT), "f") if amount else "0"
 
 
 def parse_duration(value: str | int | float) -> float | None:
     """Return seconds for `10s`, `1m30s`, `500ms`, `2.5`; None for what is no duration."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    text = value.strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
-        return float(text)
+    if isinstance(value, float):
+        return value
+    text = _short(value)
     found = _DURATION.fullmatch(text)
-    if not text or not found or len(text) > 20:
+    if not text or not found:
         return None
-    hours, minutes, seconds, millis = (float(part) if part else 0.0 for part in found.groups())
-    return hours * 3600 + minutes * 60 + seconds + millis / 1000
+    parts = zip(found.groups(), _SECONDS, strict=True)
+    return float(sum(Decimal(part) * unit for part, unit in parts if part))
+
+
+def _short(value: str | int | float) -> str:
+    """The text of a value, or "" when it is too long to be meant."""
+    if isinstance(value, int) and (isinstance(value, bool) or abs(value) >= 10**_LONGEST):
+        return ""
+    text = str(value).strip()
+    return text if len(text) <= _LONGEST else ""

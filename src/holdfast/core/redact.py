@@ -15,22 +15,37 @@ from holdfast.core.tree import Tree
 MASK = "***"
 
 TOKEN = re.compile(r"ik_(?:sdk|live)_([0-9A-Za-z]{1,64})_[0-9A-Za-z]+")
+# Each alternative can start only where its own run of characters starts, or always matches once
+# it has read far: so a hostile text is read once, and not once for each of its characters.
 _CREDENTIALS = re.compile(
     r"""(?x)
-    ik_(?:sdk|live)_[0-9A-Za-z]+_[0-9A-Za-z]+
-    | \bhf_[A-Za-z0-9]{16,} | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{20,}
-    | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+
+    ik_(?:sdk|live)_(?:[0-9A-Za-z]+_[0-9A-Za-z_-]+|[0-9A-Za-z-]{12,})
+    | (?<![A-Za-z0-9])(?:
+        hf_[A-Za-z0-9]{16,} | sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{20,}
+      | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+      | xox[abprs]-[A-Za-z0-9-]{10,} | AKIA[0-9A-Z]{16}(?![A-Za-z0-9]))
+    | (?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*eyJ)
+      [A-Za-z0-9_-]{11,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*
     | -----BEGIN[A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE[ ]KEY-----|\Z)
-    | (?<=://)[^/\s:@]+:[^/\s@]+(?=@)
+    | (?<=://)(?:[^/\s"'<>:@]*:[^/\s"'<>]+|[^/\s"'<>:@]{20,})(?=@)
     """
 )
-_SECRET_NAME = re.compile(
-    r"(?i)(?:^|[-_.])(?:token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key"
-    r"|secret[-_]?key|private[-_]?key|auth[-_]?key|credentials?)$"
+_NAME = (
+    r"(?:token|secret|(?:api|access|secret|private|auth)[-_]?key|credentials?"
+    r"|password|passwd|passphrase)"
 )
+_SECRET_NAME = re.compile(
+    rf"(?i)(?:(?:^|[-_.]|(?-i:(?<=[a-z0-9])(?=[A-Z]))){_NAME}|password|passwd|passphrase)$"
+)
+_VOCABULARY = re.compile(
+    r"(?i)(?:^|[-_.])(?:bos|eos|pad|unk|sep|cls|mask|stop|start|end|image|audio|video)[-_]token$"
+)
+"""Tokens of a tokenizer, which are no secrets."""
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+")
-_FLAG = re.compile(r"(--?[A-Za-z][\w.-]*)([=\s]+)(\S+)")
+_VALUE = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\])]+)"""
+_FLAG = re.compile(rf"(?i)(?<![\w.-])(-{{1,2}}[\w.-]*?{_NAME})(\s+(?!-)){_VALUE}")
+_ASSIGNMENT = re.compile(rf"""(?i)(?=[acpst])({_NAME})(\s?=\s?|\\?["']\s?:\s?){_VALUE}""")
+_REFERENCE = re.compile(r"""["']?\$\{?[A-Za-z_][A-Za-z0-9_]*\}?["']?""")
 
 
 class Secret:
@@ -69,8 +84,17 @@ class Secret:
 
 
 def names_a_secret(name: str) -> bool:
-    """True when a variable, flag or key of this name usually holds a credential."""
-    return bool(_SECRET_NAME.search(name))
+    """True when a variable, flag or key of this name usually holds a credential.
+
+    The name may be a path segment such as `[name=HF_TOKEN]`.
+    """
+    name = name.rstrip("]")
+    return bool(_SECRET_NAME.search(name)) and not _VOCABULARY.search(name)
+
+
+def is_reference(text: str) -> bool:
+    """True for `${NAME}`, which is filled in where a command runs and so is no secret."""
+    return bool(_REFERENCE.fullmatch(text))
 
 
 def credential_in(text: str) -> str | None:
@@ -78,24 +102,39 @@ def credential_in(text: str) -> str | None:
     found = _CREDENTIALS.search(text)
     if not found:
         return None
-    return "a Holdfast token" if TOKEN.match(found.group()) else "a credential"
+    return "a Holdfast token" if found.group().startswith("ik_") else "a credential"
 
 
 def redact(text: str) -> str:
     """Mask every credential in a text on its way to a person, a log or a file."""
     text = _CREDENTIALS.sub(_masked, text)
     text = _BEARER.sub(lambda found: f"{found.group(1)} {MASK}", text)
-    return _FLAG.sub(_masked_flag, text)
+    text = _ASSIGNMENT.sub(_masked_value, text)
+    return _FLAG.sub(_masked_value, text)
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """Quote a piece of someone's input in a message: no credential, ASCII alone, not too long."""
+    return ascii(redact(text)[:limit])
 
 
 def redact_tree(value: Tree, *, name: str = "") -> Tree:
     """Mask credentials anywhere in a tree, by their look and by the name they stand under."""
     if isinstance(value, dict):
-        return {key: redact_tree(item, name=key) for key, item in value.items()}
+        called = value.get("name")  # a pair of name and value, as Kubernetes has in `env`
+        alias = called if isinstance(called, str) else ""
+        return {
+            redact(key): redact_tree(item, name=alias if key == "value" else key)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [redact_tree(item, name=name) for item in value]
+        flags = ["", *(item if isinstance(item, str) else "" for item in value)]
+        return [
+            redact_tree(item, name=flag if flag.startswith("-") and names_a_secret(flag) else name)
+            for flag, item in zip(flags, value, strict=False)  # a flag stands before its value
+        ]
     if isinstance(value, str):
-        return MASK if value and names_a_secret(name) else redact(value)
+        return MASK if value and names_a_secret(name) and not is_reference(value) else redact(value)
     return value
 
 
@@ -107,8 +146,9 @@ def _masked(found: re.Match[str]) -> str:
     return MASK
 
 
-def _masked_flag(found: re.Match[str]) -> str:
-    flag, gap, value = found.groups()
-    if names_a_secret(flag.lstrip("-")) and not value.startswith(("$", "-")):
-        return f"{flag}{gap}{MASK}"
-    return found.group()
+def _masked_value(found: re.Match[str]) -> str:
+    name, gap, value = found.groups()
+    before = found.string[max(0, found.start() - 16) : found.end(1)]
+    if is_reference(value) or _VOCABULARY.search(before):
+        return found.group()
+    return f"{name}{gap}{MASK}"

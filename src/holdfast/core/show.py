@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable
 from enum import StrEnum
 
 from holdfast.core.drift import DriftedField
 from holdfast.core.plan import Action, Disruption, Plan, Step
-from holdfast.core.redact import MASK, names_a_secret, redact
+from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
 from holdfast.core.tree import Tree, show_path
 
 WIDTH = 34
@@ -94,20 +95,20 @@ def plan_markdown(plan: Plan) -> str:
             lines += [
                 "| "
                 + " | ".join(
-                    _cell(text)
+                    text.replace("|", "\\|")
                     for text in (
-                        f"`{show_path(field.change.path)}`",
-                        f"`{show_value(field, live=True)}`",
-                        f"`{show_value(field, live=False)}`",
+                        _code(_path(field)),
+                        _code(show_value(field, live=True)),
+                        _code(show_value(field, live=False)),
                         field.kind.value,
-                        str(field.writer) if field.writer else "unknown",
+                        _code(_writer(field)) if field.writer else "unknown",
                     )
                 )
                 + " |"
                 for field in step.fields
             ]
         else:
-            lines.append(step.reason[0].upper() + step.reason[1:] + ".")
+            lines.append(_prose(step.reason))
         lines.append("")
     lines.append(f"<sub>{plan.id} · `{plan.digest}`</sub>")
     return "\n".join(lines)
@@ -121,10 +122,10 @@ def plan_html(plan: Plan) -> str:
         rows += f"<tr><th colspan=4 style='text-align:left'><code>{head}</code></th></tr>"
         for field in step.fields:
             cells = (
-                show_path(field.change.path),
+                _path(field),
                 show_value(field, live=True),
                 show_value(field, live=False),
-                str(field.writer) if field.writer else "unknown",
+                _writer(field) if field.writer else "unknown",
             )
             rows += "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
     head = "<tr><th>field</th><th>live</th><th>declared</th><th>changed by</th></tr>"
@@ -132,39 +133,78 @@ def plan_html(plan: Plan) -> str:
     return f"<div><b>{html.escape(summary(plan))}</b>{table}<small>{plan.id}</small></div>"
 
 
-def show_value(field: DriftedField, *, live: bool, width: int = 0) -> str:
-    """Write one side of a change: secrets masked, control characters escaped."""
-    value: Tree = field.change.live if live else field.change.desired
+def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: bool = False) -> str:
+    """Write one side of a change: secrets masked, control characters escaped.
+
+    Text stands as it is, unless the other side would look the same: `"1"` is not `1`.
+    """
+    value, other = field.change.live, field.change.desired
+    if not live:
+        value, other = other, value
     if value is None:
         return "(not set)"
-    if any(names_a_secret(part) for part in field.change.path):
+    if any(names_a_secret(part) for part in field.change.path) and not _is_reference(value):
         return MASK
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = redact(text)
-    text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    value = redact_tree(value)
+    text = _written(value)
+    if isinstance(value, str) and (not value or text == _written(other)):
+        text = json.dumps(value, ensure_ascii=False)
+    text = clean(text, ascii_only=ascii_only)
     if width and len(text) > width:
+        gap = "..." if ascii_only else "…"
         keep = width // 2
-        text = f"{text[: keep - 1]}…{text[-keep:]}"
+        text = f"{text[: keep - len(gap)]}{gap}{text[-keep:]}"
     return text
+
+
+def clean(text: str, *, ascii_only: bool = False) -> str:
+    """Escape what a terminal or a reader could be misled by: control and direction characters."""
+    return "".join(
+        char if char.isprintable() and (char.isascii() or not ascii_only) else _escaped(char)
+        for char in text
+    )
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def _written(value: Tree) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_reference(value: Tree) -> bool:
+    return isinstance(value, str) and is_reference(value)
+
+
+def _path(field: DriftedField, *, ascii_only: bool = False) -> str:
+    return clean(redact(show_path(field.change.path)), ascii_only=ascii_only)
+
+
+def _writer(field: DriftedField, *, ascii_only: bool = False) -> str:
+    return clean(redact(str(field.writer)), ascii_only=ascii_only) if field.writer else ""
 
 
 def _rows(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
     if not step.fields:
         return []
     arrow = "->" if ascii_only else "→"
-    paths = [show_path(field.change.path) for field in step.fields]
+    paths = [_path(field, ascii_only=ascii_only) for field in step.fields]
     wide = max(len("field"), *(len(path) for path in paths))
-    lives = [show_value(field, live=True, width=WIDTH) for field in step.fields]
+    lives, wanteds = (
+        [show_value(each, live=side, width=WIDTH, ascii_only=ascii_only) for each in step.fields]
+        for side in (True, False)
+    )
     wide_live = max(len("live"), *(len(text) for text in lives))
     rows = [paint(f"       {'field':<{wide}}  {'live':<{wide_live}}     declared", Ink.FAINT)]
-    for field, path, live in zip(step.fields, paths, lives, strict=True):
-        wanted = show_value(field, live=False, width=WIDTH)
+    for field, path, live, wanted in zip(step.fields, paths, lives, wanteds, strict=True):
         mark, ink = "~", Ink.CHANGE
         if field.change.desired is None:
             mark, ink = "-", Ink.REMOVE
         elif field.change.live is None:
             mark, ink = "+", Ink.CREATE
-        by = f"   {field.kind}, by {field.writer}" if field.writer else f"   {field.kind}"
+        who = _writer(field, ascii_only=ascii_only)
+        by = f"   {field.kind}, by {who}" if who else f"   {field.kind}"
         rows.append(
             f"     {paint(mark, ink)} {path:<{wide}}  {live:<{wide_live}}  {arrow}  {wanted}"
             f"{paint(by, Ink.FAINT)}"
@@ -172,5 +212,14 @@ def _rows(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
     return rows
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _code(text: str) -> str:
+    """A Markdown code span that its own text cannot end."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _prose(text: str) -> str:
+    """A Markdown sentence in which nothing but words has a meaning."""
+    text = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", clean(redact(text)))
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

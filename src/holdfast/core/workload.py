@@ -14,7 +14,9 @@ from typing import TypeVar
 
 from holdfast.core import check
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.names import canonical_slug
+from holdfast.core.names import MAX_SLUG, canonical_slug
+from holdfast.core.redact import redact
+from holdfast.core.scan import shown_name
 from holdfast.core.tree import Fields, Tree, plain
 
 
@@ -90,8 +92,8 @@ class Analysis:
     metric: str
     max: float | None = None
     min: float | None = None
-    interval: str | float = "30s"
-    rounds: int = 5
+    interval: str | float | None = None
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,24 +166,23 @@ class WorkloadSpec:
         shapes: list[Problem] = []
         for name, kind in NESTED.items():
             put(self, name, _nested(kind, getattr(self, name), name, shapes))
-        if isinstance(self.secrets, Mapping):
-            refs = {
-                str(name): _nested(SecretRef, ref, f"secrets.{name}", shapes)
-                for name, ref in self.secrets.items()
-            }
-            put(self, "secrets", refs)
+        put(self, "secrets", _references(self.secrets, shapes))
         if isinstance(self.args, list):
             put(self, "args", tuple(self.args))
         for name, enum in _ENUMS.items():
             put(self, name, _coerced(enum, getattr(self, name)))
         problems = [*shapes, *check.problems(self)]
         if problems:
-            shown = canonical_slug(self.slug or self.name) if isinstance(self.name, str) else ""
+            given = self.slug or self.name
+            shown = canonical_slug(redact(given))[:MAX_SLUG] if isinstance(given, str) else ""
             count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
             raise ValidationError(
                 f"The spec of workload {shown or '(unnamed)'} has {count}.", problems=problems
             )
         put(self, "slug", canonical_slug(self.slug or self.name))
+        for name in ("env", "config", "execution_policy_config"):  # ours: the caller keeps theirs
+            value = getattr(self, name)
+            put(self, name, None if value is None else _plain_value(value))
 
     def fields(self) -> Fields:
         """Return the declared fields as a plain tree, without the identity."""
@@ -227,10 +228,24 @@ def _nested(kind: type[T], value: object, name: str, problems: list[Problem]) ->
         return None
 
 
+def _references(value: object, problems: list[Problem]) -> dict[str, object] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        problems.append(check.shape_problem("secrets", value))
+        return None
+    return {
+        str(name): _nested(
+            SecretRef, {} if ref is None else ref, f"secrets.{shown_name(name)}", problems
+        )
+        for name, ref in value.items()
+    }
+
+
 def _coerced(enum: type[StrEnum], value: object) -> object:
     if isinstance(value, str):
         text = re.sub(r"\s+", "", value).lower()
-        return enum(text) if text in enum._value2member_map_ else value
+        return enum(text) if text in enum._value2member_map_ else str(value)
     return value
 
 

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.core.desired import Desired
 from holdfast.core.drift import Drift, find_drift
-from holdfast.core.errors import (
-    Conflict,
-    HoldfastError,
-    TargetUnavailable,
-    ValidationError,
-)
-from holdfast.core.live import Live, Observation, Unknown
+from holdfast.core.errors import NOTHING_CHANGED, Conflict, HoldfastError, ValidationError
+from holdfast.core.live import Live, Observation
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import EndpointRef, Outcome
 from holdfast.core.plan import Action, Plan, check_fresh, make_plan
@@ -75,13 +70,14 @@ async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[
 
 
 async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, ...]:
-    """Carry out exactly this plan, or refuse it as stale before the first write."""
-    observed: dict[WorkloadId, Observation] = {}
-    for step in plan.steps:
-        try:
-            observed[step.id] = await target.observe(step.id)
-        except TargetUnavailable as error:
-            observed[step.id] = Unknown(id=step.id, reason=str(error))
+    """Carry out exactly this plan, or refuse it as stale before the first write.
+
+    A target that does not answer is no reason to call the plan stale: that error passes
+    through, and the same plan may be tried again.
+    """
+    observed: dict[WorkloadId, Observation] = {
+        step.id: await target.observe(step.id) for step in plan.steps
+    }
     check_fresh(plan, observed)
     results: list[Live | None] = []
     for index, step in enumerate(plan.steps):
@@ -89,7 +85,8 @@ async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, .
             after = await target.perform(step, key=f"{key}-{index}")
         except HoldfastError as error:
             done = sum(each.action is not Action.NOTHING for each in plan.steps[:index])
-            error.changed = f"{done} of {len(plan.changes)} changes were made before that."
+            made = f"{done} of {len(plan.changes)} changes were made before that."
+            error.changed = made + _rest(error.changed)
             raise
         results.append(after if isinstance(after, Live) else None)
     return tuple(results)
@@ -100,6 +97,12 @@ def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
     problems = [problem for each in desired for problem in target.refuses(each)]
     if problems:
         raise ValidationError("This target cannot honour the declaration.", problems=problems)
+
+
+def _rest(changed: str) -> str:
+    """What an error says besides that nothing was changed: its problems, or an open question."""
+    rest = changed.removeprefix(NOTHING_CHANGED)
+    return f" {changed}" if rest == changed else rest
 
 
 def _ref(drift: Drift, plan: Plan, outcome: Outcome, live: Observation) -> EndpointRef:

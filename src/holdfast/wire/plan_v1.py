@@ -5,7 +5,6 @@ Used by `holdfast plan --out`, by the control plane, and by anyone who reviews a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -14,9 +13,11 @@ from holdfast.core.diff import Change
 from holdfast.core.drift import Cause, DriftedField, DriftKind
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.live import Writer
-from holdfast.core.names import WorkloadId
+from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.plan import Action, Disruption, Plan, Step
-from holdfast.core.tree import Fields, Tree, parse_pointer, pointer
+from holdfast.core.redact import quoted, redact
+from holdfast.core.tree import parse_pointer, pointer
+from holdfast.wire.tree import as_fields, as_tree
 
 API_VERSION = "holdfast.dev/v1"
 
@@ -31,7 +32,7 @@ class WriterForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     at: datetime | None = None
 
 
-class ChangeForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ChangeForm(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One differing field; `path` is a JSON pointer into the canonical form."""
 
     path: str
@@ -76,17 +77,19 @@ def plan_from_json(document: bytes | str) -> Plan:
     """Read a plan. Refused when it is of another version or was edited after it was made."""
     try:
         form = msgspec.json.decode(document, type=PlanForm)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also text that is no UTF-8
+        reason = redact(str(error)).encode("ascii", "backslashreplace").decode()
         raise ValidationError(
-            f"This is not a saved plan: {error}.", todo="Make one with holdfast plan --out FILE."
-        ) from error
+            f"This is not a saved plan: {reason}.", todo="Make one with holdfast plan --out FILE."
+        ) from None
     if form.apiVersion != API_VERSION or form.kind != "Plan":
         raise ValidationError(
-            f"This is a {form.kind[:40]} of {form.apiVersion[:60]}, not a Plan of {API_VERSION}.",
+            f"This is a {quoted(form.kind)} of {quoted(form.apiVersion)}, "
+            f"not a Plan of {API_VERSION}.",
             todo="Make the plan anew with this version of Holdfast.",
         )
     plan = Plan(steps=tuple(step_from_json(step) for step in form.steps))
-    if plan.digest != form.digest:
+    if (plan.id, plan.digest) != (form.id, form.digest):
         raise ValidationError(
             "The plan's digest does not match its steps: it was edited after it was made.",
             todo="Make the plan anew.",
@@ -111,13 +114,20 @@ def step_to_json(step: Step) -> StepForm:
 
 def step_from_json(form: StepForm) -> Step:
     """Read one step."""
+    if not (is_slug(form.project) and is_slug(form.slug)):
+        problem = Problem(
+            field="steps.slug",
+            reason=f"{quoted(form.project)} and {quoted(form.slug)} name no workload.",
+            fix="Make the plan anew.",
+        )
+        raise ValidationError(problems=[problem])
     return Step(
         id=WorkloadId(project=form.project, slug=form.slug),
         action=form.action,
         reason=form.reason,
         disruption=form.disruption,
         fields=tuple(_change_from_json(change) for change in form.changes),
-        write=_fields(form.write),
+        write=as_fields(form.write),
         uid=form.uid,
         version=form.version,
     )
@@ -160,19 +170,13 @@ def writer_from_json(form: WriterForm) -> Writer:
 def _change_from_json(form: ChangeForm) -> DriftedField:
     path = parse_pointer(form.path)
     if not path or not form.path.startswith("/"):
-        problem = Problem(field="changes.path", reason="it is no JSON pointer.", fix="Re-plan.")
+        problem = Problem(
+            field="changes.path", reason="it is no JSON pointer.", fix="Make the plan anew."
+        )
         raise ValidationError(problems=[problem])
     return DriftedField(
-        change=Change(path=path, desired=_tree(form.desired), live=_tree(form.live)),
+        change=Change(path=path, desired=as_tree(form.desired), live=as_tree(form.live)),
         kind=form.kind,
         writer=writer_from_json(form.writer) if form.writer else None,
         cause=form.cause,
     )
-
-
-def _fields(value: Mapping[str, object]) -> Fields:
-    return {key: _tree(item) for key, item in value.items()}
-
-
-def _tree(value: object) -> Tree:
-    return value  # type: ignore[return-value]  # msgspec decodes `object` to plain JSON values

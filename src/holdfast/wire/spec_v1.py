@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from holdfast.core.check import unknown_problem
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.tree import Fields, Tree, plain
-from holdfast.core.workload import SPEC_FIELDS, WorkloadSpec
+from holdfast.core.tree import Fields, Tree
+from holdfast.core.workload import IDENTITY, SPEC_FIELDS, WorkloadSpec
 
 API_VERSION = "holdfast.dev/v1"
 KIND = "Workload"
@@ -46,7 +46,14 @@ def spec_from_document(document: object) -> WorkloadSpec:
 
 
 def spec_from_fields(slug: str, fields: Mapping[str, Tree]) -> WorkloadSpec:
-    """Build a spec from stored fields, to check them as a whole."""
+    """Build a spec from stored fields, to check them as a whole.
+
+    Fields are what a workload says, not which one it is: its identity cannot be written.
+    """
+    known = [name for name in SPEC_FIELDS if name not in IDENTITY]
+    foreign = [unknown_problem(name, known) for name in fields if name not in known]
+    if foreign:
+        raise ValidationError(problems=foreign)
     return spec_from_document({**fields, "slug": slug})
 
 
@@ -55,5 +62,4 @@ def spec_to_document(spec: WorkloadSpec) -> Fields:
     head: Fields = {"apiVersion": API_VERSION, "kind": KIND, "slug": spec.slug}
     if spec.project:
         head["project"] = spec.project
-    rest = plain(spec.fields())
-    return head | (rest if isinstance(rest, dict) else {})
+    return head | spec.fields()

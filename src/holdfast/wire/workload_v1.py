@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.core.live import Live, Phase, Status
 from holdfast.core.names import WorkloadId
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Fields
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+from holdfast.wire.tree import as_fields
 
 _SHARED = (
     "name description task_type backend worker_id gpu_resource_id"
@@ -140,7 +141,7 @@ def workload_from_json(form: WorkloadForm) -> Live:
         uid=form.id,
         version=form.version,
         generation=form.generation,
-        fields=_fields(form.spec),
+        fields=as_fields(form.spec),
         writers={name: writer_from_json(writer) for name, writer in form.writers.items()},
         status=Status(
             phase=status.phase,
@@ -182,14 +183,6 @@ def update_fields(form: UpdateForm) -> Fields:
 
 def _unfolded(config: Mapping[str, object] | None) -> Fields:
     """Take the folded fields out of `config`. The wire replaces `config` whole, so all are set."""
-    rest = _fields(config or {})
+    rest = as_fields(config or {})
     folded = {name: rest.pop(name, None) for name in _FOLDED}
     return {**folded, "config": rest or None}
-
-
-def _fields(value: Mapping[str, object]) -> Fields:
-    return {key: _tree(item) for key, item in value.items()}
-
-
-def _tree(value: object) -> Tree:
-    return value  # type: ignore[return-value]  # msgspec decodes `object` to plain JSON values

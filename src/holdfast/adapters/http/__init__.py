@@ -1,0 +1,1 @@
+"""A remote control plane as a target, and its data plane, over HTTP."""

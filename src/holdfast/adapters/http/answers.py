@@ -1,0 +1,209 @@
+"""Reads what a control plane answered: a form that was expected, or an error of our tree.
+
+An answer that is not what was asked for never passes for success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    ApiError,
+    AuthError,
+    Conflict,
+    DriftError,
+    HoldfastError,
+    NotFound,
+    PermissionDenied,
+    Problem,
+    StalePlan,
+    StoreUnavailable,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.redact import redact
+from holdfast.wire.plan_v1 import plan_from_json
+
+UNAVAILABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+_MAYBE_DONE = frozenset({408, 500, 502, 504})
+"""Statuses after which a write may have taken effect all the same."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole response. `lost` says that an earlier try of the same write got no answer."""
+
+    method: str
+    where: str
+    """The address without its credentials, for messages."""
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    lost: bool = False
+
+    @property
+    def changed(self) -> str:
+        """What an error about this answer may say of its effect."""
+        if self.method == "GET" or not (self.lost or self.status in _MAYBE_DONE):
+            return NOTHING_CHANGED
+        return OUTCOME_UNKNOWN
+
+
+class _ProblemForm(msgspec.Struct):
+    field: str = ""
+    reason: str = ""
+    fix: str = ""
+
+
+class _ErrorForm(msgspec.Struct):
+    error: str
+    message: str = ""
+    request_id: str | None = None
+    problems: list[_ProblemForm] = msgspec.field(default_factory=list)
+    plan: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+
+
+def read_answer(answer: Answer, form: type[T]) -> T:
+    """Decode a success. Raises the error that the answer carries, or ApiError."""
+    if not 200 <= answer.status < 300:
+        raise error_of(answer)
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise _unreadable(answer, f"a body of type {kind or 'unknown'}"[:60])
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _unreadable(answer, "a compressed body that was not asked for")
+    try:
+        return msgspec.json.decode(answer.body, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        size = len(answer.body)
+        raise _unreadable(answer, f"{size} bytes that are no {form.__name__}") from error
+
+
+def is_absent(answer: Answer) -> bool:
+    """True only when the control plane itself says that there is no such thing.
+
+    A 404 from a proxy, or from something else on that port, is not an answer.
+    """
+    form = _error_form(answer)
+    return answer.status == 404 and form is not None and form.error == "not_found"
+
+
+def error_of(answer: Answer) -> HoldfastError:
+    """Return the error that an answer means."""
+    form = _error_form(answer)
+    code = form.error if form else ""
+    happened, changed = _happened(answer, form), answer.changed
+    match answer.status:
+        case 400 | 413 | 422 if form:
+            problems = [
+                Problem(field=shown(each.field), reason=shown(each.reason), fix=shown(each.fix))
+                for each in form.problems
+            ]
+            return ValidationError(happened, problems=problems, changed=changed)
+        case 401:
+            return AuthError(
+                happened,
+                changed=changed,
+                todo="Check the token (HOLDFAST_TOKEN): it is unknown, expired or revoked.",
+            )
+        case 403:
+            todo = _FORBIDDEN.get(code, "Use a token that is permitted to do this.")
+            return PermissionDenied(
+                happened, reason=code or "forbidden", changed=changed, todo=todo
+            )
+        case 404 if form:
+            return NotFound(happened, changed=changed)
+        case 409 if form and code == "drift":
+            return _drift(answer, form, happened)
+        case 409 | 412 if form:
+            return Conflict(happened, changed=changed, todo="Observe again and retry.")
+        case status if status in UNAVAILABLE:
+            return TargetUnavailable(happened, changed=changed, todo="Try again later.")
+        case status if 300 <= status < 400:
+            return ApiError(
+                f"{answer.where} answered {status}: redirects are not followed, as they would "
+                "carry the token elsewhere.",
+                status=status,
+                changed=changed,
+                todo="Set the URL to where it leads.",
+            )
+        case status:
+            return ApiError(
+                happened,
+                status=status,
+                reason=code,
+                changed=changed,
+                todo="" if form else "Check that the URL is that of a Holdfast control plane.",
+            )
+
+
+def _happened(answer: Answer, form: _ErrorForm | None) -> str:
+    """Quote the server, less what our own error says again: its summary and the effect."""
+    if form is None or not form.message:
+        return f"{answer.where} answered {answer.status}."
+    said = form.message.partition("\n")[0].replace(NOTHING_CHANGED, "")
+    first, stop, rest = said.partition(". ")
+    if stop and first in _SUMMARIES:
+        said = rest
+    request = f" (request {shown(form.request_id)})" if form.request_id else ""
+    return f"{answer.where} answered {answer.status}{request}: {' '.join(shown(said).split())}"
+
+
+_SUMMARIES = frozenset(
+    kind.summary
+    for kind in (
+        ApiError,
+        AuthError,
+        Conflict,
+        DriftError,
+        NotFound,
+        PermissionDenied,
+        StalePlan,
+        StoreUnavailable,
+        TargetUnavailable,
+        ValidationError,
+    )
+)
+_FORBIDDEN = {
+    "wrong_credential_type": "Workloads need an ik_sdk_ token, inference an ik_live_ key.",
+    "project_scope_mismatch": "Use a token of this project, or name the token's project.",
+    "scope_insufficient": "Use a token with a wider scope.",
+}
+
+
+def shown(text: str) -> str:
+    """Make text from the other side fit for a message: short, printable, without secrets."""
+    return "".join(char if char.isprintable() else " " for char in redact(text[:2000]))[:500]
+
+
+def _error_form(answer: Answer) -> _ErrorForm | None:
+    try:
+        return msgspec.json.decode(answer.body, type=_ErrorForm)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _drift(answer: Answer, form: _ErrorForm, happened: str) -> HoldfastError:
+    try:
+        return DriftError(happened, plan=plan_from_json(bytes(form.plan)))
+    except ValidationError:
+        return ApiError(happened, status=answer.status, reason=form.error, changed=answer.changed)
+
+
+def _unreadable(answer: Answer, what: str) -> ApiError:
+    changed = NOTHING_CHANGED if answer.method == "GET" else OUTCOME_UNKNOWN
+    return ApiError(
+        f"{answer.where} answered {answer.status} with {what}.",
+        status=answer.status,
+        reason="unreadable",
+        changed=changed,
+        todo="Check that the URL is that of a Holdfast control plane and that nothing in between "
+        "rewrites its answers.",
+    )

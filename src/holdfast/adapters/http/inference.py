@@ -1,0 +1,178 @@
+"""Calls one workload's endpoint over the OpenAI-shaped routes of the data plane.
+
+A stream that breaks off, falls silent or carries an error raises; it never looks complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.adapters.http.answers import read_answer, shown
+from holdfast.adapters.http.deadline import deadline_in
+from holdfast.adapters.http.events import read_events
+from holdfast.adapters.http.results import (
+    EmbedResult,
+    RerankItem,
+    RerankResult,
+    TextChunk,
+    TextResult,
+)
+from holdfast.adapters.http.transport import Transport
+from holdfast.core.errors import ApiError, TargetUnavailable
+from holdfast.core.names import WorkloadId
+from holdfast.core.tree import Fields
+
+LIMIT = 256 * 1024 * 1024
+"""Largest answer that is read into memory; embeddings can be many."""
+SERVED = "Part of the reply may have been produced."
+
+T = TypeVar("T")
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message = msgspec.field(default_factory=_Message)
+    delta: _Message = msgspec.field(default_factory=_Message)
+    finish_reason: str | None = None
+
+
+class _Chat(msgspec.Struct):
+    choices: list[_Choice]
+    model: str = ""
+
+
+class _Embedding(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Embeddings(msgspec.Struct):
+    data: list[_Embedding]
+    model: str = ""
+
+
+class _Score(msgspec.Struct):
+    index: int
+    relevance_score: float
+
+
+class _Scores(msgspec.Struct):
+    results: list[_Score]
+    model: str = ""
+
+
+class InferencePort:
+    """One workload's endpoint."""
+
+    def __init__(self, transport: Transport, workload: WorkloadId) -> None:
+        self._transport = transport
+        self._workload = workload
+        self._root = f"/endpoint/{quote(workload.project)}/{quote(workload.slug)}/v1"
+
+    @property
+    def base_url(self) -> str:
+        """The address that OpenAI clients take as theirs."""
+        return self._transport.base_url + self._root
+
+    async def chat(self, body: Mapping[str, object], *, seconds: float) -> TextResult:
+        """Complete a chat in one answer."""
+        form, raw = await self._post("chat/completions", body, _Chat, seconds)
+        if not form.choices:
+            raise ApiError(f"The endpoint of {self._workload} answered without a choice.")
+        choice = form.choices[0]
+        return TextResult(
+            text=choice.message.content or "",
+            model=form.model,
+            finish_reason=choice.finish_reason,
+            raw=raw,
+        )
+
+    async def chat_stream(
+        self, body: Mapping[str, object], *, seconds: float | None, idle: float
+    ) -> AsyncGenerator[TextChunk]:
+        """Complete a chat piece by piece, until the stream says that it is done."""
+        sent = msgspec.json.encode({"model": self._workload.slug, **body, "stream": True})
+        async with (
+            self._transport.stream(
+                "POST",
+                f"{self._root}/chat/completions",
+                body=sent,
+                deadline=deadline_in(seconds, self._transport.clock),
+                idle=idle,
+            ) as chunks,
+            aclosing(read_events(chunks)) as events,
+        ):
+            async for event in events:
+                if event.name == "comment":
+                    continue
+                if event.data.strip() == "[DONE]":
+                    return
+                if event.name == "error":
+                    raise self._broken(event.data)
+                yield self._chunk(event.data)
+        raise TargetUnavailable(
+            f"The reply of {self._workload} broke off before it was complete.",
+            changed=SERVED,
+            todo="Ask again.",
+        )
+
+    async def embed(self, body: Mapping[str, object], *, seconds: float) -> EmbedResult:
+        """Make vectors."""
+        form, raw = await self._post("embeddings", body, _Embeddings, seconds)
+        ordered = sorted(form.data, key=lambda each: each.index)
+        return EmbedResult(
+            embeddings=[each.embedding for each in ordered], model=form.model, raw=raw
+        )
+
+    async def rerank(self, body: Mapping[str, object], *, seconds: float) -> RerankResult:
+        """Score documents."""
+        form, raw = await self._post("rerank", body, _Scores, seconds)
+        best_first = sorted(form.results, key=lambda each: -each.relevance_score)
+        items: Sequence[RerankItem] = [
+            RerankItem(index=each.index, relevance_score=each.relevance_score)
+            for each in best_first
+        ]
+        return RerankResult(results=list(items), model=form.model, raw=raw)
+
+    async def _post(
+        self, route: str, body: Mapping[str, object], form: type[T], seconds: float
+    ) -> tuple[T, Fields]:
+        answer = await self._transport.ask(
+            "POST",
+            f"{self._root}/{route}",
+            body=msgspec.json.encode({"model": self._workload.slug, **body}),
+            deadline=deadline_in(seconds, self._transport.clock),
+            limit=LIMIT,
+        )
+        decoded = read_answer(answer, form)
+        return decoded, msgspec.json.decode(answer.body, type=dict)
+
+    def _chunk(self, data: str) -> TextChunk:
+        try:
+            raw = msgspec.json.decode(data, type=dict)
+            if "error" in raw:
+                raise self._broken(data)
+            form = msgspec.convert(raw, _Chat)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._broken(data) from error
+        # The piece that only carries the usage has no choice.
+        choice = form.choices[0] if form.choices else _Choice()
+        return TextChunk(
+            text=choice.delta.content or "", finish_reason=choice.finish_reason, raw=raw
+        )
+
+    def _broken(self, data: str) -> ApiError:
+        return ApiError(
+            f"The reply of {self._workload} ended in an error: {shown(data)}",
+            reason="stream_error",
+            changed=SERVED,
+            todo="Ask again; read the workload's log if it goes on.",
+        )

@@ -1,0 +1,256 @@
+"""One HTTP exchange: a request out, a status and a stream of bytes back.
+
+Two implementations of one port, a blocking one and one for an event loop; nothing above this
+module knows which it has. The library below is httpcore2, the part of httpx2 that lets us
+bring our own sockets, which a total deadline needs.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from holdfast.adapters.http.address import is_loopback
+from holdfast.adapters.http.deadline import NEVER, Allowance, Deadline
+
+if TYPE_CHECKING:
+    import httpcore2
+
+MAX_CONNECTIONS = 20
+KEEP_ALIVE = 4.0
+"""Seconds an idle connection is kept; below the 5 s after which common servers close it."""
+
+
+class LineError(Exception):
+    """The exchange failed below HTTP. `sent` says whether the server may have seen it."""
+
+    def __init__(self, why: str, *, sent: bool, timed_out: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.sent = sent
+        self.timed_out = timed_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A response whose body is still to be read. Close it."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    chunks: AsyncIterator[bytes]
+    """Raises LineError when the body breaks off."""
+    aclose: Callable[[], Awaitable[None]]
+    """Let the connection go, whether or not the body was read."""
+
+
+class Line(Protocol):
+    """Carries one request at a time; any number at once."""
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        deadline: Deadline,
+        idle: float = NEVER,
+    ) -> Reply:
+        """Send a request and return once the head of the answer is there."""
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+
+
+class BlockingLine:
+    """For the sync clients: its coroutines never suspend."""
+
+    def __init__(self) -> None:
+        self._pool: httpcore2.ConnectionPool | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        deadline: Deadline,
+        idle: float = NEVER,
+    ) -> Reply:
+        """Send a request, blocking until the head of the answer is there."""
+        import httpcore2
+
+        if self._pool is None:
+            from holdfast.adapters.http.sockets import BlockingBackend
+
+            self._pool = httpcore2.ConnectionPool(
+                max_connections=MAX_CONNECTIONS,
+                keepalive_expiry=KEEP_ALIVE,
+                network_backend=BlockingBackend(),
+                proxy=_proxy(url),
+            )
+            # A script that just ends should not be told off for sockets that it never saw.
+            weakref.finalize(self, self._pool.close)
+        request = _request(method, url, headers, body, Allowance(deadline, idle))
+        try:
+            response = self._pool.handle_request(request)
+        except Exception as error:
+            raise _line_error(error) from error
+        return Reply(
+            status=response.status,
+            headers=_headers(response),
+            chunks=_blocking_chunks(response),
+            aclose=partial(_close_blocking, response),
+        )
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+class LoopLine:
+    """For the async clients."""
+
+    def __init__(self) -> None:
+        self._pool: httpcore2.AsyncConnectionPool | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        deadline: Deadline,
+        idle: float = NEVER,
+    ) -> Reply:
+        """Send a request and wait for the head of the answer."""
+        import httpcore2
+
+        if self._pool is None:
+            from holdfast.adapters.http.sockets import LoopBackend
+
+            self._pool = httpcore2.AsyncConnectionPool(
+                max_connections=MAX_CONNECTIONS,
+                keepalive_expiry=KEEP_ALIVE,
+                network_backend=LoopBackend(),
+                proxy=_proxy(url),
+            )
+        request = _request(method, url, headers, body, Allowance(deadline, idle))
+        try:
+            response = await self._pool.handle_async_request(request)
+        except Exception as error:
+            raise _line_error(error) from error
+        return Reply(
+            status=response.status,
+            headers=_headers(response),
+            chunks=_loop_chunks(response),
+            aclose=response.aclose,
+        )
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
+
+
+async def _blocking_chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    try:
+        for chunk in response.iter_stream():
+            yield chunk
+    except Exception as error:
+        raise _line_error(error) from error
+
+
+async def _close_blocking(response: httpcore2.Response) -> None:
+    response.close()
+
+
+async def _loop_chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_stream():
+            yield chunk
+    except Exception as error:
+        raise _line_error(error) from error
+
+
+def _request(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, allowance: Allowance
+) -> httpcore2.Request:
+    import httpcore2
+
+    content = body or b""
+    parts = urlsplit(url)
+    lines = [("Host", parts.netloc), *headers.items()]
+    if content or method not in ("GET", "HEAD", "DELETE"):
+        lines.append(("Content-Length", str(len(content))))
+    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), allowance)
+    return httpcore2.Request(
+        method, url, headers=lines, content=content, extensions={"timeout": timeouts}
+    )
+
+
+def _headers(response: httpcore2.Response) -> dict[str, str]:
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+    }
+
+
+def _proxy(url: str) -> httpcore2.Proxy | None:
+    """Honour HTTP_PROXY, HTTPS_PROXY and NO_PROXY; never for this machine itself."""
+    from urllib.request import getproxies, proxy_bypass
+
+    import httpcore2
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    address = getproxies().get(parts.scheme)
+    if not address or is_loopback(host) or proxy_bypass(host):
+        return None
+    found = urlsplit(address if "://" in address else f"http://{address}")
+    auth = (found.username or "", found.password or "") if found.username else None
+    port = f":{found.port}" if found.port else ""
+    return httpcore2.Proxy(f"{found.scheme}://{found.hostname}{port}", auth=auth)
+
+
+def _line_error(error: Exception) -> Exception:
+    import httpcore2
+
+    unsent = (
+        httpcore2.ConnectError,
+        httpcore2.ConnectTimeout,
+        httpcore2.PoolTimeout,
+        httpcore2.ProxyError,
+        httpcore2.UnsupportedProtocol,
+        httpcore2.LocalProtocolError,
+    )
+    timed_out = isinstance(error, httpcore2.TimeoutException)
+    if isinstance(error, unsent):
+        return LineError(_why(error, "no connection"), sent=False, timed_out=timed_out)
+    if isinstance(
+        error,
+        httpcore2.TimeoutException | httpcore2.NetworkError | httpcore2.ProtocolError | OSError,
+    ):
+        return LineError(_why(error, "connection lost"), sent=True, timed_out=timed_out)
+    return error
+
+
+def _why(error: Exception, otherwise: str) -> str:
+    """Say why in the system's words, which both colours have somewhere down the chain."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
+            return os.strerror(cause.errno)
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
+        cause = inner or cause.__cause__ or cause.__context__
+    return str(error) or otherwise

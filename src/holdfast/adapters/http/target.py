@@ -1,0 +1,184 @@
+"""A remote control plane as a target: one GET to observe, one POST to perform a step."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.adapters.http.answers import Answer, is_absent, read_answer
+from holdfast.adapters.http.deadline import Deadline, deadline_in
+from holdfast.adapters.http.events import read_events, read_lines
+from holdfast.adapters.http.transport import Transport
+from holdfast.core.desired import Desired
+from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, Problem
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Absent, Live, Phase, Progress
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, Step
+from holdfast.wire.ledger_v1 import (
+    DriftListForm,
+    HistoryListForm,
+    ProgressForm,
+    drift_from_json,
+    history_from_json,
+    progress_from_json,
+)
+from holdfast.wire.plan_v1 import step_to_json
+from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json
+
+PAGE = 500
+IDLE = 90.0
+"""Longest silence of a stream; servers send a comment well within it."""
+
+
+class _WorkloadsForm(msgspec.Struct):
+    workloads: list[WorkloadForm]
+
+
+class RemoteTarget:
+    """The `Control` port over HTTP. Each copy has a deadline of its own; they share connections."""
+
+    def __init__(self, transport: Transport, *, deadline: Deadline | None = None) -> None:
+        self._transport = transport
+        self._deadline = deadline or deadline_in(None, transport.clock)
+
+    def __repr__(self) -> str:
+        return f"RemoteTarget({self._transport.base_url!r})"
+
+    def within(self, seconds: float | None) -> RemoteTarget:
+        """Return this target with a total deadline for everything asked through it."""
+        return RemoteTarget(self._transport, deadline=deadline_in(seconds, self._transport.clock))
+
+    def refuses(self, desired: Desired) -> Sequence[Problem]:
+        """Nothing: the control plane checks for itself and answers with the problems."""
+        return ()
+
+    async def observe(self, workload: WorkloadId) -> Live | Absent:
+        """Ask for one workload by its slug."""
+        answer = await self._get(_workload_path(workload))
+        if is_absent(answer):
+            return Absent(id=workload)
+        return self._live(answer, workload)
+
+    async def perform(self, step: Step, *, key: str) -> Live | Absent:
+        """Post one step under its key; the server guards it by what the step saw."""
+        if step.action is Action.NOTHING:
+            return await self.observe(step.id)
+        answer = await self._transport.ask(
+            "POST",
+            f"{_project_path(step.id.project)}/steps",
+            body=msgspec.json.encode(step_to_json(step)),
+            key=key,
+            deadline=self._deadline,
+        )
+        if answer.status == 204 and step.action is Action.DELETE:
+            return Absent(id=step.id)
+        return self._live(answer, step.id)
+
+    async def list(self, project: str) -> Sequence[Live]:
+        """Read every page."""
+        found: list[Live] = []
+        after = ""
+        while True:
+            query = {"limit": str(PAGE), **({"after": after} if after else {})}
+            answer = await self._get(f"{_project_path(project)}/workloads?{urlencode(query)}")
+            page = [
+                workload_from_json(form) for form in read_answer(answer, _WorkloadsForm).workloads
+            ]
+            if any(live.id.slug <= after or live.id.project != project for live in page):
+                raise ApiError(f"{answer.where} gave workloads that were not asked for.")
+            found += page
+            if len(page) < PAGE:
+                return sorted(found, key=lambda live: live.id)
+            after = page[-1].id.slug
+
+    async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
+        """Follow the readiness events of one connection."""
+        path = f"{_workload_path(workload)}/readiness-events"
+        async with (
+            self._transport.stream("GET", path, deadline=self._deadline, idle=IDLE) as chunks,
+            aclosing(read_events(chunks)) as events,
+        ):
+            async for event in events:
+                if event.name == "comment":
+                    continue
+                try:
+                    form = msgspec.json.decode(event.data, type=ProgressForm)
+                except msgspec.DecodeError as error:
+                    raise ApiError("The readiness stream had an event that is none.") from error
+                yield progress_from_json(form)
+                if form.phase in (Phase.READY, Phase.ERROR):
+                    return
+
+    async def changes(self, project: str) -> AsyncIterator[None]:
+        """Yield once the stream is open, then whenever something in the project changed.
+
+        An event only says that it is time to look again; what it carries is not used.
+        """
+        path = f"{_project_path(project)}/events"
+        async with (
+            self._transport.stream("GET", path, deadline=self._deadline, idle=IDLE) as chunks,
+            aclosing(read_events(chunks)) as events,
+        ):
+            yield None
+            async for event in events:
+                if event.name != "comment":
+                    yield None
+
+    async def drifts(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> Sequence[DriftRecord]:
+        """Ask the ledger."""
+        query = {"state": "all" if include_resolved else "open", **({"slug": slug} if slug else {})}
+        answer = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
+        return [drift_from_json(form) for form in read_answer(answer, DriftListForm).drifts]
+
+    async def history(
+        self, project: str, *, slug: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Ask for audit rows."""
+        query = {"limit": str(limit), **({"slug": slug} if slug else {})}
+        answer = await self._get(f"{_project_path(project)}/history?{urlencode(query)}")
+        return [history_from_json(form) for form in read_answer(answer, HistoryListForm).history]
+
+    async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Read log lines as they come."""
+        query = urlencode({"tail": tail, "follow": "true" if follow else "false"})
+        path = f"{_workload_path(workload)}/logs?{query}"
+        async with (
+            self._transport.stream(
+                "GET", path, deadline=self._deadline, accept="text/plain"
+            ) as chunks,
+            aclosing(read_lines(chunks)) as lines,
+        ):
+            async for line in lines:
+                yield line
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._transport.aclose()
+
+    async def _get(self, path: str) -> Answer:
+        return await self._transport.ask("GET", path, deadline=self._deadline)
+
+    def _live(self, answer: Answer, workload: WorkloadId) -> Live:
+        live = workload_from_json(read_answer(answer, WorkloadForm))
+        if live.id != workload:
+            raise ApiError(
+                f"{answer.where} answered about workload {live.id} where {workload} was asked for.",
+                status=answer.status,
+                reason="unreadable",
+                changed=NOTHING_CHANGED if answer.method == "GET" else OUTCOME_UNKNOWN,
+            )
+        return live
+
+
+def _project_path(project: str) -> str:
+    return f"/api/projects/{quote(project, safe='')}"
+
+
+def _workload_path(workload: WorkloadId) -> str:
+    return f"{_project_path(workload.project)}/workloads/{quote(workload.slug, safe='')}"

@@ -1,0 +1,241 @@
+"""Asks a server, again where that is safe, and never beyond the deadline.
+
+Used by the remote target and by the data plane. It decides when to repeat a request; what the
+answers mean is for `answers`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from urllib.parse import urlsplit
+
+from holdfast.adapters.http.answers import Answer, error_of
+from holdfast.adapters.http.deadline import NEVER, Deadline
+from holdfast.adapters.http.line import Line, LineError, Reply
+from holdfast.adapters.http.retry import RETRIED, asked_wait, back_off
+from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, TargetUnavailable
+from holdfast.core.redact import Secret
+from holdfast.reconcile.ports import Clock
+
+CONTROL_LIMIT = 32 * 1024 * 1024
+"""Largest answer that is read into memory."""
+_UNPROCESSED = frozenset({429, 503})
+"""Statuses that say the request was not begun, so even an unkeyed write may be repeated."""
+
+log = logging.getLogger("holdfast")
+
+
+class Transport:
+    """One server, one credential."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: Secret | None,
+        user_agent: str,
+        line: Line,
+        clock: Clock,
+        retries: int,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.clock = clock
+        self._token = token
+        self._user_agent = user_agent
+        self._line = line
+        self._retries = retries
+        self._chance = chance
+
+    def __repr__(self) -> str:
+        return f"Transport({self.base_url!r})"
+
+    def with_token(self, token: Secret) -> Transport:
+        """Return a transport over the same connections with another credential."""
+        return Transport(
+            self.base_url,
+            token=token,
+            user_agent=self._user_agent,
+            line=self._line,
+            clock=self.clock,
+            retries=self._retries,
+            chance=self._chance,
+        )
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        deadline: Deadline,
+        body: bytes | None = None,
+        key: str | None = None,
+        limit: int = CONTROL_LIMIT,
+    ) -> Answer:
+        """Return the server's answer, whatever its status.
+
+        A GET, and a write under an idempotency key, is repeated when the answer was lost or
+        says that trying again may help; any other write only when it surely was not begun.
+        """
+        safe = method == "GET" or key is not None
+        lost = False
+        for attempt in range(self._retries + 1):
+            last = attempt == self._retries
+            try:
+                answer = await self._once(method, path, deadline, body, key, limit, lost)
+            except LineError as error:
+                lost = lost or error.sent
+                if last or not (safe or not error.sent) or deadline.left() <= 0:
+                    raise self._no_answer(method, deadline, error, lost) from error
+                wait, why = back_off(attempt, self._chance()), error.why
+            else:
+                repeated = RETRIED if safe else _UNPROCESSED
+                if last or answer.status not in repeated:
+                    return answer
+                asked = asked_wait(answer.headers)
+                wait = back_off(attempt, self._chance()) if asked is None else asked
+                if wait >= deadline.left():
+                    return answer
+                lost = lost or answer.changed == OUTCOME_UNKNOWN
+                why = f"status {answer.status}"
+            log.debug("request_repeated method=%s wait=%.2f why=%s", method, wait, why)
+            await self.clock.sleep(max(0.0, min(wait, deadline.left())))
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        deadline: Deadline,
+        body: bytes | None = None,
+        accept: str = "text/event-stream",
+        idle: float = NEVER,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a stream of bytes. Raises the error of an answer that is none; never repeats."""
+        headers = self._headers(method, body, None, accept)
+        try:
+            reply = await self._line.send(
+                method,
+                self.base_url + path,
+                headers=headers,
+                body=body,
+                deadline=deadline,
+                idle=idle,
+            )
+        except LineError as error:
+            raise self._no_answer(method, deadline, error, error.sent) from error
+        try:
+            if reply.status != 200:
+                raise error_of(await self._whole(reply, method, path, CONTROL_LIMIT, lost=False))
+            kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != accept:
+                raise ApiError(
+                    f"{self._where(path)} answered with {kind[:60] or 'an untyped body'} where "
+                    f"{accept} was asked for.",
+                    status=reply.status,
+                    reason="unreadable",
+                )
+            async with aclosing(self._chunks(reply, method, deadline)) as chunks:
+                yield chunks
+        finally:
+            await reply.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._line.aclose()
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: bytes | None,
+        key: str | None,
+        limit: int,
+        lost: bool,
+    ) -> Answer:
+        reply = await self._line.send(
+            method,
+            self.base_url + path,
+            headers=self._headers(method, body, key, "application/json"),
+            body=body,
+            deadline=deadline,
+        )
+        try:
+            return await self._whole(reply, method, path, limit, lost=lost)
+        finally:
+            await reply.aclose()
+
+    async def _whole(
+        self, reply: Reply, method: str, path: str, limit: int, *, lost: bool
+    ) -> Answer:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in reply.chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise ApiError(
+                    f"{self._where(path)} answered with over {limit >> 20} MiB.",
+                    status=reply.status,
+                    reason="too_large",
+                    changed=NOTHING_CHANGED if method == "GET" else OUTCOME_UNKNOWN,
+                )
+        return Answer(
+            method=method,
+            where=self._where(path),
+            status=reply.status,
+            headers=dict(reply.headers),
+            body=b"".join(parts),
+            lost=lost,
+        )
+
+    async def _chunks(self, reply: Reply, method: str, deadline: Deadline) -> AsyncGenerator[bytes]:
+        try:
+            async for chunk in reply.chunks:
+                yield chunk
+        except LineError as error:
+            raise self._no_answer(method, deadline, error, True) from error
+
+    def _headers(
+        self, method: str, body: bytes | None, key: str | None, accept: str
+    ) -> Mapping[str, str]:
+        headers = {
+            "User-Agent": self._user_agent,
+            "Accept": accept,
+            # A compressed answer could unpack to any size; answers are small as they are.
+            "Accept-Encoding": "identity",
+        }
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        return headers
+
+    def _no_answer(
+        self, method: str, deadline: Deadline, error: LineError, lost: bool
+    ) -> TargetUnavailable:
+        unknown = lost and method != "GET"
+        if deadline.left() <= 0:
+            happened = f"{self._where('')} gave no full answer in {deadline.seconds:g} s."
+        elif error.timed_out:
+            happened = f"{self._where('')} fell silent."
+        else:
+            happened = f"{self._where('')} could not be asked: {error.why}."
+        return TargetUnavailable(
+            happened,
+            changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
+            todo="Repeat the call: it finds out what is there before it writes."
+            if unknown
+            else "Check the address and that the server runs, or raise the timeout.",
+        )
+
+    def _where(self, path: str) -> str:
+        return self.base_url + urlsplit(path).path

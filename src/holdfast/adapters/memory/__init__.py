@@ -1,0 +1,1 @@
+"""Every port in plain dictionaries, for tests and demos."""

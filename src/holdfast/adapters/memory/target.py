@@ -1,0 +1,247 @@
+"""A target that lives in one process and forgets everything with it.
+
+Held to the same contract suite as the others, so a test that passes on it means something.
+Faults can be ordered in advance; `writes` records every step that took effect.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.adapters.memory.book import Book
+from holdfast.core.desired import Desired
+from holdfast.core.errors import (
+    Conflict,
+    HoldfastError,
+    NotFound,
+    Problem,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.normalize import normalize_workload
+from holdfast.core.plan import Action, Step
+from holdfast.core.tree import Fields, Tree, digest
+from holdfast.reconcile.ports import Clock
+from holdfast.wire.spec_v1 import spec_from_fields
+
+READY = (Progress(phase=Phase.READY, message="serving"),)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fault:
+    error: HoldfastError
+    left: int
+    after_effect: bool
+    slug: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    request: str
+    answer: Live | Absent
+
+
+@dataclass(slots=True, kw_only=True)
+class MemoryTarget:
+    """The `Control` port over dictionaries. Safe to share between threads."""
+
+    clock: Clock
+    writer: Writer = field(default_factory=lambda: Writer(manager="holdfast-sdk"))
+    new_uid: Callable[[], str]
+    writes: list[Step] = field(default_factory=list)
+    """Every step that took effect, in order."""
+    down: bool = False
+    """While true, every question goes unanswered."""
+    phases: dict[str, Sequence[Progress]] = field(default_factory=dict)
+    """By slug, what following its progress shows; ready at once where none is given."""
+    lines: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By slug, its log."""
+    refused: Callable[[Desired], Sequence[Problem]] | None = None
+    _workloads: dict[WorkloadId, Live] = field(default_factory=dict)
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _faults: list[_Fault] = field(default_factory=list)
+    _book: Book = field(init=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self._book = Book(clock=self.clock)
+
+    def refuses(self, desired: Desired) -> Sequence[Problem]:
+        """Nothing, unless the test says otherwise."""
+        return self.refused(desired) if self.refused else ()
+
+    async def observe(self, workload: WorkloadId) -> Live | Absent:
+        """Return what is there now."""
+        with self._lock:
+            self._fail(slug=workload.slug)
+            return self._workloads.get(workload) or Absent(id=workload)
+
+    async def perform(self, step: Step, *, key: str) -> Live | Absent:
+        """Carry out one step, once per key."""
+        with self._lock:
+            self._fail(slug=step.id.slug)
+            if step.action is Action.NOTHING:
+                return self._workloads.get(step.id) or Absent(id=step.id)
+            request = digest([str(step.id), step.action, step.write, step.uid, step.version])
+            kept = self._kept.get(key)
+            if kept is None:
+                kept = _Kept(request=request, answer=self._act(step))
+                self._kept[key] = kept
+            elif kept.request != request:
+                raise ValidationError("This idempotency key was used for another step.")
+            self._fail(after_effect=True, slug=step.id.slug)
+            return kept.answer
+
+    async def list(self, project: str) -> Sequence[Live]:
+        """Return every workload of a project."""
+        with self._lock:
+            self._fail()
+            return sorted(
+                (live for where, live in self._workloads.items() if where.project == project),
+                key=lambda live: live.id,
+            )
+
+    async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
+        """Show what the test laid down for this slug."""
+        if isinstance(await self.observe(workload), Absent):
+            raise NotFound(f"There is no workload {workload}.")
+        for each in self.phases.get(workload.slug, READY):
+            yield each
+
+    async def drifts(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> Sequence[DriftRecord]:
+        """Return the ledger's drifts, newest first."""
+        with self._lock:
+            self._fail()
+            return self._book.drifts(project, slug=slug, include_resolved=include_resolved)
+
+    async def history(
+        self, project: str, *, slug: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Return audit rows, newest first."""
+        with self._lock:
+            self._fail()
+            return self._book.history(project, slug=slug, limit=limit)
+
+    async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Yield the last lines that the test laid down."""
+        if isinstance(await self.observe(workload), Absent):
+            raise NotFound(f"There is no workload {workload}.")
+        kept = list(self.lines.get(workload.slug, ()))
+        for line in kept[max(0, len(kept) - tail) :]:
+            yield line
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def edit(self, workload: WorkloadId, fields: Mapping[str, Tree], *, writer: Writer) -> Live:
+        """Change live fields behind Holdfast's back, as another tool would."""
+        with self._lock:
+            live = self._workloads.get(workload)
+            if live is None:
+                raise NotFound(f"There is no workload {workload}.")
+            after = self._write(live, dict(fields), writer)
+            self._book.compare(after, writer)
+            return after
+
+    def remove(self, workload: WorkloadId, *, writer: Writer) -> bool:
+        """Delete a workload behind Holdfast's back."""
+        with self._lock:
+            live = self._workloads.pop(workload, None)
+            if live is not None:
+                self._book.deleted(live, writer)
+            return live is not None
+
+    def set_status(self, workload: WorkloadId, status: Status) -> None:
+        """Let the workload report another status."""
+        with self._lock:
+            self._workloads[workload] = replace(self._workloads[workload], status=status)
+
+    def fail(
+        self,
+        error: HoldfastError,
+        *,
+        times: int = 1,
+        after_effect: bool = False,
+        slug: str | None = None,
+    ) -> None:
+        """Let the next calls, or those about one slug, raise.
+
+        With `after_effect` only steps fail, and each is carried out first.
+        """
+        self._faults.append(_Fault(error=error, left=times, after_effect=after_effect, slug=slug))
+
+    def _fail(self, *, after_effect: bool = False, slug: str | None = None) -> None:
+        if self.down and not after_effect:
+            raise TargetUnavailable("The memory target was told to be down.")
+        for fault in self._faults:
+            if fault.left and fault.after_effect is after_effect and fault.slug in (None, slug):
+                fault.left -= 1
+                raise fault.error
+
+    def _act(self, step: Step) -> Live | Absent:
+        live = self._workloads.get(step.id)
+        if step.action is Action.DELETE and live is None:
+            return Absent(id=step.id)
+        seen = (None, None) if live is None else (live.uid, live.version)
+        if seen != (step.uid, step.version):
+            raise Conflict(f"Workload {step.id} is not as it was when the step was planned.")
+        self.writes.append(step)
+        if step.action is Action.DELETE:
+            self.remove(step.id, writer=self.writer)
+            return Absent(id=step.id)
+        if live is None:
+            return self._create(step.id, step.write)
+        after = self._write(live, step.write, self.writer)
+        self._book.declare(after, step.write)
+        return after
+
+    def _create(self, where: WorkloadId, write: Fields) -> Live:
+        fields: Fields = {name: value for name, value in write.items() if value is not None}
+        spec_from_fields(where.slug, fields)
+        now, uid = self.clock.now(), self.new_uid()
+        writer = replace(self.writer, operation="create", at=now)
+        live = Live(
+            id=where,
+            uid=uid,
+            version=f"{uid[:8]}.1",
+            generation=1,
+            fields=fields,
+            writers=dict.fromkeys(fields, writer),
+            status=Status(phase=Phase.READY, message="serving", ready=1, wanted=1),
+            created_at=now,
+            updated_at=now,
+        )
+        self._workloads[where] = live
+        self._book.created(live, writer)
+        return live
+
+    def _write(self, live: Live, write: Fields, writer: Writer) -> Live:
+        merged = live.fields | write
+        fields: Fields = {name: value for name, value in merged.items() if value is not None}
+        spec_from_fields(live.id.slug, fields)
+        if normalize_workload(fields) == normalize_workload(live.fields):
+            return live
+        now = self.clock.now()
+        stamped = replace(writer, operation="update", at=now)
+        changed = [name for name in write if fields.get(name) != live.fields.get(name)]
+        after = replace(
+            live,
+            version=f"{live.uid[:8]}.{live.generation + 1}",
+            generation=live.generation + 1,
+            fields=fields,
+            writers={
+                **{name: by for name, by in live.writers.items() if name in fields},
+                **{name: stamped for name in changed if name in fields},
+            },
+            updated_at=now,
+        )
+        self._workloads[live.id] = after
+        self._book.updated(after, stamped, changed)
+        return after

@@ -1,0 +1,161 @@
+"""Makes the command line and the environment of a replica.
+
+The environment is built from nothing: a child gets what a program needs to run, what was
+declared and its secrets, and never what the server itself was given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.adapters.runner.backends import LOOPBACK, BackendFacts
+from holdfast.adapters.runner.secrets import MissingSecret, SecretFolder
+from holdfast.adapters.runner.wanted import Group, Wanted
+from holdfast.core.command import split_command
+from holdfast.core.normalize import normalize_workload
+from holdfast.core.redact import Secret, names_a_secret
+from holdfast.core.tree import Tree, digest
+
+MARKER = "HOLDFAST_REPLICA"
+"""Set in every child and inherited by its children, so that none can be lost sight of."""
+
+_PASSED = frozenset(
+    "PATH HOME LANG LANGUAGE TMPDIR TZ USER LOGNAME SHELL LD_LIBRARY_PATH XDG_CACHE_HOME"
+    " SSL_CERT_FILE SSL_CERT_DIR OMP_NUM_THREADS".split()
+)
+_PASSED_PREFIXES = (
+    "LC_", "CUDA_", "NVIDIA_", "HF_", "HUGGINGFACE_", "HIP_", "ROCR_", "ROCM_", "VLLM_",
+)  # fmt: skip
+_OURS = re.compile(r"\$\{(PORT|HOST|MODEL)\}")
+_OTHER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class LaunchRefused(Exception):
+    """A replica cannot be started as declared. The text is for people and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is needed to start one replica, once it has a port."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    secrets: Mapping[str, Secret]
+    backend: BackendFacts
+    model: str
+    revision: str
+    refused: str | None = None
+    """Why it cannot be started at all."""
+
+    def argv(self, port: int) -> list[str]:
+        """Return the arguments, with the program's full path first."""
+        if self.refused:
+            raise LaunchRefused(self.refused)
+        argv = [self._filled(part, port) for part in self.command]
+        unknown = next((found[1] for part in argv if (found := _OTHER.search(part))), None)
+        if unknown:
+            raise LaunchRefused(
+                f"${{{unknown}}} in the command is not filled in: only PORT, HOST and MODEL are. "
+                "A backend reads its secrets from its environment."
+            )
+        if self.backend.address_flags:
+            argv += [] if _has(argv, "--host") else ["--host", LOOPBACK]
+            argv += [] if _has(argv, "--port") else ["--port", str(port)]
+        program = shutil.which(argv[0], path=self.env.get("PATH", os.defpath))
+        if program is None:
+            raise LaunchRefused(f"Program {argv[0]!r} was not found on this machine.")
+        return [os.path.abspath(program), *argv[1:]]
+
+    def environment(self, port: int, marker: str) -> dict[str, str]:
+        """Return the whole environment of the child. Holds secrets: pass it on, keep no copy."""
+        env = {name: self._filled(value, port) for name, value in self.env.items()}
+        env |= {name: secret.reveal() for name, secret in self.secrets.items()}
+        return env | {"HOST": LOOPBACK, "PORT": str(port), MARKER: marker}
+
+    def _filled(self, text: str, port: int) -> str:
+        values = {"PORT": str(port), "HOST": LOOPBACK, "MODEL": self.model}
+        return _OURS.sub(lambda found: values[found[1]], text)
+
+
+def make_launch(
+    wanted: Wanted, group: Group, *, secrets: SecretFolder, key: bytes, inherited: Mapping[str, str]
+) -> Launch:
+    """Say how the replicas of a group start, and give that a revision.
+
+    The revision covers the secrets by their marks, so that a rotated one is a change like
+    any other. Fields are compared in canonical form: an order of flags restarts nothing.
+    """
+    fields, facts = group.fields, wanted.backend
+    refused, values = None, dict[str, Secret]()
+    refs = fields.get("secrets")
+    try:
+        values = secrets.read(wanted.spec.id.project, refs if isinstance(refs, dict) else {})
+    except MissingSecret as missing:
+        refused = f"{missing} The replica was not started; put the secret in place."
+    marks: Tree = {name: secret.fingerprint(key) for name, secret in values.items()}
+    command, problem = _command(fields.get("command"), fields, facts)
+    declared = fields.get("env")
+    return Launch(
+        command=tuple(command),
+        env=base_environment(inherited)
+        | ({k: str(v) for k, v in declared.items()} if isinstance(declared, dict) else {})
+        | dict(facts.env),
+        secrets=values,
+        backend=facts,
+        model=str(fields.get("model", "")),
+        revision=digest([normalize_workload(fields), marks, refused]).removeprefix("sha256:")[:16],
+        refused=problem or refused,
+    )
+
+
+def base_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Keep what any program needs; leave behind what may be the server's own secret."""
+    return {
+        name: value
+        for name, value in inherited.items()
+        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not names_a_secret(name)
+    }
+
+
+def _command(
+    text: Tree, fields: Mapping[str, Tree], facts: BackendFacts
+) -> tuple[list[str], str | None]:
+    if isinstance(text, str):
+        try:
+            return _own_address(split_command(text), facts), None
+        except ValueError:
+            return [], "The command has a quote that is not closed."
+    if fields.get("image"):
+        return [], "An image needs a container engine, and this machine runs commands only."
+    if facts.command is None:
+        return [], "The workload has no command, and its backend has no usual one."
+    extra = fields.get("args")
+    more = [str(part) for part in extra] if isinstance(extra, list) else []
+    return _own_address([*split_command(facts.command), *more], facts), None
+
+
+def _own_address(argv: list[str], facts: BackendFacts) -> list[str]:
+    """Put our address where the command names one of its own.
+
+    Two revisions run side by side during a change, so a fixed port cannot be kept; and a
+    backend is reached through the proxy alone, so it listens on loopback.
+    """
+    argv = list(argv)
+    names = {"--port": "${PORT}"} | ({"--host": "${HOST}"} if facts.address_flags else {})
+    for index, part in enumerate(argv):
+        name, equals, _ = part.partition("=")
+        if name not in names:
+            continue
+        if equals:
+            argv[index] = f"{name}={names[name]}"
+        elif index + 1 < len(argv):
+            argv[index + 1] = names[name]
+    return argv
+
+
+def _has(argv: list[str], flag: str) -> bool:
+    return any(part == flag or part.startswith(f"{flag}=") for part in argv)

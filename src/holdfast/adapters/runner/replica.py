@@ -1,0 +1,397 @@
+"""One replica, from its first start to its last: a slot that always wants one live process.
+
+    waiting → loading → serving → (back to waiting on any failure)
+                  └──────────┴──→ ending → gone, once retired
+
+Its task runs this in one place, `run`; everything else only sets a flag and wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from holdfast.adapters.runner.alarm import Alarm
+from holdfast.adapters.runner.backends import LOOPBACK
+from holdfast.adapters.runner.health import Prober, Question
+from holdfast.adapters.runner.identity import boot_id
+from holdfast.adapters.runner.launch import Launch, LaunchRefused
+from holdfast.adapters.runner.log import ReplicaLog
+from holdfast.adapters.runner.ports import Ports
+from holdfast.adapters.runner.process import Process, exit_text
+from holdfast.adapters.runner.record import Record, Records
+from holdfast.adapters.runner.secrets import mask
+from holdfast.adapters.runner.values import EventKind, Limits
+from holdfast.adapters.runner.wanted import Wanted
+from holdfast.core.tree import digest
+from holdfast.reconcile.ports import Clock
+
+_LOG = logging.getLogger("holdfast.runner")
+_PORT_TAKEN = re.compile(
+    r"(?i)address already in use|errno 98|eaddrinuse|couldn't bind|cannot listen on|port .{1,40}"
+    r" (?:in use|taken)"
+)
+_PORT_ATTEMPTS = 3
+
+
+class Stage(Enum):
+    """Where a replica is."""
+
+    WAITING = auto()
+    LOADING = auto()
+    SERVING = auto()
+    ENDING = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every replica of a runner shares."""
+
+    clock: Clock
+    limits: Limits
+    prober: Prober
+    records: Records
+    ports: Ports
+    random: Callable[[], float]
+    marker: str
+    """Prefix that names this runner's home."""
+
+
+class Replica:
+    """A supervised process. `launch` is None for one adopted at a revision we cannot start."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        name: str,
+        group: str,
+        revision: str,
+        launch: Launch | None,
+        wanted: Wanted,
+        log: ReplicaLog,
+        report: Callable[[EventKind, Replica, str, str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name, self.group, self.revision = name, group, revision
+        self.launch, self.log = launch, log
+        self.wanted = wanted
+        """How it is judged and drained; replaced when that changes, which restarts nothing."""
+        self.stage = Stage.WAITING
+        self.was_ready = False
+        self.failures = 0
+        self.hopeless = False
+        """No attempt can succeed before somebody changes something."""
+        self.message = "waiting to start"
+        self.trouble = ""
+        """What went wrong last."""
+        self.in_flight = 0
+        self.chosen_at = 0
+        self.suspect = False
+        self.port = 0
+        self._around, self._uid = around, wanted.spec.uid
+        self._report, self._changed = report, changed
+        self._process: Process | None = None
+        self._adopted, self._old_model = False, ""
+        self._retiring = False
+        self._alarm = Alarm(around.clock, over=self._over)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ready_at: float | None = None
+        self._log_from = 0
+        self._port_attempts = 0
+
+    @property
+    def ready(self) -> bool:
+        """Requests may be sent to it."""
+        return self.stage is Stage.SERVING and not self._over()
+
+    @property
+    def retiring(self) -> bool:
+        """It is on its way out, and starts no more."""
+        return self._retiring
+
+    @property
+    def failed(self) -> bool:
+        """It failed often enough, or clearly enough, to say so."""
+        return self.hopeless or self.failures >= self._around.limits.quick_crashes
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def marker(self) -> str:
+        """What its processes carry in their environment."""
+        return f"{self._around.marker}:{self._uid}:{self.name}"
+
+    def adopt(self, pid: int, record: Record) -> None:
+        """Take over a process that still runs; call before `run`."""
+        self.port, self._old_model = record.port, record.model
+        self._around.ports.keep(self.port)
+        self._process = Process.adopt(pid, marker=self.marker, on_exit=self._alarm.ring)
+        self._adopted = True
+        self._log_from = self.log.end
+
+    def retire(self) -> None:
+        """Take no more requests, let the running ones end, then stop for good."""
+        self._retiring = True
+        self._alarm.ring()
+
+    def take(self, order: int) -> None:
+        """Count a request in."""
+        self.chosen_at = order
+        self.in_flight += 1
+        self._idle.clear()
+
+    def give_back(self) -> None:
+        """Count a request out."""
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            self._idle.set()
+
+    def doubt(self) -> None:
+        """A request failed here: look at once, and prefer others until then."""
+        if self.stage is Stage.SERVING:
+            self.suspect = True
+            self._alarm.ring()
+
+    async def run(self) -> None:
+        """Keep one process serving until retired; then end it. Cancelling leaves it running."""
+        try:
+            while not self._retiring:
+                try:
+                    again = await self._one_life()
+                except Exception:
+                    _LOG.exception("replica-supervision-failed", extra={"replica": self.name})
+                    self._fail("failed", "Holdfast itself failed to supervise it; see its log.")
+                    await self._end_process()
+                    again = True
+                if not again:
+                    break
+                await self._back_off()
+            self._move(Stage.ENDING, "draining")
+            await self._drained()
+            self.message = "stopping"
+            await self._end_process()
+            self._around.records.remove(self._uid, self.name)
+            self._move(Stage.GONE, "stopped")
+        finally:
+            if self._process is not None:
+                self._process.release()
+
+    async def _one_life(self) -> bool:
+        """Start, load, serve. Return whether to try again after a pause."""
+        if self._process is None and not self._start():
+            self._around.ports.give_back(self.port)
+            return True
+        self._move(Stage.LOADING, "loading: no answer yet")
+        if await self._load():
+            await self._serve()
+        if self._retiring:
+            return False
+        self._ready_at, self.suspect = None, False
+        self._move(Stage.WAITING, self.message)
+        if self._process is not None and not self._process.exited.is_set():
+            await self._drained()
+        await self._end_process()
+        return self.launch is not None
+
+    def _start(self) -> bool:
+        launch = self.launch
+        if launch is None:
+            return False
+        self._adopted = False
+        self.port = self._around.ports.take()
+        self._log_from = self.log.end
+        try:
+            argv = launch.argv(self.port)
+            record = Record(
+                uid=self._uid,
+                replica=self.name,
+                group=self.group,
+                revision=self.revision,
+                port=self.port,
+                argv_digest=digest(argv),
+                boot=boot_id(),
+                backend=str(self.wanted.spec.fields.get("backend", "")),
+                model=launch.model,
+                health=self.wanted.judgement.path,
+            )
+            self._around.records.write(record)
+            process = Process.spawn(
+                argv,
+                launch.environment(self.port, self.marker),
+                log=self.log.path,
+                marker=self.marker,
+                on_exit=self._alarm.ring,
+            )
+        except LaunchRefused as refused:
+            self.hopeless = True
+            self._fail("failed", str(refused))
+            return False
+        except OSError as error:
+            self._fail("failed", f"The program could not be started: {error.strerror}.")
+            return False
+        self._process = process
+        self.hopeless = False
+        with suppress(OSError):  # a full disk; the marker alone is enough to find it again
+            self._around.records.write(replace(record, pid=process.pid, start=process.start))
+        self._report("started", self, f"process {process.pid} on port {self.port}", "")
+        return True
+
+    async def _load(self) -> bool:
+        """Wait until the backend answers. Its exit is final information: nobody waits on."""
+        clock, judgement = self._around.clock, self.wanted.judgement
+        deadline = clock.monotonic() + judgement.startup
+        pause = 0.05
+        while not self._retiring:
+            answer = await self._alarm.unless_over(
+                self._around.prober.loaded(
+                    self._question(),
+                    patience=judgement.timeout,
+                    within=deadline - clock.monotonic(),
+                )
+            )
+            if self._retiring:
+                return False
+            if answer is None:
+                self._note_exit("while loading")
+                return False
+            if answer.ok:
+                return True
+            self.message = f"loading: {self._masked(answer.detail)}"
+            self._changed()
+            if clock.monotonic() >= deadline:
+                self._fail(
+                    "failed",
+                    f"It was not ready within its start-up budget of {judgement.startup:g} s "
+                    f"(last answer: {answer.detail}) and was stopped.",
+                )
+                return False
+            await self._alarm.sleep(min(pause, max(0.0, deadline - clock.monotonic())))
+            pause = min(1.0, pause * 1.5)
+        return False
+
+    async def _serve(self) -> None:
+        """Watch over a ready replica; return when it is retired, dead or no longer answers."""
+        clock, limits = self._around.clock, self._around.limits
+        self._ready_at = clock.monotonic()
+        self.was_ready, self.hopeless, self._port_attempts = True, False, 0
+        self._move(Stage.SERVING, "ready")
+        kind: EventKind = "adopted" if self._adopted else "ready"
+        self._report(kind, self, f"answers on port {self.port}", "")
+        misses = 0
+        while True:
+            if misses or not self.suspect:
+                interval = self.wanted.judgement.interval
+                await self._alarm.sleep(limits.recheck if self.suspect else interval)
+            if self._retiring:
+                return
+            doubted = self.suspect
+            answer = await self._alarm.unless_over(
+                self._around.prober.healthy(
+                    self._question(), patience=self.wanted.judgement.timeout, doubted=doubted
+                )
+            )
+            if self._retiring:
+                return
+            if answer is None:
+                self._note_exit("while serving")
+                return
+            if answer.ok:
+                misses = 0
+                if doubted:  # a doubt raised during the probe asks for another one
+                    self.suspect = False
+                if self.failures and clock.monotonic() - self._ready_at >= limits.steady:
+                    self.failures = 0
+                continue
+            misses += 1
+            if misses >= limits.misses:
+                self._fail(
+                    "failed",
+                    f"It failed {misses} probes in a row (last: {answer.detail}) and is replaced.",
+                )
+                return
+
+    def _over(self) -> bool:
+        """True once there is nothing to wait for in this life."""
+        return self._retiring or (self._process is not None and self._process.exited.is_set())
+
+    async def _back_off(self) -> None:
+        if self._retiring or self.failures == 0:
+            return
+        limits = self._around.limits
+        delay = min(limits.back_off_max, limits.back_off * 2.0 ** min(self.failures - 1, 30))
+        delay *= 0.75 + 0.5 * self._around.random()
+        await self._alarm.sleep(delay)
+
+    async def _drained(self) -> None:
+        if self.in_flight:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), self.wanted.drain)
+
+    async def _end_process(self) -> None:
+        process = self._process
+        if process is not None:
+            if process.exited.is_set():
+                await process.bury(clock=self._around.clock)
+            else:
+                await process.stop(grace=self._around.limits.grace, clock=self._around.clock)
+            self._process = None
+        self._around.ports.give_back(self.port)
+
+    def _note_exit(self, when: str) -> None:
+        assert self._process is not None  # noqa: S101  # only a process can exit
+        how = exit_text(self._process.code)
+        lines = self.last_lines(20)
+        if self.stage is Stage.LOADING and any(_PORT_TAKEN.search(line) for line in lines):
+            self._port_attempts += 1
+            if self._port_attempts < _PORT_ATTEMPTS:
+                self._report("failed", self, f"Port {self.port} was taken; trying another.", how)
+                return
+        said = " | ".join(line.strip() for line in lines if line.strip())[-600:]
+        text = f"It {how} {when}." + (f" Its last lines: {said}" if said else "")
+        self._fail("exited" if self.stage is Stage.SERVING else "failed", text, evidence=how)
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return what this life of the replica printed last, with secrets hidden."""
+        return [self._masked(line)[:400] for line in self.log.tail(count, since=self._log_from)]
+
+    def _masked(self, text: str) -> str:
+        return mask(text, self.launch.secrets.values() if self.launch else ())
+
+    def _fail(self, kind: EventKind, text: str, *, evidence: str = "") -> None:
+        steady = self._around.limits.steady
+        if self._ready_at is not None and self._around.clock.monotonic() - self._ready_at >= steady:
+            self.failures = 0
+        self.failures += 1
+        self.message = self.trouble = text = self._masked(text)
+        self._report(kind, self, text, evidence)
+        self._changed()
+
+    def _move(self, stage: Stage, message: str) -> None:
+        self.stage, self.message = stage, message
+        self._changed()
+
+    def _question(self) -> Question:
+        fields = self.wanted.spec.fields
+        return Question(
+            url=self.url,
+            backend=self.wanted.backend,
+            path=self.wanted.judgement.path,
+            model=self.launch.model if self.launch else self._old_model,
+            task=str(fields.get("task_type", "")),
+        )

@@ -1,0 +1,66 @@
+"""Decides what to start and what to retire next, from what is there. Pure.
+
+Called after every change, so it needs no memory of a rollout under way: the replicas are
+the state. A ready replica of the old revision goes only when a ready one of the new
+revision stands in its place, so a revision that never gets ready replaces nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+
+class Standing(Protocol):
+    """What the decision looks at."""
+
+    @property
+    def revision(self) -> str: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def was_ready(self) -> bool: ...
+
+
+S = TypeVar("S", bound=Standing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves(Generic[S]):
+    """What to do now; more follows once these have taken effect."""
+
+    start: int
+    retire: tuple[S, ...]
+
+
+def next_moves(replicas: Sequence[S], *, wanted: int, revision: str, surge: int) -> Moves[S]:
+    """Bring one group closer to `wanted` replicas of `revision`.
+
+    `replicas` are those not yet retiring, oldest first. At most `surge` more than wanted run
+    at once while an old revision is being replaced.
+    """
+    current = [replica for replica in replicas if replica.revision == revision]
+    old = [replica for replica in replicas if replica.revision != revision]
+    ready = sum(replica.ready for replica in current)
+    # The newest go first when there are too many, and those that do not serve before them.
+    newest = current[::-1]
+    surplus = [r for r in newest if not r.ready] + [r for r in newest if r.ready]
+    retire = surplus[: max(0, len(current) - wanted)]
+    if ready >= wanted:
+        retire += old
+        old = []
+    else:
+        spare = max(0, ready + sum(replica.ready for replica in old) - wanted)
+        kept = []
+        for place, replica in enumerate(sorted(old, key=lambda replica: replica.ready)):
+            excess = len(old) - place > wanted
+            if not replica.was_ready or excess or (replica.ready and spare):
+                spare -= replica.ready and spare > 0
+                retire.append(replica)
+            else:
+                kept.append(replica)
+        old = kept
+    missing = wanted - len(current)
+    room = wanted + surge - len(current) - len(old) if old else missing
+    return Moves(start=max(0, min(missing, room)), retire=tuple(retire))

@@ -1,0 +1,281 @@
+"""The embedded runner: what the server asks to run workloads on this machine.
+
+Everything happens in one event loop. `put` and `drop` return at once and the work goes on
+in the background; what became of it is in `status`, `progress` and the reported events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import random as random_module
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.adapters.runner.balance import Lease
+from holdfast.adapters.runner.health import Prober
+from holdfast.adapters.runner.identity import Found, boot_id, scan
+from holdfast.adapters.runner.ports import Ports
+from holdfast.adapters.runner.process import stop_marked
+from holdfast.adapters.runner.record import Record, Records, safe_name
+from holdfast.adapters.runner.replica import Surroundings
+from holdfast.adapters.runner.secrets import SecretFolder, own_key
+from holdfast.adapters.runner.supervise import Means, Supervisor
+from holdfast.adapters.runner.values import Limits, RunEvent, RunSpec
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.live import Progress, Status
+from holdfast.core.tree import digest
+from holdfast.reconcile.ports import Clock
+
+_LOG = logging.getLogger("holdfast.runner")
+_BUSY_TICK = 0.1
+"""While a log is being flooded it is looked at so often."""
+
+
+class Runner:
+    """Runs workloads as local processes. One per home directory."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        secrets: Path,
+        clock: Clock,
+        report: Callable[[RunEvent], None],
+        limits: Limits | None = None,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        self._home = home
+        self._secrets = SecretFolder(secrets)
+        self._clock = clock
+        self._listener = report
+        self._limits = limits or Limits()
+        self._random = random
+        # The path, and not a number kept inside it: a copy of a home owns nothing here.
+        self._marker = digest(str(home.absolute())).removeprefix("sha256:")[:12]
+        self._early: dict[str, RunSpec] | None = {}
+        """What was asked for before the start."""
+        self._wished = self._begun = False
+        self._supervisors: dict[str, Supervisor] = {}
+        self._survivors: list[Found] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._means: Means | None = None
+        self._prober: Prober | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._lock: int | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Find what still runs from before. Call `set`, before or after: then it is judged.
+
+        Processes at the wanted revision go on as they are, the rest is replaced or stopped.
+        Raises ConfigurationError when another runner uses this home.
+        """
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = self._locked()
+        self._prober = Prober()
+        self._records = Records(self._home / "replicas")
+        self._means = Means(
+            around=Surroundings(
+                clock=self._clock,
+                limits=self._limits,
+                prober=self._prober,
+                records=self._records,
+                ports=Ports(),
+                random=self._random,
+                marker=self._marker,
+            ),
+            secrets=self._secrets,
+            key=own_key(self._home / "marks.key"),
+            inherited=dict(os.environ),
+            logs=self._home / "logs",
+            report=self._report,
+        )
+        self._survivors = await asyncio.to_thread(scan, f"{self._marker}:")
+        early, self._early = self._early or {}, None
+        for spec in early.values():
+            self.put(spec)
+        if self._wished:
+            self._begin()
+        self._ticker = asyncio.create_task(self._tick(), name="runner tick")
+
+    def set(self, wanted: Iterable[RunSpec]) -> None:
+        """Give the whole wanted set: what is not in it is stopped."""
+        specs = {spec.uid: spec for spec in wanted}
+        for uid in [*(self._early or {}), *self._supervisors]:
+            if uid not in specs:
+                self.drop(uid)
+        for spec in specs.values():
+            self.put(spec)
+        first, self._wished = not self._wished, True
+        if first and self._means is not None:
+            self._begin()
+
+    def put(self, spec: RunSpec) -> None:
+        """Run this workload as it is declared here."""
+        safe_name(spec.uid)
+        if self._means is None:
+            assert self._early is not None  # noqa: S101  # both change at the start
+            self._early[spec.uid] = spec
+            return
+        supervisor = self._supervisors.get(spec.uid)
+        if supervisor is not None:
+            supervisor.put(spec)
+            return
+        supervisor = Supervisor(self._means, spec, gone=self._gone)
+        self._supervisors[spec.uid] = supervisor
+        if self._begun:
+            supervisor.begin(())
+
+    def drop(self, uid: str) -> None:
+        """Drain and stop this workload. Safe to repeat."""
+        if self._early is not None:
+            self._early.pop(uid, None)
+        elif supervisor := self._supervisors.get(uid):
+            if self._begun:
+                supervisor.end()
+            else:
+                del self._supervisors[uid]
+
+    def status(self, uid: str) -> Status:
+        """Say how a workload is doing."""
+        supervisor = self._supervisors.get(uid)
+        if supervisor is None:
+            return Status(message="The runner does not know this workload.")
+        return supervisor.board.status
+
+    async def progress(self, uid: str) -> AsyncIterator[Progress]:
+        """Yield the present phase, then each change, up to `ready` or `error`.
+
+        Ends early, without either, for a workload that is not known.
+        """
+        supervisor = self._supervisors.get(uid)
+        if supervisor is None:
+            status = self.status(uid)
+            yield Progress(phase=status.phase, message=status.message)
+            return
+        async for progress in supervisor.board.follow():
+            yield progress
+
+    def acquire(self, uid: str) -> Lease | None:
+        """Choose a replica for one request; None while none is ready. Release it when done."""
+        supervisor = self._supervisors.get(uid)
+        return supervisor.acquire() if supervisor else None
+
+    async def logs(self, uid: str, *, tail: int = 100, follow: bool = False) -> AsyncIterator[str]:
+        """Yield log lines, each behind its replica's name: the last `tail` of each replica."""
+        supervisor = self._supervisors.get(uid)
+        if supervisor is None:
+            return
+        async for line in supervisor.logs(tail=tail, follow=follow):
+            yield line
+
+    async def stop(self, *, leave_running: bool = False) -> None:
+        """Drain and stop everything, or let go of it for a later server to take over."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        supervisors = list(self._supervisors.values())
+        if leave_running:
+            await asyncio.gather(*(supervisor.let_go() for supervisor in supervisors))
+        else:
+            for supervisor in supervisors:
+                supervisor.end()
+            await asyncio.gather(*(supervisor.finished() for supervisor in supervisors))
+            if not self._begun:
+                for found in self._survivors:
+                    self._stop_stray(found.marker)
+        await asyncio.gather(*self._background)
+        if self._prober is not None:
+            await self._prober.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _begin(self) -> None:
+        """Share out the survivors of an earlier server; stop those that nobody wants."""
+        self._begun = True
+        records = {f"{self._marker}:{r.uid}:{r.replica}": r for r in self._records.all()}
+        taken: dict[str, list[tuple[Record, int]]] = {}
+        kept = set()
+        for found in self._survivors:
+            record = records.get(found.marker)
+            if record and _same(record, found) and record.uid in self._supervisors:
+                taken.setdefault(record.uid, []).append((record, found.pid))
+                kept.add(found.marker)
+        for marker in {found.marker for found in self._survivors} - kept:
+            self._stop_stray(marker)
+        for marker in records.keys() - kept:
+            self._records.remove(records[marker].uid, records[marker].replica)
+        self._survivors = []
+        for folder in (self._home / "logs").glob("*/"):
+            if folder.name not in self._supervisors:
+                shutil.rmtree(folder, ignore_errors=True)
+        for uid, supervisor in self._supervisors.items():
+            supervisor.begin(taken.get(uid, ()))
+
+    def _stop_stray(self, marker: str) -> None:
+        async def stop() -> None:
+            await stop_marked(marker, grace=self._limits.grace, clock=self._clock)
+            _, uid, replica = (*marker.split(":", 2), "", "")[:3]
+            self._report(
+                RunEvent(
+                    uid=uid,
+                    kind="stopped",
+                    replica=replica,
+                    message="It was left over from an earlier server and nobody wants it.",
+                )
+            )
+
+        task = asyncio.create_task(stop())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _report(self, event: RunEvent) -> None:
+        try:
+            self._listener(event)
+        except Exception:
+            # Whoever listens must not be able to end the supervision of a process.
+            _LOG.exception("run-event-not-taken", extra={"kind": event.kind})
+
+    def _gone(self, uid: str) -> None:
+        supervisor = self._supervisors.pop(uid, None)
+        if supervisor is not None and not self._stopping:
+            supervisor.remove_logs()
+
+    async def _tick(self) -> None:
+        checked = self._clock.monotonic()
+        while True:
+            supervisors = list(self._supervisors.values())
+            flooded = [supervisor.rotate_logs() for supervisor in supervisors]
+            if self._clock.monotonic() - checked >= self._limits.secrets_every:
+                checked = self._clock.monotonic()
+                for supervisor in supervisors:
+                    supervisor.check_secrets()
+            await self._clock.sleep(_BUSY_TICK if any(flooded) else self._limits.tick)
+
+    def _locked(self) -> int:
+        handle = os.open(self._home / "runner.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        os.close(handle)
+        raise ConfigurationError(
+            f"Another server runs workloads from {self._home}.",
+            todo="Stop it, or give this one a home of its own.",
+        )
+
+
+def _same(record: Record, found: Found) -> bool:
+    """True when the found process is the recorded one, or the one whose number is missing."""
+    return (
+        found.leader
+        and record.boot == boot_id()
+        and record.pid in (0, found.pid)
+        and record.start in (0, found.start)
+    )

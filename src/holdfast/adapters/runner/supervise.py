@@ -1,0 +1,291 @@
+"""Keeps one workload as it should be: starts, rolls over and retires its replicas.
+
+Level-triggered: every change of the wish or of a replica ends in `_converge`, which looks at
+everything and takes the next small steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.adapters.runner.backends import facts_of
+from holdfast.adapters.runner.balance import Balancer, Lease
+from holdfast.adapters.runner.launch import Launch, make_launch
+from holdfast.adapters.runner.log import Follower, ReplicaLog
+from holdfast.adapters.runner.progress import Board
+from holdfast.adapters.runner.record import Record
+from holdfast.adapters.runner.replica import Replica, Surroundings
+from holdfast.adapters.runner.rollout import next_moves
+from holdfast.adapters.runner.secrets import SecretFolder, mask
+from holdfast.adapters.runner.summary import summarize
+from holdfast.adapters.runner.values import CANARY, PRIMARY, EventKind, RunEvent, RunSpec
+from holdfast.adapters.runner.wanted import wanted
+from holdfast.core.live import Phase, Status
+
+_LOG = logging.getLogger("holdfast.runner")
+_NUMBER = re.compile(r"-(\d+)$")
+_FOLLOW = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What every supervisor of a runner shares."""
+
+    around: Surroundings
+    secrets: SecretFolder
+    key: bytes
+    inherited: Mapping[str, str]
+    logs: Path
+    report: Callable[[RunEvent], None]
+
+
+class Supervisor:
+    """One workload. Does nothing before `begin`."""
+
+    def __init__(self, means: Means, spec: RunSpec, *, gone: Callable[[str], None]) -> None:
+        self._means, self._around = means, means.around
+        self._wanted = wanted(spec, means.around.limits)
+        self._launches = self._made_launches()
+        self._gone = gone
+        self._begun = self._ended = False
+        self._due = False
+        self._replicas: list[Replica] = []
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._reasons: dict[Replica, EventKind] = {}
+        self._balancer = Balancer()
+        self._order = itertools.count(1)
+        self._folder = means.logs / spec.uid
+        self._logs = {log.replica: log for log in map(ReplicaLog, self._folder.glob("*.log"))}
+        self.board = Board(self._around.clock, Status(message="Waiting for the runner to begin."))
+
+    @property
+    def spec(self) -> RunSpec:
+        """What was asked for last."""
+        return self._wanted.spec
+
+    def begin(self, survivors: Iterable[tuple[Record, int]]) -> None:
+        """Take over processes that still run, as (record, pid); then bring about the rest."""
+        self._begun = True
+        for record, pid in survivors:
+            launch = self._launches.get(record.group)
+            same = launch is not None and launch.revision == record.revision
+            replica = self._replica(
+                record.replica, record.group, record.revision, launch if same else None
+            )
+            if not same:
+                judgement = replace(self._wanted.judgement, path=record.health)
+                replica.wanted = replace(
+                    self._wanted, backend=facts_of(record.backend), judgement=judgement
+                )
+            replica.was_ready = True  # it is not given up before another is ready
+            replica.adopt(pid, record)
+            self._run(replica)
+        self._converge()
+
+    def put(self, spec: RunSpec) -> None:
+        """Change the wish. A workload that was being dropped is wanted again."""
+        self._ended = False
+        self._wanted = wanted(spec, self._around.limits)
+        self._launches = self._made_launches()
+        for replica in self._replicas:
+            # An old revision is judged as it was declared: its backend may be another one.
+            launch = self._launches.get(replica.group)
+            if launch is not None and launch.revision == replica.revision:
+                replica.wanted = self._wanted
+        self._converge()
+
+    def end(self) -> None:
+        """Retire everything; `gone` is called when nothing is left."""
+        self._ended = True
+        self._converge()
+
+    async def finished(self) -> None:
+        """Wait until the replicas that run now have ended."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def let_go(self) -> None:
+        """Stop watching, and leave the processes running."""
+        self._begun = False
+        for task in self._tasks.values():
+            task.cancel()
+        await self.finished()
+
+    def check_secrets(self) -> None:
+        """Read the secrets anew; a rotated one is rolled out like any other change."""
+        if self._ended or "secrets" not in self.spec.fields:
+            return
+        before, self._launches = self._launches, self._made_launches()
+        for group, launch in self._launches.items():
+            if launch.revision != before[group].revision:
+                what = launch.refused or "A secret was rotated; replicas are being replaced."
+                self._tell("secret-changed", group, what)
+                self._converge()
+
+    def acquire(self) -> Lease | None:
+        """Choose a ready replica for one request and count it in."""
+        ready = [replica for replica in self._replicas if replica.ready]
+        chosen = self._balancer.choose(
+            [replica for replica in ready if replica.group == PRIMARY],
+            [replica for replica in ready if replica.group == CANARY],
+            0 if self._ended else self._wanted.weight,
+        )
+        if chosen is None:
+            return None
+        chosen.take(next(self._order))
+        return Lease(
+            url=chosen.url,
+            group=chosen.group,
+            replica=chosen.name,
+            release=chosen.give_back,
+            failed=chosen.doubt,
+        )
+
+    def rotate_logs(self) -> bool:
+        """Keep the logs within their limit; return whether one was over it."""
+        limit = self._around.limits.log_bytes
+        rotated = [replica.log.rotate(limit) for replica in self._replicas]
+        return any(rotated)
+
+    async def logs(self, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Yield the last lines of each replica, then new ones while following."""
+        followers = {}
+        for log in sorted(self._logs.values(), key=lambda log: log.written_at):
+            lines, position = log.whole_tail(tail)
+            followers[log.replica] = Follower(log, position)
+            for line in lines:
+                yield self._line(log, line)
+        while follow and not (self._ended and not self._replicas):
+            for log in list(self._logs.values()):
+                follower = followers.setdefault(log.replica, Follower(log, log.start))
+                for line in follower.lines():
+                    yield self._line(log, line)
+            await self._around.clock.sleep(_FOLLOW)
+
+    def _line(self, log: ReplicaLog, line: str) -> str:
+        launches = [replica.launch for replica in self._replicas if replica.launch]
+        secrets = [s for launch in launches for s in launch.secrets.values()]
+        return f"{log.replica} {mask(line, secrets)}"
+
+    def _made_launches(self) -> dict[str, Launch]:
+        return {
+            group.name: make_launch(
+                self._wanted,
+                group,
+                secrets=self._means.secrets,
+                key=self._means.key,
+                inherited=self._means.inherited,
+            )
+            for group in self._wanted.groups
+        }
+
+    def _converge(self) -> None:
+        self._due = False
+        if not self._begun:
+            return
+        wishes = {} if self._ended else {group.name: group for group in self._wanted.groups}
+        for name in (PRIMARY, CANARY):
+            staying = [r for r in self._replicas if r.group == name and not r.retiring]
+            wish, launch = wishes.get(name), self._launches.get(name)
+            if wish is None or launch is None:
+                for replica in staying:
+                    self._retire(replica, "stopped")
+                continue
+            moves = next_moves(
+                staying,
+                wanted=wish.replicas,
+                revision=launch.revision,
+                surge=self._wanted.surge,
+            )
+            for replica in moves.retire:
+                old = replica.revision != launch.revision
+                self._retire(replica, "replaced" if old else "stopped")
+            for _ in range(moves.start):
+                self._run(self._replica(self._new_name(name), name, launch.revision, launch))
+        self._publish()
+        if self._ended and not self._replicas:
+            self._gone(self.spec.uid)
+
+    def _replica(self, name: str, group: str, revision: str, launch: Launch | None) -> Replica:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = self._logs.setdefault(name, ReplicaLog(self._folder / f"{name}.log"))
+        replica = Replica(
+            self._around,
+            name=name,
+            group=group,
+            revision=revision,
+            launch=launch,
+            wanted=self._wanted,
+            log=log,
+            report=lambda kind, replica, text, why: self._tell(kind, replica.name, text, why),
+            changed=self._changed,
+        )
+        self._replicas.append(replica)
+        return replica
+
+    def _new_name(self, group: str) -> str:
+        """Number replicas through; the latest log is always kept, so no number comes again."""
+        names = [*self._logs, *(replica.name for replica in self._replicas)]
+        used = [int(found[1]) for name in names if (found := _NUMBER.search(name))]
+        return f"{group}-{max(used, default=0) + 1}"
+
+    def _run(self, replica: Replica) -> None:
+        task = asyncio.create_task(replica.run(), name=f"replica {replica.name}")
+        self._tasks[replica] = task
+        task.add_done_callback(lambda task: self._over(replica, task))
+
+    def _retire(self, replica: Replica, reason: EventKind) -> None:
+        self._reasons[replica] = reason
+        replica.retire()
+
+    def _over(self, replica: Replica, task: asyncio.Task[None]) -> None:
+        del self._tasks[replica]
+        if task.cancelled():
+            return  # let go of, and running on
+        if error := task.exception():
+            _LOG.error("replica-task-failed", exc_info=error, extra={"replica": replica.name})
+        self._replicas.remove(replica)
+        kind = self._reasons.pop(replica, "stopped")
+        self._tell(kind, replica.name, "It was drained and stopped.")
+        self._prune_logs()
+        self._converge()
+
+    def _prune_logs(self) -> None:
+        live = {replica.name for replica in self._replicas}
+        ended = [log for log in self._logs.values() if log.replica not in live]
+        for log in ended:
+            log.rotate(self._around.limits.log_bytes)
+        ended.sort(key=lambda log: log.written_at)
+        for log in ended[: max(0, len(ended) - self._around.limits.kept_logs)]:
+            log.remove()
+            del self._logs[log.replica]
+
+    def remove_logs(self) -> None:
+        """Delete every log, once the workload is gone."""
+        for log in self._logs.values():
+            log.remove()
+        if self._folder.is_dir():
+            self._folder.rmdir()
+
+    def _changed(self) -> None:
+        self._publish()
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._converge)
+
+    def _publish(self) -> None:
+        if self._ended:
+            self.board.post(Status(phase=Phase.ERROR, message="The workload was deleted."))
+            return
+        revisions = {name: launch.revision for name, launch in self._launches.items()}
+        self.board.post(summarize(self._wanted, revisions, self._replicas))
+
+    def _tell(self, kind: EventKind, replica: str, text: str, evidence: str = "") -> None:
+        self._means.report(
+            RunEvent(uid=self.spec.uid, kind=kind, replica=replica, message=text, evidence=evidence)
+        )

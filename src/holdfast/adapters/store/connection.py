@@ -1,0 +1,114 @@
+"""Opens the SQLite file with the settings that durability rests on.
+
+Every commit waits for the disk (`synchronous=FULL`), the file is never memory-mapped, and a
+checkpoint is run by the writer and by nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import apsw
+
+from holdfast.adapters.store.errors import damaged, translated, unwritable
+
+BUSY_TIMEOUT_MS = 10_000
+FULL = 2
+"""SQLite's number for `synchronous=FULL`."""
+SMALL = 16 * 2**20
+"""A file up to this many bytes is checked in full when a server opens it."""
+
+
+def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """Open for writing, making an empty file when there is none. Changes no existing data."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite gives its side files the mode of the main one; hashes of tokens are inside.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise unwritable(path, str(error)) from error
+    if not os.access(path.parent, os.W_OK):
+        raise unwritable(path, "its directory is read-only")
+    _check_length(path)
+    return _connect(path, vfs)
+
+
+def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """Open for reading beside a writer."""
+    connection = _connect(path, vfs)
+    connection.wal_autocheckpoint(0)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def settle(connection: apsw.Connection) -> None:
+    """Turn the write-ahead log on and assert that commits wait for the disk."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+            break
+        except apsw.BusyError:  # SQLite does not wait by itself for this one statement
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.pragma("synchronous", "full")
+    connection.pragma("foreign_keys", True)
+    connection.pragma("journal_size_limit", 64 * 2**20)
+    if mode != "wal" or connection.pragma("synchronous") != FULL:
+        raise RuntimeError("SQLite refused the settings that durability rests on")
+
+
+def check_pages(connection: apsw.Connection, *, limit: int = 10) -> list[str]:
+    """Read the whole file and return what is wrong with it."""
+    rows = connection.execute(f"PRAGMA integrity_check({int(limit)})").fetchall()
+    return [str(text) for (text,) in rows if text != "ok"]
+
+
+def _connect(path: Path, vfs: str | None) -> apsw.Connection:
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.pragma("mmap_size", 0)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    return connection
+
+
+def _check_length(path: Path) -> None:
+    """Refuse a file that is shorter than its own header says.
+
+    Beside a write-ahead log the header may rightly be ahead, and SQLite mends it. That log
+    can come and go while other processes use the file, so a suspicion is looked at again.
+    """
+    log = path.with_name(path.name + "-wal")
+    for _ in range(5):
+        what = None if _has_content(log) else _header_problem(path)
+        if what is None:
+            return
+        time.sleep(0.01)
+    raise damaged(path, what or "")
+
+
+def _header_problem(path: Path) -> str | None:
+    with path.open("rb") as file:
+        header = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    if not header:
+        return None
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        return "its header is not SQLite's"
+    page = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    if header[24:28] == header[92:96] and size < pages * (65536 if page == 1 else page):
+        return "it is shorter than its header says"
+    return None
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False

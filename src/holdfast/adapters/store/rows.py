@@ -1,0 +1,273 @@
+"""Turns values into rows and back.
+
+Every row ends with a seal, a checksum of its other columns: SQLite notices a damaged page by
+its structure only, and a flipped bit in a command line or a scope must not be served.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import apsw
+import msgspec
+
+from holdfast.adapters.store.records import Project, Record, Scope, Token, TokenKind
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.live import Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.tree import Fields
+
+Row: TypeAlias = tuple[Any, ...]  # Any: what SQLite gives, one type a column by its schema
+
+
+class Table:
+    """A table, its columns in the order of its rows, and the statements made of them."""
+
+    def __init__(self, name: str, columns: str) -> None:
+        names = columns.split()
+        self.name = name
+        # The parts are constants of this module: nothing that came from outside is in them.
+        self.select = f"SELECT {', '.join(names)} FROM {name}"  # noqa: S608
+        self.insert = (
+            f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+        )
+
+
+PROJECTS = Table("projects", "id slug created_at seal")
+WORKLOADS = Table(
+    "workloads",
+    "project slug uid version generation fields declared declared_by declared_actor writers"
+    " created_at updated_at seal",
+)
+TOKENS = Table(
+    "tokens",
+    "id kind project workload_uid name scopes secret_hash created_at expires_at revoked_at seal",
+)
+HISTORY = Table("history", "seq at project slug uid action writer generation summary detail seal")
+DRIFTS = Table(
+    "drifts", "id project slug uid subject entries first_seen resolved_at resolution seal"
+)
+ANSWERS = Table("answers", "key request answer at seal")
+TABLES = (PROJECTS, WORKLOADS, TOKENS, HISTORY, DRIFTS, ANSWERS)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A drifted field as it is kept."""
+
+    path: str
+    kind: DriftKind
+    desired: Any = None  # a tree
+    live: Any = None  # a tree
+    cause: Cause = Cause.UNKNOWN
+    evidence: str = ""
+    writer: Writer | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Any]).decode  # Any: a tree
+_writers = msgspec.json.Decoder(dict[str, Writer]).decode
+_writer = msgspec.json.Decoder(Writer).decode
+_entries = msgspec.json.Decoder(list[_Entry]).decode
+
+
+def sealed(*columns: object) -> Row:
+    """Append the seal to a row about to be written."""
+    return (*columns, _seal(columns))
+
+
+def opened(row: Row) -> Row:
+    """Check the seal of a row that was read."""
+    if _seal(row[:-1]) != row[-1]:
+        raise apsw.CorruptError("a row does not match its checksum")
+    return row
+
+
+def stamp(at: datetime) -> int:
+    """Write a time as microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def time_of(stamped: int) -> datetime:
+    """Read a time."""
+    return _EPOCH + timedelta(microseconds=stamped)
+
+
+def text_of(value: object) -> str:
+    """Write a JSON column."""
+    return _encode(value).decode()
+
+
+def project_row(project: Project) -> Row:
+    """Write a project."""
+    return sealed(project.id, project.slug, stamp(project.created_at))
+
+
+def project_of(row: Row) -> Project:
+    """Read a project."""
+    name, slug, created_at, _ = opened(row)
+    return Project(id=name, slug=slug, created_at=time_of(created_at))
+
+
+def workload_row(record: Record) -> Row:
+    """Write a workload."""
+    return sealed(
+        record.id.project,
+        record.id.slug,
+        record.uid,
+        record.version,
+        record.generation,
+        text_of(record.fields),
+        None if record.declared is None else text_of(record.declared),
+        record.declared_by,
+        record.declared_actor,
+        text_of(record.writers),
+        stamp(record.created_at),
+        stamp(record.updated_at),
+    )
+
+
+def workload_of(row: Row) -> Record:
+    """Read a workload."""
+    project, slug, uid, version, generation, fields, declared, by, actor, writers, made, at, _ = (
+        opened(row)
+    )
+    return Record(
+        id=WorkloadId(project=project, slug=slug),
+        uid=uid,
+        version=version,
+        generation=generation,
+        fields=_fields(fields),
+        declared=None if declared is None else _fields(declared),
+        declared_by=by,
+        declared_actor=actor,
+        writers=_writers(writers),
+        created_at=time_of(made),
+        updated_at=time_of(at),
+    )
+
+
+def token_row(token: Token) -> Row:
+    """Write a token."""
+    return sealed(
+        token.id,
+        token.kind.value,
+        token.project,
+        token.workload_uid,
+        token.name,
+        " ".join(sorted(token.scopes)),
+        token.secret_hash,
+        stamp(token.created_at),
+        None if token.expires_at is None else stamp(token.expires_at),
+        None if token.revoked_at is None else stamp(token.revoked_at),
+    )
+
+
+def token_of(row: Row) -> Token:
+    """Read a token."""
+    name, kind, project, uid, label, scopes, secret_hash, made, ends, revoked, _ = opened(row)
+    return Token(
+        id=name,
+        kind=TokenKind(kind),
+        project=project,
+        workload_uid=uid,
+        name=label,
+        scopes=frozenset(map(Scope, scopes.split())),
+        secret_hash=secret_hash,
+        created_at=time_of(made),
+        expires_at=None if ends is None else time_of(ends),
+        revoked_at=None if revoked is None else time_of(revoked),
+    )
+
+
+def history_row(entry: HistoryEntry, uid: str) -> Row:
+    """Write an audit row."""
+    return sealed(
+        entry.seq,
+        stamp(entry.at),
+        entry.workload.project,
+        entry.workload.slug,
+        uid,
+        entry.action,
+        text_of(entry.writer),
+        entry.generation,
+        entry.summary,
+        text_of(entry.detail),
+    )
+
+
+def history_of(row: Row) -> HistoryEntry:
+    """Read an audit row."""
+    seq, at, project, slug, _uid, action, writer, generation, summary, detail, _ = opened(row)
+    return HistoryEntry(
+        seq=seq,
+        at=time_of(at),
+        workload=WorkloadId(project=project, slug=slug),
+        action=action,
+        writer=_writer(writer),
+        generation=generation,
+        summary=summary,
+        detail=_fields(detail),
+    )
+
+
+def drift_row(drift: DriftRecord, *, uid: str, subject: str) -> Row:
+    """Write a drift. `subject` tells several open drifts of one workload apart."""
+    return sealed(
+        drift.id,
+        drift.workload.project,
+        drift.workload.slug,
+        uid,
+        subject,
+        text_of(drift.fields),
+        stamp(drift.first_seen),
+        None if drift.resolved_at is None else stamp(drift.resolved_at),
+        drift.resolution,
+    )
+
+
+def drift_of(row: Row) -> DriftRecord:
+    """Read a drift."""
+    name, project, slug, _uid, _subject, entries, seen, resolved_at, resolution, _ = opened(row)
+    fields = tuple(
+        DriftEntry(
+            path=entry.path,
+            desired=entry.desired,
+            live=entry.live,
+            kind=entry.kind,
+            cause=entry.cause,
+            evidence=entry.evidence,
+            writer=entry.writer,
+        )
+        for entry in _entries(entries)
+    )
+    return DriftRecord(
+        id=name,
+        workload=WorkloadId(project=project, slug=slug),
+        kinds=kinds_of(fields),
+        fields=fields,
+        first_seen=time_of(seen),
+        resolved_at=None if resolved_at is None else time_of(resolved_at),
+        resolution=resolution,
+    )
+
+
+def kinds_of(entries: Sequence[DriftEntry]) -> tuple[DriftKind, ...]:
+    """The kinds among drifted fields, each once, in the order of the enum."""
+    found = {entry.kind for entry in entries}
+    return tuple(kind for kind in DriftKind if kind in found)
+
+
+def plain_fields(fields: Mapping[str, object]) -> Fields:
+    """Copy a tree, so that what was stored and what the caller holds are not one object."""
+    return _fields(_encode(fields))
+
+
+def _seal(columns: Sequence[object]) -> int:
+    return zlib.crc32("\x1f".join(map(str, columns)).encode())

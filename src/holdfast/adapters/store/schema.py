@@ -1,0 +1,157 @@
+"""The tables, and how an older file gets them.
+
+Migrations are numbered and only ever appended. Each runs in one transaction together with
+its number, so that a crash leaves the file at one version or the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from holdfast.adapters.store.errors import damaged
+from holdfast.core.errors import StoreUnavailable
+
+APPLICATION_ID = 0x484F4C44
+"""`HOLD` in the file's header: tells our files from other SQLite databases."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        """CREATE TABLE meta (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            lineage TEXT NOT NULL,
+            serial INTEGER NOT NULL,
+            epoch INTEGER NOT NULL
+        ) STRICT""",
+        "INSERT INTO meta VALUES (1, lower(hex(randomblob(16))), 0, 0)",
+        """CREATE TABLE projects (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            slug TEXT NOT NULL UNIQUE,
+            created_at INTEGER NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        """CREATE TABLE workloads (
+            key INTEGER PRIMARY KEY,
+            project TEXT NOT NULL REFERENCES projects (slug),
+            slug TEXT NOT NULL,
+            uid TEXT NOT NULL UNIQUE,
+            version TEXT NOT NULL,
+            generation INTEGER NOT NULL,
+            fields TEXT NOT NULL,
+            declared TEXT,
+            declared_by TEXT,
+            declared_actor TEXT,
+            writers TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            seal INTEGER NOT NULL,
+            UNIQUE (project, slug)
+        ) STRICT""",
+        """CREATE TABLE tokens (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            kind TEXT NOT NULL,
+            project TEXT NOT NULL REFERENCES projects (slug),
+            workload_uid TEXT,
+            name TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            secret_hash BLOB NOT NULL,
+            created_at INTEGER NOT NULL,
+            expires_at INTEGER,
+            revoked_at INTEGER,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX tokens_of_project ON tokens (project)",
+        "CREATE INDEX tokens_of_workload ON tokens (workload_uid) WHERE workload_uid NOT NULL",
+        # SQLite ends every index entry with the row's key, so an index on (project, slug)
+        # also answers "newest first" within them.
+        """CREATE TABLE history (
+            seq INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            project TEXT NOT NULL,
+            slug TEXT NOT NULL,
+            uid TEXT NOT NULL,
+            action TEXT NOT NULL,
+            writer TEXT NOT NULL,
+            generation INTEGER NOT NULL,
+            summary TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX history_of_project ON history (project)",
+        "CREATE INDEX history_of_workload ON history (project, slug)",
+        """CREATE TABLE drifts (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            project TEXT NOT NULL,
+            slug TEXT NOT NULL,
+            uid TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            entries TEXT NOT NULL,
+            first_seen INTEGER NOT NULL,
+            resolved_at INTEGER,
+            resolution TEXT,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX drifts_of_project ON drifts (project)",
+        "CREATE INDEX drifts_of_workload ON drifts (project, slug)",
+        "CREATE INDEX drifts_open ON drifts (project) WHERE resolved_at IS NULL",
+        "CREATE UNIQUE INDEX drifts_open_subject ON drifts (uid, subject)"
+        " WHERE resolved_at IS NULL",
+        """CREATE TABLE answers (
+            key TEXT PRIMARY KEY,
+            request TEXT NOT NULL,
+            answer BLOB NOT NULL,
+            at INTEGER NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX answers_by_age ON answers (at)",
+    ),
+)
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """Return how many migrations a file has had."""
+    return int(connection.pragma("user_version"))
+
+
+def identify(
+    connection: apsw.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS
+) -> None:
+    """Refuse a file that is not ours or is newer than this code, without touching it."""
+    version = version_of(connection)
+    marked = int(connection.pragma("application_id"))
+    if marked != APPLICATION_ID:
+        empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+        if version or marked or not empty:
+            raise damaged(path, "it is a database of another program")
+    if version > len(migrations):
+        raise StoreUnavailable(
+            f"{path} was written by a newer Holdfast: its schema is {version} and this one "
+            f"knows up to {len(migrations)}.",
+            todo="Upgrade Holdfast, or choose another file.",
+        )
+
+
+def migrate(connection: apsw.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
+    """Bring a file up to date; True when anything was done."""
+    done = False
+    while (version := version_of(connection)) < len(migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been faster while this one waited for its turn.
+            if version_of(connection) == version:
+                for statement in migrations[version]:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        done = True
+    return done

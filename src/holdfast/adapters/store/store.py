@@ -1,0 +1,302 @@
+"""The embedded database: one SQLite file, durable at every acknowledged write.
+
+Opened by the server, by the embedded target and by the admin commands. Reads are inline on a
+connection of their own; writes go through `write`, or through `submit` where many callers
+share one event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store import inspect, schema, witness
+from holdfast.adapters.store.errors import closed, damaged, is_fatal, is_shared, translated
+from holdfast.adapters.store.lock import Mode
+from holdfast.adapters.store.opening import Opened, open_files
+from holdfast.adapters.store.place import Place
+from holdfast.adapters.store.reads import Reads
+from holdfast.adapters.store.rows import Row
+from holdfast.adapters.store.transaction import Transaction
+from holdfast.adapters.store.witness import Witness
+from holdfast.adapters.store.writer import GroupWriter, Job
+from holdfast.core.errors import NOTHING_CHANGED, StoreUnavailable
+from holdfast.core.names import WorkloadId
+from holdfast.reconcile.ports import Clock
+
+T = TypeVar("T")
+Listener = Callable[[frozenset[WorkloadId]], object]
+LOG_PAGES = 2000
+"""The length of the write-ahead log from which it is folded into the file."""
+WITNESS_EVERY = 5.0
+"""Seconds between two notes of how far the file has come."""
+_log = logging.getLogger("holdfast.store")
+
+
+class Store(Reads):
+    """One open database. Safe to use from several threads."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        mode: Mode = Mode.CLIENT,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] | None = None,
+        accept_rollback: bool = False,
+        vfs: str | None = None,
+        migrations: Sequence[Sequence[str]] = schema.MIGRATIONS,
+    ) -> Store:
+        """Open a file, making it when there is none.
+
+        Raises StoreUnavailable, with what to do, for a file that is held by a server, damaged,
+        too new, not writable, or older than it was. `accept_rollback` takes an older one as it
+        is and gives it a new lineage.
+        """
+        file = Path(path).absolute()
+        opened = open_files(
+            file, mode=mode, accept_rollback=accept_rollback, vfs=vfs, migrations=migrations
+        )
+        return cls(file, opened, clock or SystemClock(), new_id or (lambda: str(uuid.uuid4())), vfs)
+
+    def __init__(
+        self,
+        path: Path,
+        opened: Opened,
+        clock: Clock,
+        new_id: Callable[[], str],
+        vfs: str | None,
+    ) -> None:
+        """Use `open` instead."""
+        self.path = path
+        self._lock = opened.lock
+        self._writer = opened.writer
+        self._reader = opened.reader
+        self._epoch = opened.epoch
+        self._seen = self._kept = opened.seen
+        self._kept_at = clock.monotonic()
+        self._clock = clock
+        self._new_id = new_id
+        self._vfs = vfs
+        self._place = Place(path)
+        self._broken: StoreUnavailable | None = None
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._grouping = threading.Lock()
+        self._listeners: list[Listener] = []
+        self._group: GroupWriter | None = None
+        self._log_pages = 0
+        self._fold_at = LOG_PAGES
+        self._writer.set_wal_hook(self._grown)
+
+    def announce(self, url: str) -> None:
+        """Tell those who are refused where this server answers."""
+        if self._lock:
+            self._lock.announce(url)
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run a work in a transaction of its own; it is durable when this returns."""
+        with self._writing:
+            self._begin()
+            transaction = self._transaction()
+            try:
+                value = work(transaction)
+                self._commit()
+            except apsw.Error as error:
+                raise self._failed(error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+        self._notify(transaction.touched)
+        self.tidy()
+        return value
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Run a work together with others that wait; it is durable when this returns."""
+        if self._group is None:
+            with self._grouping:  # never the lock of the writer, which is held during a commit
+                self._group = self._group or GroupWriter(self, name=self.path.name)
+        return await self._group.submit(work)
+
+    def commit(self, jobs: Sequence[Job]) -> None:
+        """Run queued works in one transaction. For the group writer."""
+        touched: set[WorkloadId] = set()
+        try:
+            with self._writing:
+                self._begin()
+                try:
+                    for job in jobs:
+                        touched |= self._run(job)
+                    self._commit()
+                except apsw.Error as error:
+                    raise self._failed(error) from error
+        except Exception as error:  # the writer thread must outlive whatever went wrong
+            if not isinstance(error, StoreUnavailable):
+                _log.exception("store commit failed")
+                error = StoreUnavailable(f"The commit failed: {type(error).__name__}.")
+            for job in jobs:
+                # One exception object for each waiter: each gets a traceback of its own.
+                job.value, job.error = None, copy.copy(error)
+            return
+        self._notify(touched)
+
+    def tidy(self) -> None:
+        """Fold a long log into the file, and note now and then how far the file has come."""
+        if self._log_pages >= self._fold_at:
+            with self._writing:
+                self._fold()
+        if self._kept != self._seen and self._clock.monotonic() - self._kept_at >= WITNESS_EVERY:
+            self._keep_witness()
+
+    def subscribe(self, callback: Listener) -> Callable[[], None]:
+        """Call back after each commit, from the thread that wrote, with what was touched.
+
+        The answer ends the subscription.
+        """
+        self._listeners.append(callback)
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(callback)
+
+        return unsubscribe
+
+    def backup(self, path: str | Path) -> None:
+        """Copy the committed state to a new file while reading and writing go on."""
+        inspect.backup(self.path, Path(path).absolute(), vfs=self._vfs)
+
+    def check(self) -> list[str]:
+        """Read the whole file and return what is wrong with it: nothing, if all is well."""
+        return inspect.problems(self.path, vfs=self._vfs)
+
+    def close(self) -> None:
+        """Finish queued writes and let go of the file. Safe to call twice."""
+        if self._group:
+            self._group.close()
+        with self._writing, self._reading:
+            if self._kept != self._seen:
+                self._keep_witness()
+            for connection in (self._reader, self._writer):
+                with contextlib.suppress(apsw.Error):
+                    connection.close()
+            self._broken = self._broken or closed(self.path)
+            if self._lock:
+                self._lock.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        with self._reading:
+            try:
+                found = self._reader.execute(sql, values)
+                return [read(row) for row in found]
+            except apsw.ConnectionClosedError as error:
+                raise closed(self.path) from error
+            except apsw.Error as error:
+                raise translated(error, self.path) from error
+            except UnicodeDecodeError as error:
+                raise damaged(self.path, "a text is not UTF-8") from error
+
+    def _transaction(self) -> Transaction:
+        return Transaction(
+            self._writer, now=self._clock.now(), new_id=self._new_id, epoch=self._epoch
+        )
+
+    def _begin(self) -> None:
+        if self._broken is None:
+            self._broken = self._place.problem()
+        if self._broken is not None:
+            refusal = copy.copy(self._broken)
+            refusal.changed = NOTHING_CHANGED  # what began before is another call's outcome
+            raise refusal
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise self._failed(error) from error
+        self._changes = self._writer.total_changes()
+
+    def _run(self, job: Job) -> set[WorkloadId]:
+        """Run one of several works; it alone is undone when it fails."""
+        self._writer.execute("SAVEPOINT work")
+        transaction = self._transaction()
+        try:
+            job.value = job.work(transaction)
+        except Exception as error:
+            shared = isinstance(error, apsw.Error) and is_shared(error)
+            if shared or not self._writer.in_transaction:
+                raise
+            self._writer.execute("ROLLBACK TO work")
+            job.error = translated(error, self.path) if isinstance(error, apsw.Error) else error
+            transaction.touched.clear()
+        self._writer.execute("RELEASE work")
+        return transaction.touched
+
+    def _commit(self) -> None:
+        """Commit. A work that changed nothing costs no write and no wait for the disk."""
+        seen = None
+        if self._writer.total_changes() != self._changes:
+            lineage, serial = self._writer.execute(
+                "UPDATE meta SET serial = serial + 1 RETURNING lineage, serial"
+            ).fetchall()[0]
+            seen = Witness(lineage=str(lineage), serial=int(str(serial)))
+        self._writer.execute("COMMIT")
+        if seen is not None:
+            self._seen = seen
+
+    def _failed(self, error: apsw.Error) -> StoreUnavailable:
+        """Undo, and say what happened. After a disk failure nothing is written any more."""
+        self._roll_back()
+        failure = translated(error, self.path, writing=True)
+        if is_fatal(error):
+            self._broken = failure
+        return failure
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            try:
+                self._writer.execute("ROLLBACK")
+            except apsw.Error as error:
+                self._broken = translated(error, self.path, writing=True)
+
+    def _grown(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _fold(self) -> None:
+        try:
+            pages, folded = self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            # The log still has everything, so no write is lost; a full disk is tried again.
+            if is_fatal(error):
+                self._broken = translated(error, self.path)
+            self._fold_at = self._log_pages + LOG_PAGES
+            return
+        # A reader elsewhere may hold the log back; then the next try waits for more.
+        self._fold_at = LOG_PAGES if folded >= pages else pages + LOG_PAGES
+        self._log_pages = 0
+
+    def _keep_witness(self) -> None:
+        witness.keep(self.path, self._seen)
+        self._kept, self._kept_at = self._seen, self._clock.monotonic()
+
+    def _notify(self, touched: Iterable[WorkloadId]) -> None:
+        names = frozenset(touched)
+        for listener in tuple(self._listeners) if names else ():
+            try:
+                listener(names)
+            except Exception:
+                _log.exception("store listener failed")

@@ -1,0 +1,196 @@
+"""The store as a place where workloads are declared: the embedded target.
+
+Used by the SDK on a laptop and by the server itself, which adds the `Runtime` that runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.adapters.store.capabilities import unhonoured
+from holdfast.adapters.store.records import Record
+from holdfast.adapters.store.store import Store
+from holdfast.adapters.store.transaction import Transaction
+from holdfast.core.desired import Desired
+from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError, WorkloadFailed
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, Step
+from holdfast.core.tree import digest
+from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json, workload_to_json
+
+NOT_SERVED = "nothing runs workloads here until `holdfast serve` opens this file"
+"""What is said of every workload of a file that no server has open."""
+GONE = b""
+"""The kept answer of a step after which there was no workload."""
+
+
+class Runtime(Protocol):
+    """What runs the workloads of a store, by their uid. The server supplies it."""
+
+    def status(self, uid: str) -> Status:
+        """Say how a workload is doing."""
+
+    def progress(self, uid: str) -> AsyncIterator[Progress]:
+        """Follow a workload to readiness, as `Control.progress` does."""
+
+    def logs(self, uid: str, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Yield log lines, as `Control.logs` does."""
+
+
+class StoreTarget:
+    """Implements `reconcile.ports.Control` over a store.
+
+    `submit` sends writes through the group writer, which suspends; without it they are made
+    in place, which a sync client needs.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        writer: Writer,
+        status: Callable[[Record], Status] | None = None,
+        runtime: Runtime | None = None,
+        submit: bool = False,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._status = status
+        self._runtime = runtime
+        self._submit = submit
+
+    def refuses(self, desired: Desired) -> Sequence[Problem]:
+        """Say which declared fields one machine cannot honour."""
+        return unhonoured(desired.fields)
+
+    async def observe(self, workload: WorkloadId) -> Live | Absent:
+        """Return what is stored now."""
+        return self._shown(workload, self._store.record(workload))
+
+    async def perform(self, step: Step, *, key: str) -> Live | Absent:
+        """Carry out one step. Its effect and the memory of its key are one transaction."""
+        if step.action is Action.NOTHING:
+            return await self.observe(step.id)
+
+        def work(transaction: Transaction) -> bytes:
+            return self._once(transaction, step, f"{step.id.project}/{key}")
+
+        answer = await self._store.submit(work) if self._submit else self._store.write(work)
+        if answer == GONE:
+            return Absent(id=step.id)
+        return workload_from_json(msgspec.json.decode(answer, type=WorkloadForm))
+
+    async def list(self, project: str) -> Sequence[Live]:
+        """Return every workload of a project, ordered by slug."""
+        return [record.live(self._status_of(record)) for record in self._store.records(project)]
+
+    async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
+        """Follow a workload to readiness; without a runtime, say at once why that is vain."""
+        record = self._found(workload)
+        if self._runtime is None:
+            yield Progress(phase=Phase.SCHEDULING, message=NOT_SERVED)
+            raise WorkloadFailed(
+                f"Workload {workload} is not going to be ready: {NOT_SERVED}.",
+                todo="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
+            )
+        async for progress in self._runtime.progress(record.uid):
+            yield progress
+
+    async def drifts(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> Sequence[DriftRecord]:
+        """Return the ledger's drifts, newest first."""
+        return self._store.drifts(project, slug=slug, include_resolved=include_resolved)
+
+    async def history(
+        self, project: str, *, slug: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Return audit rows, newest first."""
+        return self._store.history(project, slug=slug, limit=limit)
+
+    async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Yield log lines, oldest first."""
+        record = self._found(workload)
+        if self._runtime is None:
+            raise NotFound(
+                f"Workload {workload} has no logs: {NOT_SERVED}.",
+                todo="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
+            )
+        async for line in self._runtime.logs(record.uid, tail=tail, follow=follow):
+            yield line
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _once(self, transaction: Transaction, step: Step, key: str) -> bytes:
+        request = digest(
+            {
+                "id": str(step.id),
+                "action": step.action.value,
+                "write": step.write,
+                "uid": step.uid,
+                "version": step.version,
+            }
+        )
+        kept = transaction.recall(key)
+        if kept is not None:
+            if kept[0] != request:
+                problem = Problem(
+                    field="Idempotency-Key",
+                    reason="it was used for another request.",
+                    fix="Use a new key for each request.",
+                )
+                raise ValidationError(problems=[problem])
+            return kept[1]
+        record = self._carry_out(transaction, step)
+        answer = GONE
+        if record is not None:
+            project = transaction.ensure_project(step.id.project)
+            form = workload_to_json(record.live(self._status_of(record)), project_id=project.id)
+            answer = msgspec.json.encode(form)
+        transaction.remember(key, request, answer)
+        return answer
+
+    def _carry_out(self, transaction: Transaction, step: Step) -> Record | None:
+        found = transaction.record(step.id)
+        if step.action is Action.CREATE:
+            transaction.ensure_project(step.id.project, writer=self._writer)
+            desired = Desired(id=step.id, fields=step.write)
+            return transaction.create_workload(desired, writer=self._writer, declare=True)
+        if found is None and step.action is Action.DELETE:
+            return None
+        if found is None or found.uid != step.uid:
+            what = "was deleted" if found is None else "was replaced by another of the same slug"
+            raise Conflict(f"Workload {step.id} {what} meanwhile.", todo="Observe it again.")
+        if step.version is None:
+            raise Conflict(f"The step on {step.id} does not say which version it saw.")
+        if step.action is Action.DELETE:
+            transaction.delete_workload(found.uid, version=step.version, writer=self._writer)
+            return None
+        return transaction.update_workload(
+            found.uid, step.write, version=step.version, writer=self._writer, declare=True
+        )
+
+    def _found(self, workload: WorkloadId) -> Record:
+        record = self._store.record(workload)
+        if record is None:
+            raise NotFound(f"There is no workload {workload}.", todo="Create it first.")
+        return record
+
+    def _shown(self, workload: WorkloadId, record: Record | None) -> Live | Absent:
+        if record is None:
+            return Absent(id=workload)
+        return record.live(self._status_of(record))
+
+    def _status_of(self, record: Record) -> Status:
+        if self._runtime is not None:
+            return self._runtime.status(record.uid)
+        if self._status is not None:
+            return self._status(record)
+        return Status(message=NOT_SERVED)

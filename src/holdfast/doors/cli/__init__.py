@@ -1,0 +1,1 @@
+"""The command line: one module per verb, `views/` renders for people and as JSON."""

@@ -1,0 +1,57 @@
+"""Opens the SDK's own client where the settings point, under the command line's name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import AuthError
+from holdfast.doors.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.doors.sdk import settings as sdk
+    from holdfast.doors.sdk.management import ManagementClient
+
+MANAGER = "holdfast-cli"
+"""What writes made here are attributed to."""
+
+
+def connect(settings: Settings, *, project: str) -> ManagementClient:
+    """Return a client; nothing is asked yet."""
+    from holdfast.doors.sdk.management import ManagementClient
+
+    place = sdk_settings(settings)
+    if place.is_remote and place.token is None:
+        raise no_token(place.url)
+    return ManagementClient(
+        place.url, project=project, token=settings.get("token"), manager=MANAGER
+    )
+
+
+def no_token(url: str) -> AuthError:
+    """A control plane needs a token, and none is set."""
+    return AuthError(
+        f"There is no token for {url}.",
+        todo="Set HOLDFAST_TOKEN. Where the server runs, make one with: "
+        "holdfast token create --name NAME --scope write --db FILE",
+    )
+
+
+def default_url() -> str:
+    """Return the embedded store of this user."""
+    from holdfast.doors.sdk.settings import default_file
+
+    return f"sqlite:///{default_file()}"
+
+
+def sdk_settings(settings: Settings, *, db: str | None = None) -> sdk.Settings:
+    """Say where to connect, checked; `db` names a store file and beats everything else."""
+    from pathlib import Path
+
+    from holdfast.doors.sdk.settings import resolve
+
+    if db:
+        return resolve(f"sqlite:///{Path(db).absolute()}", environ={})
+    return resolve(
+        settings.get("url") or default_url(), token=settings.get("token"), environ=os.environ
+    )

@@ -1,0 +1,140 @@
+"""Specs from files: YAML, JSON, folders of them, stdin, and Python files that export them.
+
+Every error of every file is gathered, so that one run tells all that is to be mended. A Python
+file is run only when it is named; a folder never makes us run code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.workload import WorkloadSpec
+from holdfast.doors.cli.views.text import count
+from holdfast.wire.spec_v1 import spec_from_document
+from holdfast.wire.yaml import MAX_BYTES, Document, read_documents
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_FILES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A spec and where it was declared."""
+
+    spec: WorkloadSpec
+    source: str
+    """File and line, for people."""
+
+
+def load(paths: Sequence[str], *, recursive: bool = False) -> list[Declared]:
+    """Read every spec, in the order given. Raises ValidationError with all problems at once."""
+    found: list[Declared] = []
+    problems: list[Problem] = []
+    for path in paths:
+        for name in _expanded(path, recursive, problems):
+            try:
+                for each in _read(name):
+                    _take(each, found, problems)
+            except ValidationError as error:
+                problems.extend(error.problems)
+    problems.extend(_duplicates(found))
+    if not problems and not found:
+        problems.append(
+            Problem(
+                field=", ".join(paths), reason="there is no workload in it.", fix="Declare one."
+            )
+        )
+    if problems:
+        raise ValidationError(
+            f"{count(len(problems), 'problem')} in what was declared.", problems=problems
+        )
+    return found
+
+
+def _expanded(path: str, recursive: bool, problems: list[Problem]) -> Iterator[str]:
+    folder = Path(path)
+    if path == "-" or not folder.is_dir():
+        yield path
+        return
+    found = sorted(folder.rglob("*") if recursive else folder.iterdir())
+    names = [
+        str(each)
+        for each in found
+        if each.suffix in SUFFIXES
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(folder).parts)
+    ]
+    if not names:
+        hint = "" if recursive else " Add -R to look into folders below."
+        reason = f"the folder has no {', '.join(SUFFIXES)} file."
+        problems.append(Problem(field=path, reason=reason, fix=f"Name a file.{hint}"))
+    elif len(names) > MAX_FILES:
+        reason = f"the folder has over {MAX_FILES} files."
+        problems.append(Problem(field=path, reason=reason, fix="Name a smaller one."))
+    else:
+        yield from names
+
+
+def _read(name: str) -> Iterator[Document | Declared]:
+    if name.endswith(".py"):
+        from holdfast.doors.cli.python_specs import run_spec_file
+
+        for spec in run_spec_file(name):
+            yield Declared(spec=spec, source=name)
+        return
+    data = _bytes(name)
+    # JSON on stdin is read as JSON, because YAML does not know all of JSON's escapes.
+    is_json = name.endswith(".json") or bool(re.match(rb'\s*\{\s*["}]', data))
+    yield from read_documents(data, source="stdin" if name == "-" else name, json=is_json)
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
+        with Path(name).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        problem = Problem(field=name, reason="there is no such file.", fix="Check the path.")
+    except OSError as error:
+        problem = Problem(
+            field=name, reason=f"it cannot be read ({error.strerror}).", fix="Check the path."
+        )
+    raise ValidationError(problems=[problem])
+
+
+def _take(each: Document | Declared, found: list[Declared], problems: list[Problem]) -> None:
+    if isinstance(each, Declared):
+        found.append(each)
+        return
+    try:
+        found.append(Declared(spec=spec_from_document(each.value), source=each.where()))
+    except ValidationError as error:
+        if error.problems:
+            problems.extend(_placed(problem, each) for problem in error.problems)
+        else:
+            problems.append(Problem(field=each.where(), reason=error.happened, fix=error.todo))
+
+
+def _placed(problem: Problem, document: Document) -> Problem:
+    pointer = "/" + re.sub(r"[.\[]", "/", problem.field).replace("]", "")
+    where = f"{document.where(pointer)}: {problem.field}"
+    return Problem(field=where, reason=problem.reason, fix=problem.fix)
+
+
+def _duplicates(found: Sequence[Declared]) -> Iterator[Problem]:
+    first: dict[tuple[str | None, str], Declared] = {}
+    for each in found:
+        key = (each.spec.project, each.spec.slug)
+        if key in first:
+            yield Problem(
+                field=each.source,
+                reason=f"workload {each.spec.slug} is declared in {first[key].source} too.",
+                fix="Keep one, or give one another slug.",
+            )
+        first.setdefault(key, each)

@@ -1,0 +1,72 @@
+"""The `holdfast` command: only wires the verbs together."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.doors.cli import options
+from holdfast.doors.cli.group import Root
+from holdfast.version import __version__
+
+SECTIONS = {
+    "Declare and compare": {
+        "validate": ("validate", "Check specs, offline."),
+        "plan": ("plan", "Show what ensure would change."),
+        "ensure": ("ensure", "Make live match what is declared."),
+        "diff": ("diff", "Show the fields in which live differs from declared."),
+        "render": ("render", "Print specs as documents, offline."),
+    },
+    "Look": {
+        "status": ("status", "Show how workloads do."),
+        "watch": ("watch", "Follow workloads as they change."),
+        "wait": ("wait", "Wait until workloads are ready, or as declared."),
+        "logs": ("logs", "Show the log of a workload, each line with the name of its replica."),
+        "drift": ("drift", "Show drift: what moved, what kind it is, and who moved it."),
+        "history": ("history", "Show who did what, newest first."),
+    },
+    "End": {
+        "delete": (
+            "delete",
+            "Delete workloads: their processes are stopped, their record goes, their history "
+            "stays.",
+        ),
+    },
+    "Run a control plane": {
+        "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
+        "project": ("project", "Create and list projects."),
+        "token": ("token", "Create, list and revoke tokens."),
+    },
+    "Set up": {
+        "doctor": ("doctor", "Check this machine, the store and the connection."),
+        "config": ("config", "Show and change settings."),
+        "completion": ("completion", "Print the completion script of a shell."),
+        "help": ("help", "Explain a topic (exit-codes, environment) or a command."),
+        "version": ("version", "Show the version."),
+    },
+}
+
+
+@click.group(
+    "holdfast",
+    cls=Root,
+    lazy={name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()},
+    sections={title: list(verbs) for title, verbs in SECTIONS.items()},
+    aliases={"apply": "ensure", "get": "status"},
+    examples=[
+        "holdfast plan -f deploy/            what would change",
+        "holdfast ensure -f deploy/ --wait   make it so, and wait until it serves",
+        "holdfast status                     how workloads do",
+        "holdfast drift list                 what moved, and who moved it",
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="holdfast %(version)s")
+@options.connection
+@options.colour
+def cli() -> None:
+    """Keeps ML inference workloads where their owners declared them to be."""
+
+
+def main() -> None:
+    """Run the command line; the console script calls this."""
+    cli.main(prog_name="holdfast")

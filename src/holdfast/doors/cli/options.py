@@ -1,0 +1,112 @@
+"""Options that several verbs take, so that they are spelt and explained alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.core.quantity import parse_duration
+from holdfast.doors.cli.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
+
+LISTS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
+
+
+def connection(function: F) -> F:
+    """Where to connect."""
+    return _kept("--url", help="Control plane (https://…) or embedded store (sqlite:///PATH).")(
+        _kept("--project", "-p", help="Project that workloads belong to.")(function)
+    )
+
+
+def output(*formats: str) -> Callable[[F], F]:
+    """How to write the result; the first format is the default."""
+    return lambda function: _kept(
+        "--output",
+        "-o",
+        type=click.Choice(formats),
+        help=f"How to write the result (default: {formats[0]}).",
+    )(colour(function))
+
+
+def colour(function: F) -> F:
+    """When to colour."""
+    return _kept(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        help="When to colour (default: auto; NO_COLOR and CLICOLOR_FORCE count).",
+    )(function)
+
+
+def files(*, required: bool = True) -> Callable[[F], F]:
+    """Where specs are read from."""
+
+    def decorate(function: F) -> F:
+        function = click.option(
+            "--recursive", "-R", is_flag=True, help="Look into folders below, too."
+        )(function)
+        return click.option(
+            "--file",
+            "-f",
+            "paths",
+            multiple=True,
+            required=required,
+            metavar="FILE|DIR|-",
+            help="Specs: YAML, JSON, a Python file, a folder of YAML and JSON, or - for stdin. "
+            "May be repeated.",
+        )(function)
+
+    return decorate
+
+
+def exit_code(function: F) -> F:
+    """Let changes be seen in the exit code."""
+    return click.option(
+        "--exit-code",
+        "--detailed-exitcode",
+        "exit_code",
+        is_flag=True,
+        help="Exit 2 when something differs.",
+    )(function)
+
+
+class Duration(click.ParamType[float]):
+    """`90`, `30s`, `15m`: seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it, or say how to write it."""
+        if isinstance(value, float):
+            return value
+        seconds = parse_duration(str(value))
+        if seconds is None or seconds <= 0:
+            self.fail(f"{str(value)[:40]!a} is no duration above 0, such as 90s or 15m", param, ctx)
+        return float(seconds)
+
+
+def timeout(default: str) -> Callable[[F], F]:
+    """How long to wait."""
+    return click.option(
+        "--timeout",
+        type=Duration(),
+        default=default,
+        show_default=True,
+        help="How long to wait, such as 90s or 15m. Ends with exit code 124.",
+    )
+
+
+def _kept(*names: str, **more: Any) -> Callable[[F], F]:  # Any: click's own keywords
+    """An option whose value goes to the session, not to the verb."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None and param.name:
+            ctx.ensure_object(Session).flags[param.name] = value
+
+    # Eager, so that an error in another option is already shown as asked.
+    return click.option(*names, callback=keep, expose_value=False, is_eager=True, **more)

@@ -1,0 +1,94 @@
+"""What the verbs share: the flags given so far, and from them settings, screen and client."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core.errors import DriftWarning, NotFound
+from holdfast.core.live import Live
+from holdfast.core.names import WorkloadId, checked_slug
+from holdfast.core.redact import redact
+from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.doors.sdk.management import ManagementClient
+
+
+class Session:
+    """One run of the command."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, str] = {}
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, each from the nearest source."""
+        settings = resolve(self.flags)
+        for text in settings.warnings:
+            self.screen.warn(text)
+        return settings
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Where to write. Only flags and environment decide, so that errors can be shown too."""
+        return Screen(output=self.flags.get("output", "table"), colour=self.colour)
+
+    @property
+    def colour(self) -> str:
+        """When to colour."""
+        return self.flags.get("color", "auto")
+
+    @property
+    def project(self) -> str:
+        """The project that a bare slug belongs to."""
+        return self.settings.get("project") or "default"
+
+    @property
+    def place(self) -> str:
+        """Where the client connects, for people."""
+        from holdfast.doors.cli.connect import default_url
+
+        url = redact(self.settings.get("url") or default_url())
+        return f"{url.removeprefix('sqlite:///')}, project {self.project}"
+
+    def workload(self, text: str) -> WorkloadId:
+        """Read `slug` or `project/slug`."""
+        project, slash, slug = text.rpartition("/")
+        return WorkloadId(
+            project=checked_slug(project, field="project") if slash else self.project,
+            slug=checked_slug(slug, field="workload"),
+        )
+
+    @property
+    def embedded(self) -> bool:
+        """True when workloads are only recorded here, and something else must run them."""
+        return (self.settings.get("url") or "sqlite:").startswith("sqlite:")
+
+    def find(self, client: ManagementClient, where: WorkloadId) -> Live:
+        """Return a live workload, or say how to find out which ones there are."""
+        try:
+            return client.get(where.slug, project=where.project)
+        except NotFound as error:
+            todo = f"holdfast status -p {where.project} lists the workloads there are."
+            raise NotFound(error.happened, todo=todo) from error
+
+    @contextmanager
+    def client(self) -> Iterator[ManagementClient]:
+        """Connect to where the settings point. The verbs speak of drift themselves."""
+        from holdfast.doors.cli.connect import connect
+
+        client = connect(self.settings, project=self.project)
+        with warnings.catch_warnings(), client:
+            warnings.simplefilter("ignore", DriftWarning)
+            yield client
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)

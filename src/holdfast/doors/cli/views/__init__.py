@@ -1,0 +1,1 @@
+"""Renders results for people and for programs."""

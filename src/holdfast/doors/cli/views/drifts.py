@@ -1,0 +1,152 @@
+"""Shows drifts of the ledger and rows of the history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.redact import redact_tree
+from holdfast.core.show import Ink
+from holdfast.core.tree import Tree, parse_pointer, show_path
+from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.text import age, columns, one_line
+from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
+
+_HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]
+
+
+def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime) -> None:
+    """Write a list of drifts as asked."""
+    match screen.output:
+        case "table" | "wide":
+            if drifts:
+                for line in columns(_HEADS, [_row(each, now) for each in drifts]):
+                    screen.line(line)
+            still = sum(each.resolved_at is None for each in drifts)
+            oldest = age(min((each.first_seen for each in drifts), default=None), now)
+            screen.line(f"{still} open · oldest {oldest}" if drifts else "No drift.")
+        case "markdown":
+            screen.line("| " + " | ".join(_HEADS) + " |")
+            screen.line("|" + "---|" * len(_HEADS))
+            for each in drifts:
+                cells = [one_line(cell).replace("|", "\\|") for cell in _row(each, now)]
+                screen.line("| " + " | ".join(cells) + " |")
+        case "name":
+            for each in drifts:
+                screen.line(each.id)
+        case "jsonl":
+            screen.records("DriftList", [drift_body(each) for each in drifts])
+        case _:
+            screen.document("DriftList", {"items": [drift_body(each) for each in drifts]})
+
+
+def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
+    """Write one drift: what moved, who moved it, and how that is known."""
+    if not screen.for_people:
+        screen.document("Drift", drift_body(drift))
+        return
+    kinds = " + ".join(drift.kinds)
+    screen.line(f"{drift.id}  {drift.workload}  {kinds} drift, {_state(drift)}")
+    ended = f", resolved {_when(drift.resolved_at)}" if drift.resolved_at else ""
+    ago = age(drift.first_seen, now)
+    screen.line(f"First seen {_when(drift.first_seen)} ({ago} ago){ended}")
+    screen.line()
+    rows = [
+        [_path(entry), _text(entry.live), _text(entry.desired), entry.kind.value, _by(entry)]
+        for entry in drift.fields
+    ]
+    head, *lines = columns(["FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"], rows)
+    screen.line(screen.paint(head, Ink.FAINT))
+    for line in lines:
+        screen.line(line)
+    evidence = dict.fromkeys(one_line(entry.evidence) for entry in drift.fields if entry.evidence)
+    if evidence:
+        screen.line()
+        for text in evidence:
+            screen.line(f"Evidence: {text}")
+
+
+def show_history(screen: Screen, entries: Sequence[HistoryEntry]) -> None:
+    """Write audit rows as asked."""
+    match screen.output:
+        case "table" | "wide":
+            wide = screen.output == "wide"
+            rows = [
+                [
+                    str(each.seq),
+                    _when(each.at),
+                    str(each.workload).rstrip("/"),
+                    each.action,
+                    str(each.writer),
+                    each.summary,
+                    *([json.dumps(redact_tree(each.detail))] if wide else []),
+                ]
+                for each in entries
+            ]
+            heads = ["SEQ", "AT", "WORKLOAD", "ACTION", "BY", "SUMMARY", *(["DETAIL"] * wide)]
+            for line in columns(heads, rows) if rows else ["No history."]:
+                screen.line(line)
+        case "jsonl":
+            screen.records("HistoryList", [history_body(each) for each in entries])
+        case _:
+            screen.document("HistoryList", {"items": [history_body(each) for each in entries]})
+
+
+def drift_body(drift: DriftRecord) -> Mapping[str, object]:
+    """Write one drift for programs."""
+    import msgspec
+
+    return _masked(msgspec.to_builtins(drift_to_json(drift)))
+
+
+def history_body(entry: HistoryEntry) -> Mapping[str, object]:
+    """Write one audit row for programs."""
+    import msgspec
+
+    return _masked(msgspec.to_builtins(history_to_json(entry)))
+
+
+def _masked(form: Tree) -> Mapping[str, object]:
+    masked = redact_tree(form)
+    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
+    return masked
+
+
+def _row(drift: DriftRecord, now: datetime) -> list[str]:
+    writers = dict.fromkeys(_by(entry) for entry in drift.fields)
+    causes = dict.fromkeys(entry.cause.value for entry in drift.fields)
+    return [
+        drift.id,
+        str(drift.workload),
+        ",".join(drift.kinds),
+        str(len(drift.fields)),
+        ", ".join(writers),
+        ",".join(causes),
+        age(drift.first_seen, now),
+        _state(drift),
+    ]
+
+
+def _by(entry: DriftEntry) -> str:
+    return str(entry.writer) if entry.writer else "unknown"
+
+
+def _state(drift: DriftRecord) -> str:
+    return drift.resolution or "open"
+
+
+def _path(entry: DriftEntry) -> str:
+    return show_path(parse_pointer(entry.path)) if entry.path.startswith("/") else entry.path
+
+
+def _text(value: Tree) -> str:
+    if value is None:
+        return "(not set)"
+    masked = redact_tree(value)
+    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+
+
+def _when(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,40 @@
+"""The command reference as Markdown, from the commands themselves, so that it stays true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from holdfast.doors.cli.exits import MEANINGS
+from holdfast.doors.cli.help import ENVIRONMENT
+
+
+def reference(root: click.Context) -> str:
+    """Write every command with its help, then exit codes and environment."""
+    parts = [
+        "# Command reference",
+        "",
+        "Printed by `holdfast help --markdown`; a test keeps it up to date.",
+        "",
+    ]
+    for context in _contexts(click.Context(root.command, info_name="holdfast")):
+        context.terminal_width = context.max_content_width = 90
+        parts += [f"## {context.command_path}", "", "```text"]
+        parts += [line.rstrip() for line in context.command.get_help(context).splitlines()]
+        parts += ["```", ""]
+    parts += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    parts += [f"| {int(code)} | {text} |" for code, text in MEANINGS.items()]
+    parts += ["", "## Environment", "", "| variable | meaning |", "|---|---|"]
+    parts += [f"| `{name}` | {text} |" for name, text in ENVIRONMENT.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    command = context.command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None and not child.hidden:
+                yield from _contexts(click.Context(child, info_name=name, parent=context))

@@ -1,0 +1,65 @@
+"""Text that is safe and fits: control characters escaped, columns aligned, ages in words."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdfast.core.redact import redact
+
+_ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would act on, and mask credentials, in text from outside."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}"
+        for char in redact(text)
+    )
+
+
+def one_line(text: str) -> str:
+    """Like `printable`, on one line."""
+    return printable(text).replace("\n", " ")
+
+
+def to_ascii(text: str) -> str:
+    """Write our own symbols in ASCII, and escape any other letter outside it."""
+    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows under their heads. Cells are made safe here, so no caller can forget it."""
+    table = [list(heads), *[[one_line(cell) or "-" for cell in row] for row in rows]]
+    wide = [max(width(row[place]) for row in table) for place in range(len(heads))]
+    return [
+        "  ".join(
+            cell + " " * (wide[place] - width(cell)) for place, cell in enumerate(row)
+        ).rstrip()
+        for row in table
+    ]
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Say how long ago something was: 5s, 14m, 2h, 3d."""
+    if since is None:
+        return "-"
+    seconds = max(0, int((now - since).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def count(number: int, noun: str) -> str:
+    """Write `1 workload`, `2 workloads`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,64 @@
+"""Waits for workloads, for `ensure --wait` and `wait`; Ctrl-C only ends the waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from holdfast.core.errors import WaitTimeout
+from holdfast.doors.cli.session import Session
+
+POLL = 1.0
+"""Seconds between two looks at the ledger."""
+
+
+def wait_ready(session: Session, names: Sequence[str], *, timeout: float) -> None:
+    """Wait until every workload serves, within one time for all of them."""
+    from holdfast.doors.sdk.view import ProgressView
+
+    end = time.monotonic() + timeout
+    with _resumable(session, "ready", names, timeout), session.client() as client:
+        for where in map(session.workload, names):
+            session.find(client, where)
+            with ProgressView(str(where)) as view:
+                left = max(0.001, end - time.monotonic())
+                client.wait_until_ready(
+                    where.slug, project=where.project, timeout=left, on_progress=view
+                )
+            session.screen.note(f"{where} is ready.")
+
+
+def wait_synced(session: Session, names: Sequence[str], *, timeout: float) -> None:
+    """Wait until the ledger has no open drift of these workloads."""
+    end = time.monotonic() + timeout
+    with _resumable(session, "synced", names, timeout), session.client() as client:
+        for where in map(session.workload, names):
+            session.find(client, where)
+            while client.drifts(slug=where.slug, project=where.project):
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeout(
+                        f"Workload {where} still had open drift after {timeout:g} s.",
+                        changed="",
+                        todo=f"Look at it: holdfast drift list {where}",
+                    )
+                time.sleep(min(POLL, left))
+            session.screen.note(f"{where} is as declared.")
+
+
+class _resumable:  # noqa: N801  # reads as a statement, like contextlib's own
+    """Says how to go on waiting when the user interrupts."""
+
+    def __init__(self, session: Session, goal: str, names: Sequence[str], timeout: float) -> None:
+        self._session = session
+        self._again = f"holdfast wait --for {goal} {' '.join(names)} --timeout {timeout:g}s"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt | click.Abort):
+            self._session.screen.note("\nNo longer waiting; the workloads go on.")
+            self._session.screen.next(self._again)

@@ -1,0 +1,194 @@
+"""Where a client connects, and as whom.
+
+An explicit argument comes first, then `HOLDFAST_*`, then the `INFERENCEKEY_*` names that
+existing scripts have set, then the embedded target of this user.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.adapters.http.address import is_loopback
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.names import canonical_slug, is_slug
+from holdfast.core.redact import Secret
+
+URL = ("HOLDFAST_URL", "INFERENCEKEY_BASE_URL")
+PROJECT = ("HOLDFAST_PROJECT", "INFERENCEKEY_PROJECT")
+TOKEN = ("HOLDFAST_TOKEN", "INFERENCEKEY_SDK_TOKEN")
+API_KEY = ("HOLDFAST_API_KEY", "INFERENCEKEY_API_KEY")
+INSECURE = "HOLDFAST_ALLOW_INSECURE"
+DEFAULT_PROJECT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A connection, resolved and checked, but not made."""
+
+    scheme: str
+    """`https`, `http`, `sqlite` or `memory`."""
+    url: str
+    """Without credentials, so it may be shown."""
+    path: Path | None = None
+    """The file of an embedded target."""
+    project: str | None = None
+    """None only for a remote target; then each call must name one."""
+    token: Secret | None = None
+    insecure: bool = False
+    """The caller accepts that a token crosses the network in clear."""
+
+    @property
+    def is_remote(self) -> bool:
+        """True when there is a server on the other side."""
+        return self.scheme in ("http", "https")
+
+
+def resolve(
+    url: str | None = None,
+    *,
+    project: str | None = None,
+    token: str | Secret | None = None,
+    allow_insecure: bool = False,
+    token_names: tuple[str, ...] = TOKEN,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Say where to connect. Raises ConfigurationError naming the variable to set."""
+    env = os.environ if environ is None else environ
+    address, origin = _first(url, URL, env)
+    secret, token_origin = _first(token, token_names, env)
+    place, project_origin = _first(project, PROJECT, env)
+    if place is not None:
+        place = _project(str(place), project_origin)
+    if address is None:
+        if secret is not None and token_names is TOKEN:
+            raise ConfigurationError(
+                f"{token_origin} gives a token, but nothing says which server it is for.",
+                todo="Set HOLDFAST_URL to the control plane, or leave the token out to use the "
+                "embedded target on this machine.",
+            )
+        address, origin = f"sqlite:///{default_file(env)}", "the default"
+    text = str(address)
+    scheme = urlsplit(text).scheme.lower() if "://" in text else ""
+    if scheme == "sqlite":
+        path = _file(text, origin)
+        return Settings(
+            scheme=scheme, url=f"sqlite:///{path}", path=path, project=place or DEFAULT_PROJECT
+        )
+    if scheme == "memory":
+        return Settings(scheme=scheme, url="memory://", project=place or DEFAULT_PROJECT)
+    if scheme == "kubernetes":
+        raise ConfigurationError(
+            f"{origin} asks for a Kubernetes target, which this build does not have yet.",
+            todo="Use an https:// control plane or the embedded sqlite:/// target.",
+        )
+    if scheme not in ("http", "https"):
+        raise ConfigurationError(
+            f"{origin} is no address that Holdfast knows.",
+            todo="Use https://HOST, or sqlite:///FILE for a file on this machine.",
+        )
+    server = _server(text, origin)
+    checked = None if secret is None else _token(secret, token_origin)
+    insecure = allow_insecure or env.get(INSECURE, "") in ("1", "true", "yes")
+    _check_encrypted(server, origin, checked, insecure)
+    return Settings(scheme=scheme, url=server, project=place, token=checked, insecure=insecure)
+
+
+def checked_key(settings: Settings, key: str | Secret) -> Secret:
+    """Check a key that is given later as if it had been there from the start."""
+    checked = _token(key, "the argument")
+    _check_encrypted(settings.url, "the argument", checked, settings.insecure)
+    return checked
+
+
+def data_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the directory in which Holdfast keeps this user's data."""
+    env = os.environ if environ is None else environ
+    if env.get("HOLDFAST_HOME"):
+        return Path(env["HOLDFAST_HOME"]).expanduser()
+    if env.get("XDG_DATA_HOME"):
+        return Path(env["XDG_DATA_HOME"]) / "holdfast"
+    return Path.home() / ".local" / "share" / "holdfast"
+
+
+def default_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the embedded store's file when nothing else is set."""
+    return (data_home(environ) / "holdfast.db").absolute()
+
+
+def _first(
+    explicit: str | Secret | None, names: tuple[str, ...], env: Mapping[str, str]
+) -> tuple[str | Secret | None, str]:
+    if explicit is not None and explicit != "":
+        return explicit, "the argument"
+    for name in names:
+        if env.get(name):
+            return env[name], name
+    return None, names[0]
+
+
+def _project(text: str, origin: str) -> str:
+    if not is_slug(text):
+        like = canonical_slug(text)
+        hint = f"Did you mean {like!r}?" if like and text.isascii() else "Give a slug."
+        raise ConfigurationError(
+            f"{_subject(origin, 'project')} {text[:80]!a} is no project slug.", todo=hint
+        )
+    return text
+
+
+def _token(value: str | Secret, origin: str) -> Secret:
+    text = (value.reveal() if isinstance(value, Secret) else value).strip()
+    if not text.isascii() or not text.isprintable() or " " in text or len(text) > 4096:
+        raise ConfigurationError(
+            f"{_subject(origin, 'token')} holds characters that no token has.",
+            todo="Copy the token anew, without quotes, spaces or line ends.",
+        )
+    return Secret(text)
+
+
+def _server(text: str, origin: str) -> str:
+    parts = urlsplit(text.strip())
+    where = _subject(origin, "url")
+    if parts.username or parts.password:
+        raise ConfigurationError(
+            f"{where} carries a user or password.", todo="Give the token in HOLDFAST_TOKEN instead."
+        )
+    try:
+        good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or not text.strip().isprintable():
+        raise ConfigurationError(
+            f"{where} is no server address.", todo="Use the form https://HOST[:PORT]."
+        )
+    return f"{parts.scheme.lower()}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _file(text: str, origin: str) -> Path:
+    rest = text[len("sqlite://") :]
+    if not rest.startswith("/") or rest == "/":
+        raise ConfigurationError(
+            f"{_subject(origin, 'url')} names no file.",
+            todo="Use sqlite:///FILE for a relative and sqlite:////FILE for an absolute path.",
+        )
+    return Path(unquote(rest[1:])).expanduser().absolute()
+
+
+def _check_encrypted(url: str, origin: str, token: Secret | None, allowed: bool) -> None:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "https" or token is None or allowed or is_loopback(host):
+        return
+    raise ConfigurationError(
+        f"{_subject(origin, 'url')} is http:// to {host}: the token would cross the network in "
+        "clear.",
+        todo=f"Use https://, or set {INSECURE}=1 (allow_insecure=True) if the network is trusted.",
+    )
+
+
+def _subject(origin: str, what: str) -> str:
+    return f"The {what} argument" if origin == "the argument" else origin

@@ -1,0 +1,1 @@
+"""The HTTP control plane and data plane."""

@@ -1,0 +1,179 @@
+"""One request from its match to its last byte: route, authorise, handle, answer, count.
+
+A plain ASGI callable without middleware: the way of every request can be read top to bottom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.redact import redact
+from holdfast.doors.server import logs
+from holdfast.doors.server.body import ClientLeft
+from holdfast.doors.server.errors import HttpError, http_error, internal
+from holdfast.doors.server.proxy import Interrupted, interrupted_event
+from holdfast.doors.server.request import (
+    Answer,
+    Headers,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    Stream,
+    json_answer,
+)
+from holdfast.doors.server.routes import Credential, Matcher, Route
+from holdfast.doors.server.services import Services
+from holdfast.doors.server.streams import Ended, watching
+from holdfast.doors.server.table import ROUTES
+
+_UNMATCHED = "(no such route)"
+_ALWAYS: Headers = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+class Application:
+    """The ASGI application of one server."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._matcher = Matcher(ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        metrics = self._services.metrics
+        began = perf_counter()
+        metrics.in_flight.inc()
+        request: Request | None = None
+        route: Route | None = None
+        status = 499
+        try:
+            try:
+                request = Request(scope, receive)
+                route = self._matched(request)
+                self._services.authorizer.authorize(request, route, self._services.clock.now())
+                answer = await route.handler(self._services, request)
+            except (HttpError, HoldfastError) as error:
+                answer = self._refusal(error, request)
+            except ClientLeft:
+                return
+            except Exception:
+                logs.event("request_failed", level=logging.ERROR, exc=True, route=_name(route))
+                answer = self._refusal(internal(), request)
+            status = answer.status
+            await self._send(answer, request, route, send)
+        finally:
+            metrics.in_flight.dec()
+            spent = perf_counter() - began
+            metrics.answered(scope["method"], _name(route), status, spent)
+            if logs.access.isEnabledFor(logging.INFO):
+                _log(scope, request, route, status, spent)
+
+    def _matched(self, request: Request) -> Route:
+        routes = self._matcher.match(request.scope["raw_path"], request.params)
+        method = request.method
+        route = routes.get(method)
+        if route is None and method == "HEAD":
+            route = routes.get("GET")
+            if route is not None and route.streams:
+                route = None
+        if route is not None:
+            return route
+        if not routes:
+            raise HttpError(404, "no_such_route", "There is nothing at this path.")
+        allowed = ", ".join(sorted(routes)).encode()
+        raise HttpError(
+            405,
+            "method_not_allowed",
+            "This path does not take that method.",
+            headers=[(b"allow", allowed)],
+        )
+
+    def _refusal(self, error: HttpError | HoldfastError, request: Request | None) -> Answer:
+        if isinstance(error, HoldfastError):
+            error = http_error(error)
+        if error.status >= 500:
+            logs.event("refused", level=logging.WARNING, status=error.status, code=error.code)
+        request_id = request.id if request else ""
+        return json_answer(error.form(request_id), status=error.status, headers=error.headers)
+
+    async def _send(
+        self, answer: Answer | Stream, request: Request | None, route: Route | None, send: Send
+    ) -> None:
+        headers = [*answer.headers, *_ALWAYS]
+        if request is not None:
+            headers.append((b"x-request-id", request.id.encode()))
+        if isinstance(answer, Answer):
+            if answer.status not in (204, 304):
+                headers.append((b"content-length", str(len(answer.body)).encode()))
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await send({"type": "http.response.body", "body": answer.body})
+            return
+        assert request is not None  # noqa: S101  # a handler gave the stream
+        assert route is not None  # noqa: S101  # so there was a route
+        await self._send_stream(answer, headers, request, route, send)
+
+    async def _send_stream(
+        self, answer: Stream, headers: Headers, request: Request, route: Route, send: Send
+    ) -> None:
+        """Send the pieces as they come. An answer that breaks off is left incomplete."""
+        control = route.credential is Credential.CONTROL
+        broken = False
+        try:
+            async with watching(self._services, request, until_closing=control) as watch:
+                await send(
+                    {"type": "http.response.start", "status": answer.status, "headers": headers}
+                )
+                try:
+                    async for chunk in answer.chunks:
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                except Interrupted:
+                    broken = True
+                except HoldfastError:
+                    broken = True
+                    logs.event("stream_failed", level=logging.ERROR, exc=True, route=route.path)
+        finally:
+            await asyncio.shield(_close(answer))
+        if broken or watch.ended is Ended.LEFT:
+            return
+        last = b""
+        if watch.ended is not None and not control:
+            if (b"content-type", b"text/event-stream") not in headers:
+                return
+            last = interrupted_event("was ended by the server")
+        await send({"type": "http.response.body", "body": last})
+
+
+async def _close(answer: Stream) -> None:
+    close = getattr(answer.chunks, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _name(route: Route | None) -> str:
+    return route.path if route else _UNMATCHED
+
+
+def _log(
+    scope: Scope, request: Request | None, route: Route | None, status: int, spent: float
+) -> None:
+    token = request.token if request else None
+    logs.request_line(
+        {
+            "request_id": request.id if request else "",
+            "method": scope["method"],
+            "path": redact(scope["raw_path"].decode("latin-1"))[:512],
+            "route": _name(route),
+            "status": status,
+            "ms": round(spent * 1000, 3),
+            "token": token.id if token else None,
+            "peer": request.peer if request else None,
+        }
+    )

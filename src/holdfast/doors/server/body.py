@@ -1,0 +1,188 @@
+"""Reads request bodies within bounds, and JSON without its ambiguities.
+
+What two parsers could read in two ways is refused: repeated keys, numbers beyond 64 bits,
+unpaired surrogates, deep nesting. Every problem of a form is reported, not only the first.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.check import unknown_problem
+from holdfast.core.errors import Problem
+from holdfast.core.tree import Tree
+from holdfast.doors.server.errors import HttpError
+from holdfast.doors.server.request import Receive, Request
+
+MAX_DEPTH = 64
+SERVER_OWNED = frozenset(
+    "id uid project_id project_slug workload_slug created_at updated_at generation version"
+    " status writers drift declared declared_by request_id".split()
+)
+"""Fields of an answer that no request may set."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def declared_length(request: Request) -> int | None:
+    """Return the length the client announced, or None when it did not."""
+    text = request.headers.get(b"content-length")
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def check_body(request: Request, limit: int) -> None:
+    """Refuse, before reading anything, a body that is compressed or announced as too large."""
+    coding = request.header(b"content-encoding")
+    if coding and coding.lower() != "identity":
+        raise HttpError(
+            415,
+            "unsupported_media_type",
+            "Compressed request bodies are not accepted. Send the body as it is.",
+            close=True,
+        )
+    length = declared_length(request)
+    if length is not None and length > limit:
+        raise too_large(limit)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a whole body, and never more than the limit."""
+    check_body(request, limit)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        part, more = await next_part(request.receive)
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(part)
+        if not more:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def next_part(receive: Receive) -> tuple[bytes, bool]:
+    """Return the next piece of a body, and whether more follows."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message.get("body", b""), message.get("more_body", False)
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before the answer; nobody is left to answer."""
+
+
+def too_large(limit: int) -> HttpError:
+    """The body is over the limit."""
+    return HttpError(
+        413,
+        "too_large",
+        f"The body is over {limit} bytes. Nothing was changed. Send less at once.",
+        close=True,
+    )
+
+
+async def read_form(request: Request, form: type[T], limit: int) -> T:
+    """Read a JSON body as one of our forms."""
+    return form_of(await read_json(request, limit), form)
+
+
+async def read_json(request: Request, limit: int) -> dict[str, Tree]:
+    """Read a JSON body that is one object."""
+    kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HttpError(
+            415,
+            "unsupported_media_type",
+            "The body must be JSON, and say so: Content-Type: application/json.",
+            close=True,
+        )
+    value = parse_json(await read_body(request, limit))
+    if not isinstance(value, dict):
+        raise bad("The body must be one JSON object.")
+    return value
+
+
+def parse_json(raw: bytes) -> Tree:
+    """Parse JSON strictly."""
+    try:
+        value: Tree = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # The parser's own words may quote the input, so they are not repeated.
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else "it is malformed"
+        raise bad(f"The body cannot be read as JSON: {reason}.") from None
+    _check_depth_and_numbers(value)
+    # The fast parser keeps the last of two equal keys without a word.
+    json.loads(raw, object_pairs_hook=_unique)
+    return value
+
+
+def form_of(value: dict[str, Tree], form: type[T]) -> T:
+    """Build a form, reporting all unknown, missing and ill-typed fields at once."""
+    known = _fields(form)
+    problems = [
+        Problem(field=name[:60], reason="it is set by the server.", fix="Leave it out.")
+        if name in SERVER_OWNED
+        else unknown_problem(name[:60], sorted(known))
+        for name in value
+        if name not in known
+    ]
+    for name, (kind, required) in known.items():
+        if name not in value:
+            if required:
+                problems.append(Problem(field=name, reason="it is missing.", fix="Add it."))
+            continue
+        try:
+            msgspec.convert(value[name], kind)
+        except msgspec.ValidationError as error:
+            problems.append(Problem(field=name, reason=f"{error}.", fix="Correct its type."))
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise HttpError(
+            400,
+            "invalid",
+            f"Input was refused. The body has {count}. Nothing was changed.",
+            problems=problems,
+        )
+    return msgspec.convert(value, form)
+
+
+def bad(message: str) -> HttpError:
+    """The request makes no sense."""
+    return HttpError(400, "bad_request", f"{message} Nothing was changed.")
+
+
+@cache
+def _fields(form: type[msgspec.Struct]) -> dict[str, tuple[object, bool]]:
+    return {
+        field.encode_name: (field.type, field.required) for field in msgspec.structs.fields(form)
+    }
+
+
+def _check_depth_and_numbers(value: Tree) -> None:
+    level: list[Tree] = [value]
+    depth = 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise bad(f"The body is nested over {MAX_DEPTH} deep.")
+        below: list[Tree] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, int) and not -(2**63) <= item < 2**63:
+                raise bad("A number in the body is beyond 64 bits.")
+        level = below
+        depth += 1
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise bad("A key stands twice in one object of the body.")
+    return found

@@ -1,0 +1,91 @@
+"""What a server is told when it starts. Built by the command line and by tests."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one client may ask of the server. Times are in seconds, sizes in bytes."""
+
+    control_body: int = 4 * MEBIBYTE
+    data_body: int = 64 * MEBIBYTE
+    replay_body: int = MEBIBYTE
+    """Up to this size a request to a workload is kept, so that another replica can have it."""
+    head_bytes: int = 32 * 1024
+    head_fields: int = 100
+    url_bytes: int = 8 * 1024
+    connections: int = 2_000
+    head_time: float = 10.0
+    """From the first byte of a request to the end of its head."""
+    body_time: float = 30.0
+    """For a whole body, and one second more for each `body_rate` bytes that came."""
+    body_rate: int = 64 * 1024
+    write_time: float = 30.0
+    """How long a client may leave what was sent to it unread."""
+    write_buffer: int = 256 * 1024
+    keep_alive: float = 30.0
+    answer_time: float = 600.0
+    """How long a workload may take to begin its answer."""
+    idle_time: float = 120.0
+    """How long a workload may be silent in the middle of its answer."""
+    connect_time: float = 5.0
+    rate: float | None = None
+    """Requests a second for each credential; None is no limit on loopback, 200 beyond."""
+    failure_rate: float = 10.0
+    """Refused credentials a second for each peer address, after a burst of ten times that."""
+    recheck_time: float = 2.0
+    """How often an open stream asks whether its credential is still good."""
+    grace: float = 15.0
+    """How long requests under way may take to end once the server was told to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where to listen, what to keep, and whether to run workloads."""
+
+    db: Path
+    host: str = "127.0.0.1"
+    port: int = 8400
+    """0 lets the system choose; `on_ready` says what it chose."""
+    run: bool | None = None
+    """Start local processes. None: only when listening on loopback."""
+    home: Path | None = None
+    """Where the runner keeps its logs and records; beside the database unless given."""
+    secrets_dir: Path | None = None
+    accept_rollback: bool = False
+    leave_running: bool = False
+    """Leave the workloads' processes alive when the server stops."""
+    log_format: str = "json"
+    log_level: str = "info"
+    limits: Limits = field(default_factory=Limits)
+    on_ready: Callable[[str], None] | None = None
+    """Called once with the server's URL when it accepts connections."""
+
+    @property
+    def loopback(self) -> bool:
+        """True when nobody beyond this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def runs(self) -> bool:
+        """Whether this server starts processes."""
+        return self.loopback if self.run is None else self.run
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second for each credential, or None for no limit."""
+        if self.limits.rate is not None:
+            return self.limits.rate
+        return None if self.loopback else 200.0

@@ -1,0 +1,129 @@
+"""The one shape of every HTTP error, and the table from our errors to status and code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.adapters.store import StoreFull
+from holdfast.core.errors import (
+    AuthError,
+    Conflict,
+    DriftError,
+    HoldfastError,
+    NotFound,
+    PermissionDenied,
+    Problem,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.plan import Plan
+from holdfast.core.redact import redact
+from holdfast.wire.plan_v1 import PlanForm, plan_to_json
+
+
+class ProblemForm(msgspec.Struct, kw_only=True):
+    """One thing wrong with the request."""
+
+    field: str
+    reason: str
+    fix: str
+
+
+class ErrorForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Every error. `error` is stable and safe to match on; `message` is for people."""
+
+    error: str
+    message: str
+    request_id: str = ""
+    problems: list[ProblemForm] = []
+    plan: PlanForm | None = None
+
+
+class HttpError(Exception):
+    """An answer other than success, decided by the server itself."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        problems: Sequence[Problem] = (),
+        plan: Plan | None = None,
+        retry_after: int | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        close: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.problems = tuple(problems)
+        self.plan = plan
+        self.headers = list(headers)
+        self.close = close
+        """The rest of the request is not worth reading."""
+        if retry_after is not None:
+            self.headers.append((b"retry-after", str(retry_after).encode()))
+
+    def form(self, request_id: str) -> ErrorForm:
+        """Write the body. What came from the request is masked on its way back."""
+        return ErrorForm(
+            error=self.code,
+            message=redact(self.message),
+            request_id=request_id,
+            problems=[
+                ProblemForm(field=redact(each.field), reason=redact(each.reason), fix=each.fix)
+                for each in self.problems
+            ],
+            plan=plan_to_json(self.plan) if self.plan else None,
+        )
+
+
+def http_error(error: HoldfastError) -> HttpError:
+    """Give one of our errors its status and its code on the wire."""
+    text = str(error)
+    match error:
+        case DriftError():
+            return HttpError(409, "drift", text, plan=error.plan)
+        case ValidationError():
+            return HttpError(400, "invalid", text, problems=error.problems)
+        case AuthError():
+            return HttpError(401, "unauthenticated", text, headers=CHALLENGE)
+        case PermissionDenied():
+            return HttpError(403, error.reason, text)
+        case NotFound():
+            return HttpError(404, "not_found", text)
+        case Conflict():
+            return HttpError(409, "conflict", text)
+        case StoreFull():
+            return HttpError(507, "out_of_space", text, retry_after=10)
+        case TargetUnavailable():
+            return HttpError(503, "unavailable", text, retry_after=5)
+        case _:
+            return HttpError(500, "internal", text)
+
+
+CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+
+
+def not_found() -> HttpError:
+    """One answer for what is absent and for what is another's."""
+    return HttpError(
+        404,
+        "not_found",
+        "Not found. There is no such thing in this project. Nothing was changed. "
+        "Check the slug or id.",
+    )
+
+
+def internal() -> HttpError:
+    """A fault of ours. The log has the rest, under the request id."""
+    return HttpError(
+        500,
+        "internal",
+        "The server failed to answer this request; whether it took effect is unknown. "
+        "Its log says more, under the request id.",
+    )

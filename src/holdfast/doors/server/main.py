@@ -1,0 +1,220 @@
+"""Starts a server and stops it in order. The command line calls `serve`; tests call `Server`.
+
+Stopping: no new connections, event streams end, requests under way get their time, then the
+workloads' processes are stopped and the store is closed. A second signal ends the process at
+once; what was acknowledged is safe, and processes left behind are taken up at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import uvicorn
+import uvloop
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.runner import RunEvent, Runner
+from holdfast.adapters.store import Mode, Store
+from holdfast.core.errors import ConfigurationError
+from holdfast.doors.server import logs
+from holdfast.doors.server.app import Application
+from holdfast.doors.server.authorize import Authorizer
+from holdfast.doors.server.config import ServerConfig
+from holdfast.doors.server.events import Hub
+from holdfast.doors.server.limits import Buckets
+from holdfast.doors.server.metrics import Metrics
+from holdfast.doors.server.protocol import protocol_with
+from holdfast.doors.server.recent import Recent
+from holdfast.doors.server.services import Services
+from holdfast.doors.server.supervise import Supervisor
+
+BACKLOG = 1_024
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(config: ServerConfig) -> None:
+    """Serve until a signal comes. Raises our errors when the server cannot start."""
+    logs.configure(form=config.log_format, level=config.log_level)
+    Server(config).run()
+
+
+class Server:
+    """One server. `stop` may be called from any thread."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: _Listener | None = None
+
+    def run(self) -> None:
+        """Serve in this thread until `stop`, or a signal where this is the main thread."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run())
+
+    def stop(self) -> None:
+        """Ask the server to stop in order."""
+        if self._loop is not None and self._listener is not None:
+            with contextlib.suppress(RuntimeError):  # it has stopped meanwhile
+                self._loop.call_soon_threadsafe(self._listener.finish)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        config = self._config
+        async with _services(config) as services, contextlib.AsyncExitStack() as stack:
+            bound = stack.enter_context(_bound(config))
+            services.url = _url(bound)
+            services.store.announce(services.url)
+            await services.supervisor.start()
+            stack.push_async_callback(services.supervisor.stop, leave_running=config.leave_running)
+            self._listener = _Listener(services)
+            logs.event("listening", url=services.url, runner=config.runs)
+            await self._listener.serve(sockets=[bound])
+            logs.event("stopping")
+        logs.event("stopped")
+
+
+class _Listener(uvicorn.Server):
+    """The HTTP side, with our signals and our order of stopping."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        limits = services.config.limits
+        super().__init__(
+            uvicorn.Config(
+                Application(services),
+                http=protocol_with(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=int(limits.keep_alive),
+                timeout_graceful_shutdown=int(limits.grace),
+                backlog=BACKLOG,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self._services.ready = True
+        if self._services.config.on_ready is not None:
+            self._services.config.on_ready(self._services.url)
+
+    def finish(self) -> None:
+        """Stop in order; asked for a second time, stop at once."""
+        if self.should_exit:
+            os._exit(1)
+        self.should_exit = True
+        self._services.closing.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals while serving and while stopping, without raising them anew."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, self.finish)
+        # They stay ours: the processes are still to be stopped when this block ends.
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _services(config: ServerConfig) -> AsyncIterator[Services]:
+    clock = SystemClock()
+    store = Store.open(
+        config.db, mode=Mode.SERVER, clock=clock, accept_rollback=config.accept_rollback
+    )
+    with contextlib.closing(store):
+        limits, metrics, hub, recent = config.limits, Metrics(), Hub(), Recent(store)
+        supervisor = Supervisor(store, _runner(config, clock, lambda: supervisor), hub, metrics)
+        metrics.watch_phases(supervisor.phases)
+        rate = config.rate
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_time)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
+        async with aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session:
+            yield Services(
+                config=config,
+                clock=clock,
+                store=store,
+                recent=recent,
+                authorizer=Authorizer(
+                    store,
+                    recent,
+                    failures=Buckets(
+                        rate=limits.failure_rate,
+                        burst=limits.failure_rate * 10,
+                        monotonic=clock.monotonic,
+                    ),
+                    rates=Buckets(rate=rate, burst=rate * 2, monotonic=clock.monotonic)
+                    if rate
+                    else None,
+                ),
+                metrics=metrics,
+                hub=hub,
+                supervisor=supervisor,
+                session=session,
+                closing=asyncio.Event(),
+            )
+
+
+def _runner(
+    config: ServerConfig, clock: SystemClock, owner: Callable[[], Supervisor]
+) -> Runner | None:
+    if not config.runs:
+        return None
+    home = config.home or Path(f"{config.db}.run")
+
+    def report(happened: RunEvent) -> None:
+        owner().report(happened)
+
+    return Runner(
+        home=home, secrets=config.secrets_dir or home / "secrets", clock=clock, report=report
+    )
+
+
+@contextlib.contextmanager
+def _bound(config: ServerConfig) -> Iterator[socket.socket]:
+    try:
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(found[0], found[1])
+    except OSError as error:
+        raise _unbound(config, error) from error
+    with bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(found[4])
+        except OSError as error:
+            raise _unbound(config, error) from error
+        bound.setblocking(False)
+        yield bound
+
+
+def _unbound(config: ServerConfig, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"The server cannot listen on {config.host} port {config.port}: {error.strerror}.",
+        todo="Choose another --host or --port, or stop what uses it.",
+    )
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

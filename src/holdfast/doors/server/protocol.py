@@ -1,0 +1,291 @@
+"""HTTP/1.1 on one connection, with deadlines and without leniency.
+
+The server library gives a connection as much time as it likes to take, and resets what timers
+it has at each byte. Here every phase has an absolute deadline: the head, the body, unread
+output, idleness. What a parser might read in two ways is answered with 400, and the
+connection is closed; the same holds for a second request sent before the first was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from holdfast.doors.server.config import Limits
+from holdfast.doors.server.framing import BadFraming, Chunks
+from holdfast.doors.server.request import encode
+
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
+)
+_LINGER = 1.0
+"""Seconds in which a refused client may still send, so that it gets to read the refusal."""
+
+
+class Refused(Exception):
+    """This request ends here, and with it the connection."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class StrictProtocol(HttpToolsProtocol):
+    """One connection. Made by `protocol_with`, which gives it its limits."""
+
+    limits: Limits
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # Any: the library's own
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._began = 0.0
+        self._received = 0
+        self._in_head = False
+        self._in_body = False
+        self._head = b""
+        """The head so far, kept only while it comes in pieces."""
+        self._chunks: Chunks | None = None
+        self._gone = False
+        """Nothing that comes now is read any more."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.limits.write_buffer)
+        if len(self.connections) > self.limits.connections:
+            self._refuse(Refused(503, "too_many_connections", "The server has no room left."))
+        else:
+            self._began = self.loop.time()
+            self._timer = self.loop.call_later(self.limits.head_time, self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        self._cancel_timers()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        if self._gone:
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self._check(data)
+            self.parser.feed_data(data)
+        except Refused as refused:
+            self._refuse(refused)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, Refused) else _malformed())
+        except httptools.HttpParserUpgrade:
+            # We speak nothing else. What follows would not be HTTP to the parser.
+            self._gone = True
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+                self.cycle.more_body = False
+                self.cycle.message_event.set()
+        except httptools.HttpParserError:
+            self._refuse(_malformed())
+        else:
+            self._watch_the_clock()
+
+    def on_message_begin(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            raise _pipelined()
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.limits.url_bytes:
+            raise Refused(414, "url_too_long", f"The URL is over {self.limits.url_bytes} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            raise _malformed()  # a trailer
+        super().on_header(name, value)
+        if len(self.headers) > self.limits.head_fields:
+            raise Refused(
+                431, "head_too_large", f"There are over {self.limits.head_fields} headers."
+            )
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._in_body = True
+        self._check_head()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._chunks = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._in_body and not self.transport.is_closing():
+            # Answered before the body was read: its rest must not be taken for a request.
+            self.server_state.total_requests += 1
+            self._close_after_lingering()
+            return
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.limits.write_time, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _check(self, data: bytes) -> None:
+        """Check what the parser would let pass; only whole pieces of one request come here."""
+        self._received += len(data)
+        if self._in_body:
+            if self._chunks is not None:
+                self._check_chunks(self._chunks, data)
+            return
+        if not self._in_head:
+            if self.cycle is not None and not self.cycle.response_complete:
+                raise _pipelined()
+            self._received = len(data)
+            self._began = self.loop.time()
+            self._head = b""
+            if data[0] in b"\r\n":
+                raise _malformed()
+        head = self._head + data if self._head else data
+        end = head.find(b"\r\n\r\n")
+        if (len(head) if end < 0 else end) > self.limits.head_bytes:
+            long_line = b"\r\n" not in head[: self.limits.head_bytes]
+            raise (
+                Refused(414, "url_too_long", "The URL is too long.")
+                if long_line
+                else Refused(
+                    431, "head_too_large", f"The head is over {self.limits.head_bytes} bytes."
+                )
+            )
+        self._head = head if end < 0 else b""
+        if end >= 0 and b"\r\ntransfer-encoding:" in head[:end].lower():
+            self._chunks = Chunks()
+            self._check_chunks(self._chunks, head[end + 4 :])
+
+    def _check_chunks(self, chunks: Chunks, data: bytes) -> None:
+        try:
+            beyond = chunks.feed(data)
+        except BadFraming as error:
+            raise Refused(400, "bad_request", f"The body is malformed: {error}.") from error
+        if beyond:
+            raise _pipelined()
+
+    def _check_head(self) -> None:
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0") or not self.url.startswith(b"/") or b"#" in self.url:
+            raise _malformed()
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            raise Refused(400, "bad_request", "There must be exactly one Host header.")
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            raise Refused(400, "bad_request", "The Host header is malformed.")
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and (value.lower() != b"chunked" or version == "1.0"):
+                raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
+
+    def _watch_the_clock(self) -> None:
+        """Arm a deadline while a request is incomplete; a whole one costs no timer."""
+        if self._timer is not None:
+            if self._in_head or self._in_body:
+                return
+            self._timer.cancel()
+            self._timer = None
+        elif self._in_head or self._in_body:
+            limit = self.limits.head_time if self._in_head else self.limits.body_time
+            self._timer = self.loop.call_later(limit, self._late)
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._gone:
+            return
+        if self._in_body:
+            earned = self._received / self.limits.body_rate
+            left = self._began + self.limits.body_time + earned - self.loop.time()
+        else:
+            left = self._began + self.limits.head_time - self.loop.time()
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._late)
+        elif not self._received:
+            self.transport.close()
+        else:
+            self._refuse(Refused(408, "too_slow", "The request did not arrive in time."))
+
+    def _refuse(self, refused: Refused) -> None:
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy and self.cycle.response_started:
+            # An answer is under way and may end; this connection then ends too.
+            self._gone = True
+            self.cycle.keep_alive = False
+            if self._in_body:
+                self.transport.close()
+            return
+        if busy and refused.code == "pipelined":
+            self._gone = True
+            self.cycle.keep_alive = False
+            return
+        body = encode({"error": refused.code, "message": refused.message})
+        head = [
+            STATUS_LINE[refused.status],
+            b"content-type: application/json\r\ncontent-length: ",
+            str(len(body)).encode(),
+            b"\r\nconnection: close\r\n\r\n",
+        ]
+        self.transport.write(b"".join([*head, body]))
+        if busy:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._close_after_lingering()
+
+    def _close_after_lingering(self) -> None:
+        """Close once the client has had time to read: unread input would reset the connection."""
+        self._gone = True
+        self._cancel_timers()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(_LINGER, self.transport.close)
+
+    def eof_received(self) -> None:
+        # The other side has said all it will; lingering has no more purpose.
+        if self._gone and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._write_timer = None
+
+
+def protocol_with(limits: Limits) -> type[StrictProtocol]:
+    """Return the protocol class for a server with these limits."""
+    return type("LimitedProtocol", (StrictProtocol,), {"limits": limits})
+
+
+def _malformed() -> Refused:
+    return Refused(400, "bad_request", "The request is malformed.")
+
+
+def _pipelined() -> Refused:
+    return Refused(400, "pipelined", "Send the next request once this one is answered.")

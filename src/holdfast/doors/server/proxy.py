@@ -1,0 +1,273 @@
+"""The data plane: passes a request to a replica of its workload and the answer back.
+
+Nothing is held back on the way: pieces go on as they come, in both directions. A request
+whose replica could not be reached, or died before it answered, goes to another one as long
+as the client has seen nothing and the body is still at hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from holdfast.adapters.runner import Lease
+from holdfast.adapters.store import Record
+from holdfast.core.live import Phase
+from holdfast.doors.server.authorize import keyed_record
+from holdfast.doors.server.body import (
+    ClientLeft,
+    check_body,
+    declared_length,
+    next_part,
+    read_body,
+    too_large,
+)
+from holdfast.doors.server.errors import HttpError
+from holdfast.doors.server.request import Answer, Headers, Request, Stream
+from holdfast.doors.server.services import Services
+from holdfast.doors.server.streams import Ended, event, watching
+
+ATTEMPTS = 3
+_WHOLE = 256 * 1024
+"""Answers up to this size are read before anything is sent, so that they can be had anew."""
+
+_HOP = frozenset(
+    (
+        b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te"
+        b" trailer trailers transfer-encoding upgrade"
+    ).split()
+)
+_NOT_SENT = _HOP | frozenset(
+    (
+        b"authorization host content-length cookie expect forwarded x-forwarded-for"
+        b" x-forwarded-host x-forwarded-proto x-real-ip x-request-id"
+    ).split()
+)
+_NOT_RETURNED = _HOP | frozenset(b"server date set-cookie content-length x-request-id".split())
+_SKIPPED = frozenset({"User-Agent", "Accept-Encoding", "Accept", "Content-Type"})
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Interrupted(Exception):
+    """The replica stopped in the middle of its answer."""
+
+
+async def proxy(services: Services, request: Request) -> Answer | Stream:
+    """Pass a request to the workload that the key opens."""
+    record = keyed_record(services.store, services.recent, request)
+    limits = services.config.limits
+    check_body(request, limits.data_body)
+    length = declared_length(request)
+    if length is None and b"transfer-encoding" not in request.headers:
+        length = 0
+    if length is not None and length <= limits.replay_body:
+        body = await read_body(request, limits.replay_body)
+        async with watching(services, request, until_closing=False) as watch:
+            return await _first_answer(services, request, record, body)
+        raise ClientLeft if watch.ended is Ended.LEFT else _revoked()
+    upload = _upload(request, limits.data_body)
+    return await _open(services, request, record, upload, _lease(services, record))
+
+
+async def _first_answer(
+    services: Services, request: Request, record: Record, body: bytes
+) -> Answer | Stream:
+    tried: list[str] = []
+    while True:
+        lease = _lease(services, record)
+        if lease.replica in tried or len(tried) >= ATTEMPTS:
+            lease.release()
+            services.metrics.proxied.labels("unreachable").inc()
+            raise _unreachable()
+        if tried:
+            services.metrics.retries.inc()
+        tried.append(lease.replica)
+        # A replica that failed is doubted, so the next lease prefers another.
+        with suppress(aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+            return await _open(services, request, record, body, lease)
+
+
+async def _open(
+    services: Services,
+    request: Request,
+    record: Record,
+    body: bytes | AsyncIterator[bytes],
+    lease: Lease,
+) -> Answer | Stream:
+    """Send the request and wait for the head of the answer. The lease is given back always."""
+    limits = services.config.limits
+    answer: aiohttp.ClientResponse | None = None
+    kept = False
+    try:
+        sent = _named_model(body, record, lease) if isinstance(body, bytes) else body
+        async with asyncio.timeout(limits.answer_time):
+            answer = await services.session.request(
+                request.method,
+                _url(request, lease),
+                headers=_request_headers(request),
+                data=sent or None,
+                skip_auto_headers=_SKIPPED,
+                allow_redirects=False,
+            )
+            headers = _answer_headers(answer, lease)
+            length = answer.content_length
+            if (length is not None and length <= _WHOLE) or request.method == "HEAD":
+                whole = Answer(status=answer.status, body=await answer.read(), headers=headers)
+                services.metrics.proxied.labels("answered").inc()
+                return whole
+        if length is not None:
+            headers.append((b"content-length", str(length).encode()))
+        chunks = _chunks(services, answer, lease)
+        kept = True
+        return Stream(status=answer.status, headers=headers, chunks=chunks)
+    except TimeoutError as error:
+        lease.failed()
+        services.metrics.proxied.labels("timeout").inc()
+        raise HttpError(
+            504,
+            "workload_timeout",
+            f"The workload did not begin its answer within {limits.answer_time:g} s.",
+        ) from error
+    except aiohttp.ClientError as error:
+        lease.failed()
+        if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError):
+            raise
+        services.metrics.proxied.labels("unreadable").inc()
+        raise HttpError(
+            502, "bad_gateway", "The workload gave an answer that is not HTTP."
+        ) from error
+    finally:
+        if not kept:
+            if answer is not None:
+                answer.close() if not answer.content.at_eof() else answer.release()
+            lease.release()
+
+
+async def _chunks(
+    services: Services, answer: aiohttp.ClientResponse, lease: Lease
+) -> AsyncIterator[bytes]:
+    """Yield the body as it comes. A stream of events that breaks ends with an error event."""
+    events = answer.content_type == "text/event-stream"
+    outcome = "abandoned"
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(services.config.limits.idle_time):
+                    chunk = await answer.content.readany()
+            except (TimeoutError, aiohttp.ClientError) as error:
+                lease.failed()
+                outcome = "interrupted"
+                late = isinstance(error, TimeoutError)
+                if not events:
+                    raise Interrupted from error
+                yield interrupted_event("fell silent" if late else "broke off")
+                return
+            if not chunk:
+                outcome = "answered"
+                return
+            yield chunk
+    finally:
+        services.metrics.proxied.labels(outcome).inc()
+        # An answer that was not read to its end leaves a connection that cannot be used again.
+        answer.close() if outcome != "answered" else answer.release()
+        lease.release()
+
+
+def interrupted_event(how: str) -> bytes:
+    """Say in the stream itself that it is incomplete. No [DONE] follows."""
+    message = f"The workload's answer {how}; what came so far is incomplete."
+    return b"\n\n" + event(
+        {"error": {"message": message, "type": "upstream_error", "code": "stream_interrupted"}}
+    )
+
+
+async def _upload(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Pass a large body on as it comes. It can be sent once."""
+    size = 0
+    more = True
+    while more:
+        part, more = await next_part(request.receive)
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        if part:
+            yield part
+
+
+def _lease(services: Services, record: Record) -> Lease:
+    lease = services.supervisor.acquire(record.uid)
+    if lease is not None:
+        return lease
+    services.metrics.proxied.labels("not_ready").inc()
+    status = services.supervisor.status(record.uid)
+    raise HttpError(
+        503,
+        "not_ready",
+        f"Workload {record.id} is not ready ({status.phase}): {status.message}",
+        retry_after=30 if status.phase is Phase.ERROR else 2,
+    )
+
+
+def _named_model(body: bytes, record: Record, lease: Lease) -> bytes:
+    """Let clients call the model by the workload's slug, which is all they have to know."""
+    slug = f'"{record.id.slug}"'.encode()
+    if slug not in body:
+        return body
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = _FIELDS.decode(body)
+        if bytes(fields.get("model", b"")) == slug:
+            model = record.fields.get("model")
+            canary = record.fields.get("canary")
+            if lease.group == "canary" and isinstance(canary, dict):
+                model = canary.get("model", model)
+            fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+            return msgspec.json.encode(fields)
+    return body
+
+
+def _url(request: Request, lease: Lease) -> URL:
+    query = request.scope["query_string"].decode("ascii")
+    path = f"{lease.url}/v1/{request.params['path']}"
+    return URL(f"{path}?{query}" if query else path, encoded=True)
+
+
+def _request_headers(request: Request) -> CIMultiDict[str]:
+    dropped = _NOT_SENT | _named_in(request.headers.get(b"connection", b""))
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name, value in request.scope["headers"]:
+        if name not in dropped:
+            headers.add(name.decode("latin-1"), value.decode("latin-1"))
+    headers["X-Request-Id"] = request.id
+    return headers
+
+
+def _answer_headers(answer: aiohttp.ClientResponse, lease: Lease) -> Headers:
+    connection = answer.headers.get("connection", "").encode("latin-1", "replace")
+    dropped = _NOT_RETURNED | _named_in(connection)
+    headers = [(name.lower(), value) for name, value in answer.raw_headers]
+    kept = [(name, value) for name, value in headers if name not in dropped]
+    return [*kept, (b"x-holdfast-replica", lease.replica.encode())]
+
+
+def _named_in(connection: bytes) -> frozenset[bytes]:
+    return frozenset(part.strip().lower() for part in connection.split(b","))
+
+
+def _unreachable() -> HttpError:
+    return HttpError(
+        502,
+        "workload_unreachable",
+        "No replica of the workload could be reached, or each broke off before it answered. "
+        "Try again.",
+        retry_after=1,
+    )
+
+
+def _revoked() -> HttpError:
+    return HttpError(401, "unauthenticated", "Not authenticated. The credential has ended.")

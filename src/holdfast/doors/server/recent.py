@@ -1,0 +1,68 @@
+"""What the store answered lately, good until anybody commits anything.
+
+Each request asks the store for its serial, which every commit raises, in this process or in
+another. Only while it stands still are credentials and workloads taken from here. So a
+revoked token is refused from the next request on, as if it were read each time, and a read
+costs one small statement in place of three.
+"""
+
+from __future__ import annotations
+
+from holdfast.adapters.store import Record, Store, Token
+from holdfast.core.live import Status
+from holdfast.core.names import WorkloadId
+
+MOST = 4_096
+
+
+class Recent:
+    """One per server. Used from the event loop only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._serial = -1
+        self._bearers: dict[bytes, Token] = {}
+        self._records: dict[WorkloadId, Record] = {}
+        self._bodies: dict[WorkloadId, tuple[Record, Status, bytes]] = {}
+
+    def refresh(self) -> None:
+        """Forget everything if there was a commit. Call it first in each request."""
+        serial = self._store.serial
+        if serial != self._serial:
+            self._serial = serial
+            self._bearers.clear()
+            self._records.clear()
+            self._bodies.clear()
+
+    def bearer(self, header: bytes) -> Token | None:
+        """Return the token of an Authorization header that was found good."""
+        return self._bearers.get(header)
+
+    def remember_bearer(self, header: bytes, token: Token) -> None:
+        """Keep a header that was found good."""
+        if len(self._bearers) >= MOST:
+            self._bearers.clear()
+        self._bearers[header] = token
+
+    def record(self, workload: WorkloadId) -> Record | None:
+        """Return a workload. Only for code that has not awaited since `refresh`."""
+        found = self._records.get(workload)
+        if found is None:
+            found = self._store.record(workload)
+            if found is not None:
+                if len(self._records) >= MOST:
+                    self._records.clear()
+                    self._bodies.clear()
+                self._records[workload] = found
+        return found
+
+    def body(self, record: Record, status: Status) -> bytes | None:
+        """Return the answer that was given for this workload in this state."""
+        found = self._bodies.get(record.id)
+        if found is not None and found[0] is record and found[1] == status:
+            return found[2]
+        return None
+
+    def remember_body(self, record: Record, status: Status, body: bytes) -> None:
+        """Keep an answer."""
+        self._bodies[record.id] = (record, status, body)

@@ -1,0 +1,65 @@
+"""Everything a handler may use, put together once when the server starts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import aiohttp
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store import Record, Store, StoreTarget, Token
+from holdfast.core.live import Status, Writer
+from holdfast.doors.server.authorize import Authorizer
+from holdfast.doors.server.config import ServerConfig
+from holdfast.doors.server.errors import not_found
+from holdfast.doors.server.events import Hub
+from holdfast.doors.server.metrics import Metrics
+from holdfast.doors.server.recent import Recent
+from holdfast.doors.server.supervise import Supervisor
+
+
+@dataclass(kw_only=True)
+class Services:
+    """One server's parts. Handlers get it and nothing else beside the request."""
+
+    config: ServerConfig
+    clock: SystemClock
+    store: Store
+    recent: Recent
+    authorizer: Authorizer
+    metrics: Metrics
+    hub: Hub
+    supervisor: Supervisor
+    session: aiohttp.ClientSession
+    """To the workloads' own ports."""
+    closing: asyncio.Event
+    """Set once the server was told to stop."""
+    url: str = ""
+    ready: bool = False
+
+    def __post_init__(self) -> None:
+        self._project_ids: dict[str, str] = {}
+
+    def project_id(self, slug: str) -> str:
+        """Return a project's id. Neither changes once the project is there."""
+        found = self._project_ids.get(slug)
+        if found is None:
+            project = self.store.project(slug)
+            if project is None:
+                raise not_found()
+            found = self._project_ids[slug] = project.id
+        return found
+
+    def status(self, record: Record) -> Status:
+        """Say how a workload is doing and where it answers."""
+        endpoint = f"{self.url}/endpoint/{record.id.project}/{record.id.slug}/v1"
+        return replace(self.supervisor.status(record.uid), endpoint=endpoint)
+
+    def target(self, writer: Writer) -> StoreTarget:
+        """Return the embedded target, writing as the given writer."""
+        return StoreTarget(self.store, writer=writer, status=self.status, submit=True)
+
+    def still_good(self, token: Token) -> bool:
+        """Ask again about the credential of an open stream."""
+        return self.authorizer.still_good(token, self.clock.now())

@@ -1,0 +1,29 @@
+"""Runs each scenario of the contract once for every target."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.support.targets import FACTORIES
+
+from holdfast.reconcile.ports import Control
+
+Scenario = Callable[[Control], Awaitable[None]]
+
+
+@pytest.fixture(params=FACTORIES)
+def on_target(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario], None]:
+    """Run a scenario on a target of its own."""
+    factory = FACTORIES[request.param]
+
+    def run(scenario: Scenario) -> None:
+        async def played() -> None:
+            async with factory(tmp_path) as target:
+                await scenario(target)
+
+        asyncio.run(played())
+
+    return run

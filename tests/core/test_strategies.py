@@ -1,0 +1,43 @@
+"""The strategies must keep up with the values they draw."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from tests import strategies
+
+from holdfast.core.workload import (
+    NESTED,
+    SPEC_FIELDS,
+    Analysis,
+    Autoscaling,
+    Canary,
+    Health,
+    Resources,
+    Rollout,
+    SecretRef,
+)
+
+PARTS = {
+    Analysis: strategies.ANALYSIS,
+    Autoscaling: strategies.AUTOSCALING,
+    Canary: strategies.CANARY,
+    Health: strategies.HEALTH,
+    Resources: strategies.RESOURCES,
+    Rollout: strategies.ROLLOUT,
+    SecretRef: strategies.SECRET_REF,
+}
+
+
+def test_every_field_of_a_spec_is_drawn() -> None:
+    assert set(strategies.SPEC) == set(SPEC_FIELDS)
+
+
+@pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)
+def test_every_field_of_a_nested_value_is_drawn(kind: type) -> None:
+    assert set(PARTS[kind]) == {field.name for field in fields(kind)}
+
+
+def test_every_nested_value_is_in_the_table() -> None:
+    assert set(NESTED.values()) <= set(PARTS)

@@ -1,0 +1,175 @@
+"""The data plane clients: whole answers, streams, and streams that only look whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.colours import COLOURS, data
+from tests.support.fault_proxy import FaultProxy, Recorded
+from tests.support.remote import JSON
+
+from holdfast import (
+    ApiError,
+    AuthError,
+    ConfigurationError,
+    DataClient,
+    HoldfastError,
+    RerankItem,
+    TargetUnavailable,
+    TextChunk,
+    ValidationError,
+)
+
+KEY = "ik_live_0123abcd_" + "f" * 40
+STREAM = {"content-type": "text/event-stream"}
+HEL = b'data: {"choices": [{"delta": {"content": "Hel"}}], "model": "chat"}\n\n'
+LO = b'data: {"choices": [{"delta": {"content": "lo"}, "finish_reason": "stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+Endpoint = Any  # either colour, under the same names
+
+
+def every(request: Recorded) -> bool:
+    return True
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    """Every answer here is made up, so there is no server behind it."""
+    with FaultProxy("http://127.0.0.1:9") as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=COLOURS)
+def endpoint(request: pytest.FixtureRequest, proxy: FaultProxy) -> Iterator[Endpoint]:
+    options = {"project": "acme", "api_key": KEY, "timeout": 20, "idle_timeout": 0.5}
+    with data(request.param, proxy.url, max_retries=1, **options) as client:
+        yield client.endpoint("chat")
+
+
+def test_a_chat_is_answered(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    body = b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}],"model":"m","x":1}'
+    proxy.rewrite_status(every, 200, headers=JSON, body=body)
+    result = endpoint.generate_text(prompt="Hello", max_tokens=5, seed=7)
+    assert (result.text, result.model, result.finish_reason) == ("Hi", "m", "stop")
+    assert result.raw["x"] == 1
+    sent = proxy.requests[0]
+    assert sent.path == "/endpoint/acme/chat/v1/chat/completions"
+    assert sent.headers["authorization"] == f"Bearer {KEY}"
+    assert b'"model":"chat"' in sent.body and b'"seed":7' in sent.body
+    assert b"temperature" not in sent.body
+
+
+def test_a_chat_takes_a_prompt_or_messages_and_not_both(endpoint: Endpoint) -> None:
+    with pytest.raises(ValidationError):
+        endpoint.generate_text()
+    with pytest.raises(ValidationError):
+        endpoint.generate_text(prompt="a", messages=[{"role": "user", "content": "a"}])
+
+
+def test_embeddings_come_in_the_order_of_the_inputs(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    body = b'{"data":[{"index":1,"embedding":[2]},{"index":0,"embedding":[1.5]}],"model":"m"}'
+    proxy.rewrite_status(every, 200, headers=JSON, body=body)
+    assert endpoint.embed(["a", "b"]).embeddings == [[1.5], [2.0]]
+    endpoint.embed(input="one")
+    assert b'"input":["one"]' in proxy.requests[1].body
+
+
+def test_reranked_documents_come_best_first(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    body = b'{"results":[{"index":0,"relevance_score":0.1},{"index":1,"relevance_score":0.9}]}'
+    proxy.rewrite_status(every, 200, headers=JSON, body=body)
+    result = endpoint.rerank(query="q", documents=["a", "b"], top_n=2)
+    assert result.results[0] == RerankItem(index=1, relevance_score=0.9)
+
+
+def test_a_stream_yields_each_piece(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    body = b": alive\n\n" + HEL + LO + b'data: {"choices": []}\n\n' + DONE
+    proxy.rewrite_status(every, 200, headers=STREAM, body=body)
+    pieces: list[TextChunk] = list(endpoint.generate_text_stream(prompt="Hello"))
+    assert "".join(piece.text for piece in pieces) == "Hello"
+    assert [piece.finish_reason for piece in pieces] == [None, "stop", None]
+    assert b'"stream":true' in proxy.requests[0].body
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (HEL, TargetUnavailable),
+        (HEL + LO, TargetUnavailable),
+        (HEL + LO + DONE[:-2], TargetUnavailable),
+        (HEL + b"event: error\ndata: out of memory\n\n" + DONE, ApiError),
+        (HEL + b'data: {"error": {"message": "out of memory"}}\n\n' + DONE, ApiError),
+        (HEL + b"data: {not json\n\n" + DONE, ApiError),
+        (b"", TargetUnavailable),
+    ],
+    ids=[
+        "broken off",
+        "no [DONE]",
+        "half a [DONE]",
+        "error event",
+        "error body",
+        "garbage",
+        "empty",
+    ],
+)
+def test_a_stream_that_is_not_whole_raises(
+    proxy: FaultProxy, endpoint: Endpoint, body: bytes, kind: type[HoldfastError]
+) -> None:
+    proxy.rewrite_status(every, 200, headers=STREAM, body=body)
+    pieces: list[str] = []
+    with pytest.raises(kind):
+        for piece in endpoint.generate_text_stream(prompt="Hello"):
+            pieces.append(piece.text)  # what came before the error counts too
+    assert "".join(pieces) in ("", "Hel", "Hello")
+
+
+def test_a_stream_that_falls_silent_raises(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    proxy.rewrite_status(every, 200, headers=STREAM, body=HEL + LO + DONE)
+    proxy.hang(every, after_bytes=150)
+    with pytest.raises(TargetUnavailable, match="silent"):
+        list(endpoint.generate_text_stream(prompt="Hello"))
+
+
+def test_a_stream_that_is_no_stream_is_refused(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    proxy.rewrite_status(1, 200, headers=JSON, body=b"{}")
+    proxy.rewrite_status(2, 401, headers=JSON, body=b'{"error": "unauthenticated"}')
+    with pytest.raises(ApiError):
+        list(endpoint.generate_text_stream(prompt="Hello"))
+    with pytest.raises(AuthError):
+        list(endpoint.generate_text_stream(prompt="Hello"))
+
+
+def test_a_prompt_that_may_have_been_served_is_not_sent_twice(
+    proxy: FaultProxy, endpoint: Endpoint
+) -> None:
+    proxy.drop_request(every)
+    with pytest.raises(TargetUnavailable):
+        endpoint.generate_text(prompt="Hello")
+    assert len(proxy.requests) == 1
+
+
+def test_a_prompt_that_was_turned_away_is_sent_again(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    proxy.rewrite_status(every, 200, headers=JSON, body=b'{"choices": [{}], "model": "m"}')
+    proxy.rewrite_status(1, 503, headers={"retry-after": "0"})
+    assert endpoint.generate_text(prompt="Hello").text == ""
+    assert len(proxy.requests) == 2
+
+
+def test_an_openai_client_gets_address_and_key(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    expected = {"base_url": f"{proxy.url}/endpoint/acme/chat/v1", "api_key": KEY}
+    assert endpoint.openai_kwargs() == expected
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOLDFAST_API_KEY", "INFERENCEKEY_API_KEY", "HOLDFAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="HOLDFAST_URL"):
+        DataClient(f"sqlite:///{tmp_path}/x.db", project="acme")
+    with pytest.raises(ConfigurationError, match="HOLDFAST_PROJECT"):
+        DataClient("http://127.0.0.1:9")
+    with pytest.raises(ConfigurationError, match="HOLDFAST_API_KEY"):
+        DataClient("http://127.0.0.1:9", project="acme").endpoint("chat")
+    with pytest.raises(ConfigurationError, match="in clear"):
+        DataClient("http://example.com", project="acme").endpoint("chat", api_key=KEY)

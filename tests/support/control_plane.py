@@ -1,0 +1,232 @@
+"""Runs the processes of a real Kubernetes control plane in one directory, on loopback.
+
+Kept alive by the process that started it: the kernel ends them when that one dies, however it
+dies. Called by tests/support/cluster_keeper.py, which is that process for a whole test run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.certificates import Authority, Certificate
+from tests.support.kube_api import KubeApi
+from tests.support.processes import free_port, wait_until
+from tests.support.testbed import STAGES, Programs
+
+DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 5.0
+ATTEMPTS = 3
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+class ControlPlane:
+    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK."""
+
+    def __init__(self, directory: Path, programs: Programs) -> None:
+        self._directory = directory
+        self._programs = programs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.authority = Authority.create(directory / "pki")
+        self._serving = self.authority.issue(
+            "kube-apiserver",
+            hosts=["IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes.default.svc"],
+        )
+        self._admin = self.authority.issue("admin", groups=["system:masters"])
+        self._tokens = self.authority.signing_pair("service-accounts")
+        self.server = ""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def api(self) -> KubeApi:
+        return KubeApi(
+            server=self.server, authority=self.authority.certificate, identity=self._admin
+        )
+
+    def start(self) -> None:
+        """Start everything; returns once the API server says that it is ready."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._start_api()
+                self._start_controllers()
+                return
+            except BaseException as failure:
+                self.stop()
+                # A free port can be taken between our asking for it and a server's binding it.
+                if attempt == ATTEMPTS or "address already in use" not in str(failure):
+                    raise
+
+    def stop(self) -> None:
+        """End every process and remove the database; logs and the audit log stay."""
+        for process in reversed(self._processes.values()):
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in reversed(self._processes.values()):
+            try:
+                # Nothing here is worth a graceful end: the database goes with it.
+                process.wait(timeout=0.2 if process.poll() is None else None)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(timeout=STOP_TIMEOUT)
+        self._processes.clear()
+        shutil.rmtree(self._directory / "etcd", ignore_errors=True)
+
+    def _start_api(self) -> None:
+        directory, etcd, peers, port = self._directory, free_port(), free_port(), free_port()
+        shutil.rmtree(directory / "etcd", ignore_errors=True)  # of a cluster that was killed
+        (directory / "audit.log").unlink(missing_ok=True)
+        self.server = f"https://127.0.0.1:{port}"
+        audit_policy = directory / "audit-policy.json"
+        audit_policy.write_text(json.dumps(AUDIT_POLICY))
+        clients, peer = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peers}"
+        self._run(
+            "etcd",
+            f"--data-dir={directory / 'etcd'}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers={clients}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            # A laptop without a network has no other address to offer; nobody asks for it.
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={self._serving.certificate}",
+            f"--tls-private-key-file={self._serving.key}",
+            f"--client-ca-file={self.authority.certificate}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self._tokens.certificate}",
+            f"--service-account-signing-key-file={self._tokens.key}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--allow-privileged=true",
+            # Pods in a namespace a moment old must not wait for its service account.
+            "--disable-admission-plugins=ServiceAccount",
+            f"--audit-policy-file={audit_policy}",
+            f"--audit-log-path={directory / 'audit.log'}",
+            # What a request did is in the log before its answer is out.
+            "--audit-log-mode=blocking",
+        )
+        wait_until(self._ready, START_TIMEOUT, "the API server to be ready")
+
+    def _start_controllers(self) -> None:
+        self.kubeconfig("admin.kubeconfig", self._admin)
+        manager = self.kubeconfig(
+            "controller-manager.kubeconfig",
+            self.authority.issue("system:kube-controller-manager"),
+        )
+        scheduler = self.kubeconfig(
+            "scheduler.kubeconfig", self.authority.issue("system:kube-scheduler")
+        )
+        kwok = self.kubeconfig(
+            "kwok.kubeconfig", self.authority.issue("kwok", groups=["system:masters"])
+        )
+        pace = ["--kube-api-qps=300", "--kube-api-burst=600", "--leader-elect=false"]
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={manager}",
+            f"--service-account-private-key-file={self._tokens.key}",
+            f"--root-ca-file={self.authority.certificate}",
+            "--use-service-account-credentials=true",
+            "--secure-port=0",
+            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--horizontal-pod-autoscaler-downscale-stabilization=3s",
+            # Pods here start serving at once, so their first figures count.
+            "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+            "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+            *pace,
+        )
+        self._run("kube-scheduler", f"--kubeconfig={scheduler}", "--secure-port=0", *pace)
+        stages = [f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))]
+        self._run(
+            "kwok",
+            f"--kubeconfig={kwok}",
+            "--manage-all-nodes=true",
+            # Addresses kept for documentation and for pods: nobody answers there.
+            "--node-ip=192.0.2.1",
+            "--cidr=10.244.0.0/16",
+            *stages,
+        )
+
+    def kubeconfig(self, name: str, identity: Certificate) -> Path:
+        path = self._directory / name
+        write_kubeconfig(
+            path,
+            server=self.server,
+            authority=self.authority.certificate,
+            user={"client-certificate": str(identity.certificate), "client-key": str(identity.key)},
+        )
+        return path
+
+    def _run(self, name: str, *arguments: str) -> None:
+        logs = self._directory / "logs"
+        logs.mkdir(exist_ok=True)
+        guard = [sys.executable, "-S", "-E", str(DIE_WITH_PARENT), str(os.getpid())]
+        # A home of its own: KWOK would read ~/.kwok. No proxy stands between us and loopback.
+        environment = {"HOME": str(self._directory), "PATH": os.defpath}
+        with (logs / f"{name}.log").open("wb") as output:
+            self._processes[name] = subprocess.Popen(
+                [*guard, self._programs.path(name), *arguments],
+                cwd=self._directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _ready(self) -> bool:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended with {process.returncode}: {self._tail(name)}")
+        return self.api().ready()
+
+    def _tail(self, name: str) -> str:
+        lines = (self._directory / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-5:])
+
+
+def write_kubeconfig(
+    path: Path, *, server: str, authority: Path, user: dict[str, str], namespace: str = "default"
+) -> None:
+    """Write a kubeconfig with one context. JSON is YAML, so every client reads it."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "testbed",
+                "cluster": {"server": server, "certificate-authority": str(authority)},
+            }
+        ],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [
+            {
+                "name": "testbed",
+                "context": {"cluster": "testbed", "user": "user", "namespace": namespace},
+            }
+        ],
+        "current-context": "testbed",
+    }
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(document, indent=2))

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
-from tests.strategies import desired_and_live, drifts, specs
+from hypothesis import strategies as st
+from tests.strategies import EXECUTION, desired_and_live, drifts, specs
 
 from holdfast.core.desired import Desired
 from holdfast.core.diff import Change
@@ -48,6 +49,18 @@ def test_a_plan_leaves_no_drift_behind(pair: tuple[Desired, Live]) -> None:
     (step,) = make_plan([find_drift(desired=desired, live=seen)]).steps
     after = replace(seen, fields=predict(step, seen.fields))
     assert find_drift(desired=desired, live=after).situation is Situation.IN_SYNC
+
+
+@given(EXECUTION, EXECUTION, st.booleans())
+def test_a_change_of_policy_leaves_no_drift_behind(
+    wanted: Fields, seen: Fields, mixed: bool
+) -> None:
+    """The fields with the most spellings, drawn by themselves so that they meet often."""
+    desired = {**wanted}
+    if mixed and "execution_policy_config" in seen:
+        desired["execution_policy_config"] = seen["execution_policy_config"]
+    step = step_for(desired, live(seen))
+    assert step_for(desired, live(predict(step, seen))).action is Action.NOTHING
 
 
 @given(desired_and_live())
@@ -104,6 +117,18 @@ def test_the_same_world_gives_the_same_digest(drift: Drift) -> None:
             {"autoscaling": {"min": 1, "max": 2}},
             {"autoscaling": {"min": 1, "max": 3, "metric": "theirs"}},
             {"autoscaling": {"min": 1, "max": 2, "metric": "theirs"}},
+        ),
+        (
+            {"execution_policy": "fixed", "execution_policy_config": {}},
+            {"execution_policy": "fixed", "execution_policy_config": {"replicas": 0}},
+            {"execution_policy": "fixed", "execution_policy_config": {}},
+        ),
+        (
+            {"execution_policy": "autoscaling", "execution_policy_config": {"max_workers": 2}},
+            {"execution_policy": "autoscaling",
+             "execution_policy_config": {"max_workers": 3, "max_hourly_cost_usd": 5}},
+            {"execution_policy": "autoscaling",
+             "execution_policy_config": {"max_workers": 2, "max_hourly_cost_usd": 5}},
         ),
         (
             {"autoscaling": {"min": 1, "max": 2}},

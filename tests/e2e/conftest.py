@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support import cluster_fixture
-from tests.support.cluster_fixture import cluster, namespace, pytest_configure
+from tests.support.cluster_fixture import (
+    cluster,
+    namespace,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 __all__ = ["cluster", "namespace", "pytest_collection_modifyitems", "pytest_configure"]
 
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.path.is_relative_to(HERE):
         item.add_marker("cluster")
-
-
-pytest_collection_modifyitems = cluster_fixture.pytest_collection_modifyitems

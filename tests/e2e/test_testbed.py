@@ -54,7 +54,7 @@ def the_pod(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """The one pod of the Deployment, once its containers have a status."""
 
     def started() -> dict[str, Any] | None:
-        pods = cluster.list("pods", namespace, "app=bot")
+        pods = cluster.objects("pods", namespace, "app=bot")
         return pods[0] if pods and pods[0]["status"].get("containerStatuses") else None
 
     found = wait_until(started, 30, "a pod that has started")
@@ -72,7 +72,7 @@ def test_a_deployment_is_scheduled_onto_gpu_nodes_and_becomes_ready(
 ) -> None:
     cluster.apply(deployment(namespace, replicas=2))
     cluster.wait("deployment", "bot", namespace, lambda found: ready_replicas(found) == 2)
-    pods = cluster.list("pods", namespace)
+    pods = cluster.objects("pods", namespace)
     assert {pod["spec"]["nodeName"] for pod in pods} <= {"gpu-0", "gpu-1"}
     assert len({pod["status"]["podIP"] for pod in pods}) == 2
     assert all(server_status(pod)["imageID"].startswith("registry.example/vllm@") for pod in pods)
@@ -89,7 +89,7 @@ def test_the_scheduler_leaves_a_pod_pending_when_the_gpus_are_used_up(
     def refusals() -> list[str]:
         return [
             condition.get("message", "")
-            for pod in cluster.list("pods", namespace)
+            for pod in cluster.objects("pods", namespace)
             for condition in pod["status"].get("conditions", ())
             if condition["type"] == "PodScheduled" and condition["status"] == "False"
         ]
@@ -227,18 +227,25 @@ time.sleep(600)
 """
 
 
-def test_every_process_of_a_cluster_ends_when_its_last_user_is_killed(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
+@pytest.mark.parametrize("killed", ["its last user", "its keeper"])
+def test_every_process_of_a_cluster_ends_with_whoever_keeps_it_alive(
+    killed: str, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
         [sys.executable, "-c", HOLD_A_CLUSTER, str(tmp_path / "cluster")],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert holder.stdout is not None
-    with holder, holder.stdout:
-        pids = [int(pid) for pid in holder.stdout.readline().split()]
-        assert len(pids) == 6
-        assert all(alive(pid) for pid in pids)
-        holder.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(alive(pid) for pid in pids), 15, "all processes to end")
+    ) as user:
+        try:
+            assert user.stdout is not None
+            keeper, *parts = [int(pid) for pid in user.stdout.readline().split()]
+            assert len(parts) == 5
+            assert all(alive(pid) for pid in parts)
+            os.kill(user.pid if killed == "its last user" else keeper, signal.SIGKILL)
+            wait_until(
+                lambda: not any(alive(pid) for pid in (keeper, *parts)), 30, "all of it to end"
+            )
+        finally:
+            user.kill()

@@ -80,11 +80,9 @@ class Cluster:
     def stop(self) -> None:
         """End the cluster for everyone, and wait until it is gone."""
         self.leave()
-        try:
+        if is_running(self.directory):
             os.kill(self.keeper, signal.SIGTERM)
-        except ProcessLookupError:
-            return
-        wait_until(lambda: not alive(self.keeper), STOP_TIMEOUT, "the cluster to end")
+            wait_until(lambda: not alive(self.keeper), STOP_TIMEOUT, "the cluster to end")
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
@@ -124,7 +122,7 @@ class Cluster:
         )
         return found
 
-    def list(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+    def objects(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         found = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
         items: list[dict[str, Any]] = json.loads(found)["items"]
         return items
@@ -221,12 +219,18 @@ class Cluster:
 
 
 def is_running(directory: Path) -> bool:
-    """Say whether a cluster runs in the directory."""
-    try:
-        state = json.loads((directory / "cluster.json").read_text())
-    except FileNotFoundError:
+    """Say whether a cluster runs in the directory.
+
+    The keeper's lock tells, not its process id, which may be anyone's after a reboot.
+    """
+    if not (directory / "cluster.json").exists():
         return False
-    return alive(state["keeper"])
+    with (directory / "keeper.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _start(directory: Path, *, stay: bool) -> None:

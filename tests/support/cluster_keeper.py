@@ -32,6 +32,8 @@ METRICS_SERVICE = "metrics-stub"
 def main(directory: Path, *, stay: bool) -> None:
     """Run a cluster until its last user is gone or, with `stay`, until told to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    mine = (directory / "keeper.lock").open("a")
+    fcntl.flock(mine, fcntl.LOCK_EX)  # for life: this is how others know that the cluster runs
     plane = ControlPlane(directory, find())
     try:
         plane.start()

@@ -54,7 +54,7 @@ def document() -> dict[str, Any]:  # Any: a parsed document, to be edited
     return parsed
 
 
-@given(st.lists(drifts(), max_size=3))
+@given(st.lists(drifts(), max_size=2))
 def test_a_plan_reads_back_equal(found: list[Drift]) -> None:
     plan = make_plan(found)
     again = plan_from_json(saved(plan))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import ValidationError
@@ -207,6 +207,9 @@ def test_the_parser_without_c_reads_the_same(monkeypatch: pytest.MonkeyPatch) ->
     assert "nested over 64" in refusal("[" * 5_000)
 
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
+
 texts = st.text(st.characters(exclude_categories=["Cs"])).filter(
     lambda text: not UNPRINTABLE.search(text) and "\r" not in text
 )
@@ -222,12 +225,14 @@ trees = st.recursive(
 )
 
 
+@unhurried
 @given(tree=st.dictionaries(texts, trees, min_size=1, max_size=5))
 def test_what_is_written_is_read_back_the_same(tree: dict[str, object]) -> None:
     text = write_document(tree)  # type: ignore[arg-type]  # the strategy makes trees
     assert value(text) == tree
 
 
+@unhurried
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
     for json in (False, True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -20,6 +19,8 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait without holding up the loop."""
+        import asyncio  # a sync client never needs it, and it is slow to load
+
         await asyncio.sleep(seconds)
 
 

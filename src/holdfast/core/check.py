@@ -31,7 +31,7 @@ def problems(spec: WorkloadSpec) -> list[Problem]:
     """Return every problem of a spec, in the order of its fields."""
     return [
         *_identity(spec),
-        *scan((field.name, getattr(spec, field.name)) for field in fields(spec)),
+        *scan(_given(spec)),
         *_command(spec),
         *_environment(spec),
         *_amount(spec),
@@ -39,6 +39,14 @@ def problems(spec: WorkloadSpec) -> list[Problem]:
         *_canary(spec),
         *_times(spec),
     ]
+
+
+def _given(spec: WorkloadSpec) -> Iterator[tuple[str, object]]:
+    """The fields that are set; most are not, and this is on the way of every write."""
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if value is not None:
+            yield field.name, value
 
 
 def shape_problem(field: str, value: object) -> Problem:
@@ -76,7 +84,9 @@ def missing_problem(field: str, kind: type, given: set[str]) -> Problem:
 def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     for name in ("name", "model", "backend"):
         value = getattr(spec, name)
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str):
+            yield Problem(field=name, reason="it is not text.", fix="Quote the value.")
+        elif not value.strip():
             yield Problem(field=name, reason="it is empty.", fix=f"Give the workload a {name}.")
     if isinstance(spec.name, str) and len(spec.name) > 200:
         yield Problem(field="name", reason="it is over 200 characters.", fix="Shorten it.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import lru_cache
 
 from holdfast.core.tree import Fields, Tree
 
@@ -26,7 +27,13 @@ def split_command(text: str) -> list[str]:
 
     A line that ends in a backslash goes on in the next one.
     """
-    return shlex.split(text.replace("\\\n", ""))
+    return list(_split(text))
+
+
+@lru_cache(maxsize=256)
+def _split(text: str) -> tuple[str, ...]:
+    """Kept for a while: `shlex` is slow, and one line is split to be checked and compared."""
+    return tuple(shlex.split(text.replace("\\\n", "")))
 
 
 def shell_syntax(arguments: list[str]) -> str | None:

@@ -213,8 +213,12 @@ def _writes(names: list[str], *, desired: Fields, live: Fields) -> Fields:
 
 
 def _amount(desired: Fields, live: Fields) -> Fields:
-    """Write how many run: details of the same policy are merged, other policies are cleared."""
-    same = desired.get("execution_policy") == live.get("execution_policy")
+    """Write how many run: details of the same policy are merged, other policies are cleared.
+
+    A fixed policy is all of it one number, with a default, so there nothing is left to others.
+    """
+    policy = desired.get("execution_policy")
+    same = policy == live.get("execution_policy") and policy != "fixed"
     write: Fields = {name: None for name in AMOUNT if name in live}
     for name in AMOUNT:
         if name in desired:

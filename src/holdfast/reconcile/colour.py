@@ -21,21 +21,28 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: nothing is ever sent or
         return done.value  # type: ignore[no-any-return]  # StopIteration is untyped
     finally:
         coroutine.close()
-    raise RuntimeError("a sync client was given a transport that suspends")
+    raise _Suspended("a sync client was given a transport that suspends")
 
 
 def iterate(items: AsyncIterator[T]) -> Iterator[T]:
     """Drive an async iterator that never suspends."""
+    close = getattr(items, "aclose", None)
     try:
         while True:
             try:
                 yield run(_next(items))
             except StopAsyncIteration:
                 return
+    except _Suspended:
+        close = None  # it counts as running still, and what runs cannot be closed
+        raise
     finally:
-        close = getattr(items, "aclose", None)
         if close is not None:
             run(close())
+
+
+class _Suspended(RuntimeError):
+    """A transport for async clients was given to a sync one."""
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -10,8 +10,8 @@ from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Phase, Progress
 from holdfast.core.names import WorkloadId
-from holdfast.core.tree import Tree
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+from holdfast.wire.tree import as_fields, as_tree
 
 
 class DriftEntryForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -110,8 +110,8 @@ def drift_from_json(form: DriftForm) -> DriftRecord:
             DriftEntry(
                 path=entry.path,
                 kind=entry.kind,
-                desired=_tree(entry.desired),
-                live=_tree(entry.live),
+                desired=as_tree(entry.desired),
+                live=as_tree(entry.live),
                 cause=entry.cause,
                 evidence=entry.evidence,
                 writer=writer_from_json(entry.writer) if entry.writer else None,
@@ -149,7 +149,7 @@ def history_from_json(form: HistoryForm) -> HistoryEntry:
         writer=writer_from_json(form.writer),
         generation=form.generation,
         summary=form.summary,
-        detail={key: _tree(value) for key, value in form.detail.items()},
+        detail=as_fields(form.detail),
     )
 
 
@@ -168,7 +168,3 @@ def progress_from_json(form: ProgressForm) -> Progress:
     return Progress(
         phase=form.phase, message=form.message, elapsed_ms=form.elapsed_ms, step=form.step
     )
-
-
-def _tree(value: object) -> Tree:
-    return value  # type: ignore[return-value]  # msgspec decodes `object` to plain JSON values

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.adapters.runner.balance import Balancer, effective_weight
 from holdfast.adapters.runner.launch import Launch, LaunchRefused, make_launch
 from holdfast.adapters.runner.log import ReplicaLog
+from holdfast.adapters.runner.replica import back_off
 from holdfast.adapters.runner.rollout import next_moves
 from holdfast.adapters.runner.secrets import SecretFolder
 from holdfast.adapters.runner.values import Limits, RunSpec
@@ -46,8 +47,8 @@ REPLICAS = st.lists(
 def test_a_rollout_keeps_serving_stays_in_bounds_and_ends(
     replicas: list[Standing], count: int, surge: int
 ) -> None:
-    """Whatever is there: readiness never falls below what was there or wanted, and when new
-    replicas get ready the group ends up exactly as wanted."""
+    """No move takes a serving replica that is still needed, and once new replicas get ready
+    the group ends up exactly as wanted, whatever it began with."""
     for _ in range(40):
         serving = sum(r.ready for r in replicas)
         moves = next_moves(replicas, wanted=count, revision="new", surge=surge)
@@ -104,6 +105,12 @@ def test_a_doubtful_replica_is_chosen_only_when_there_is_no_other() -> None:
     doubtful, busy = Standing("a", suspect=True), Standing("b", in_flight=9)
     assert Balancer().choose([doubtful, busy], [], 0) is busy
     assert Balancer().choose([doubtful], [], 0) is doubtful
+
+
+def test_the_pause_before_another_attempt_doubles_up_to_its_bound() -> None:
+    pauses = [back_off(failures, Limits(), 0.5) for failures in range(9)]
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert back_off(1000, Limits(), 0.0) == 45 and back_off(1000, Limits(), 1.0) == 75
 
 
 def made(tmp_path: Path, inherited: Mapping[str, str] | None = None, **fields: Tree) -> Launch:

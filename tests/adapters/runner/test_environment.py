@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from tests.adapters.runner.harness import UID, Bench, bench, run, spec, until
-from tests.support.processes import echo_command, rogue_command
+from tests.support.processes import accepts, echo_command, rogue_command
 
 from holdfast.core.live import Phase
 
@@ -51,6 +52,21 @@ def test_the_servers_own_variables_do_not_reach_a_child(
             assert seen["PATH"] == os.environ["PATH"]
             ours = [name for name in seen if name.startswith(("HOLDFAST", "INFERENCEKEY"))]
             assert ours == ["HOLDFAST_REPLICA"]
+
+    run(work())
+
+
+def test_a_child_does_not_hold_the_servers_sockets(tmp_path: Path) -> None:
+    """A backend outlives a killed server, whose port must be free for the next one."""
+
+    async def work() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.set_inheritable(True)
+            port = listening.getsockname()[1]
+            async with bench(tmp_path, spec(echo_command())) as b:
+                await b.ready()
+                listening.close()
+                assert not accepts(port)
 
     run(work())
 

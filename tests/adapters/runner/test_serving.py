@@ -34,7 +34,6 @@ def test_progress_goes_through_the_phases_for_every_listener(tmp_path: Path) -> 
     async def work() -> None:
         async with bench(tmp_path) as b:
             wanted = spec(echo_command("--startup-delay", "0.5"))
-            b.runner.put(wanted)
 
             async def follow() -> list[Progress]:
                 return [progress async for progress in b.runner.progress(UID)]
@@ -90,6 +89,20 @@ def test_a_replica_that_answers_only_errors_is_replaced(tmp_path: Path) -> None:
             await until(lambda: "failed" in b.kinds(), "the failed probes")
             await until(lambda: b.kinds()[-1] == "ready", "a new process")
             assert b.leaders() != [pid] and not alive(pid)
+
+    run(work())
+
+
+def test_a_replica_that_hangs_is_replaced(tmp_path: Path) -> None:
+    async def work() -> None:
+        health = {"interval": 0.1, "timeout": 0.3}
+        async with bench(tmp_path, spec(echo_command(), health=health)) as b:
+            await b.ready()
+            (pid,) = b.leaders()
+            os.kill(pid, signal.SIGSTOP)
+            await until(lambda: b.kinds().count("ready") == 2, "a new process")
+            assert not alive(pid)
+            assert any("no answer in 0.3 s" in e.message for e in b.events if e.kind == "failed")
 
     run(work())
 
@@ -176,6 +189,36 @@ def test_a_dropped_workload_is_stopped_and_its_files_are_gone(tmp_path: Path) ->
             await until(lambda: b.kinds()[-1] == "stopped", "the report")
             assert not list((b.home / "logs").glob("*/*"))
             assert not list((b.home / "replicas").glob("*/*"))
+
+    run(work())
+
+
+def test_a_workload_dropped_and_declared_again_at_once_runs_anew(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with bench(tmp_path, spec(echo_command())) as b:
+            await b.ready()
+            old = b.leaders()
+            b.runner.drop(UID)
+            b.runner.put(spec(echo_command()))
+            await b.ready()
+            await until(lambda: not alive(old[0]), "the dropped process to end")
+            assert len(b.leaders()) == 1
+            assert (await b.get("/health"))["status"] == "ok"
+
+    run(work())
+
+
+def test_a_new_wanted_set_stops_what_is_not_in_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        both = spec(echo_command(), "w1"), spec(echo_command(), "w2")
+        async with bench(tmp_path, *both) as b:
+            await b.ready("w1")
+            await b.ready("w2")
+            before = b.leaders()
+            b.runner.set([spec(echo_command(), "w2")])
+            await until(lambda: len(b.leaders()) == 1, "the other to stop")
+            assert b.leaders()[0] in before
+            assert b.runner.acquire("w1") is None and b.lease("w2")
 
     run(work())
 

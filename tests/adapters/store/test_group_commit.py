@@ -256,3 +256,23 @@ def test_a_conflict_leaves_the_store_ready_for_the_next_write(tmp_path: Path) ->
             store.write(create("acme"))
         store.write(create("other"))
         assert len(store.projects()) == 2
+
+
+def test_closing_one_of_two_stores_of_a_process_leaves_the_other_its_locks(
+    tmp_path: Path,
+) -> None:
+    """Else the next process to close the file would take the log away under the first."""
+    path = tmp_path / "holdfast.db"
+    program = (
+        "import sys; from holdfast.adapters.store import Store\n"
+        "store = Store.open(sys.argv[1]); store.write(lambda tx: tx.create_project('theirs'))\n"
+        "store.close()"
+    )
+    with Store.open(path) as store:
+        store.write(create("mine"))
+        Store.open(path).close()
+        store.check()
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+        assert path.with_name("holdfast.db-wal").exists()
+        store.write(create("after"))
+        assert [project.slug for project in store.projects()] == ["after", "mine", "theirs"]

@@ -94,7 +94,9 @@ def test_admin_commands_write_beside_a_running_server(tmp_path: Path) -> None:
         assert server.project("acme") is not None
 
 
-@pytest.mark.parametrize("content", [b"hello", b"x" * 8192, b"SQLite format 3\0" + b"\1" * 500])
+@pytest.mark.parametrize(
+    "content", [b"h", b"hello", b"x" * 8192, b"SQLite format 3\0" + b"\1" * 500]
+)
 def test_a_file_that_is_no_database_is_refused_and_left_alone(
     tmp_path: Path, content: bytes
 ) -> None:

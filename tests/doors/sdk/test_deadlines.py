@@ -76,11 +76,13 @@ def _drip(head: bytes) -> Callable[[socket.socket], None]:
     return serve
 
 
-def refused(colour: str, url: str, call: str = "get") -> tuple[TargetUnavailable, float]:
+def refused(
+    colour: str, url: str, call: str = "get", *, deadline: float = DEADLINE
+) -> tuple[TargetUnavailable, float]:
     began = time.monotonic()
     with (
         management(
-            colour, url, project="acme", token="ik_sdk_a_b", timeout=DEADLINE, max_retries=9
+            colour, url, project="acme", token="ik_sdk_a_b", timeout=deadline, max_retries=9
         ) as client,
         pytest.raises(TargetUnavailable) as raised,
     ):
@@ -137,6 +139,6 @@ def test_a_write_to_a_peer_that_falls_silent_has_an_unknown_outcome(colour: str)
         _until_left(connection)
 
     with listener(serve) as port:
-        error, took = refused(colour, f"http://127.0.0.1:{port}", "ensure")
+        error, took = refused(colour, f"http://127.0.0.1:{port}", "ensure", deadline=1.5)
     assert took < LATEST
     assert error.changed == OUTCOME_UNKNOWN

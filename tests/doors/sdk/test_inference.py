@@ -118,11 +118,8 @@ def test_a_stream_that_is_not_whole_raises(
     proxy: FaultProxy, endpoint: Endpoint, body: bytes, kind: type[HoldfastError]
 ) -> None:
     proxy.rewrite_status(every, 200, headers=STREAM, body=body)
-    pieces: list[str] = []
     with pytest.raises(kind):
-        for piece in endpoint.generate_text_stream(prompt="Hello"):
-            pieces.append(piece.text)  # what came before the error counts too
-    assert "".join(pieces) in ("", "Hel", "Hello")
+        list(endpoint.generate_text_stream(prompt="Hello"))
 
 
 def test_a_stream_that_falls_silent_raises(proxy: FaultProxy, endpoint: Endpoint) -> None:

@@ -66,6 +66,8 @@ def test_a_token_never_goes_in_clear_to_another_unless_allowed(host: str) -> Non
         ({"HOLDFAST_URL": "not an address"}, "HOLDFAST_URL"),
         ({"HOLDFAST_URL": "https://"}, "HOLDFAST_URL"),
         ({"HOLDFAST_URL": "https://host:port"}, "HOLDFAST_URL"),
+        ({"HOLDFAST_URL": "https://host/a b"}, "HOLDFAST_URL"),
+        ({"HOLDFAST_URL": "https://höst"}, "HOLDFAST_URL"),
         ({"HOLDFAST_URL": "https://host/?a=b"}, "HOLDFAST_URL"),
         ({"INFERENCEKEY_BASE_URL": "https://me:pw@host"}, "INFERENCEKEY_BASE_URL"),
         ({"HOLDFAST_URL": "sqlite://"}, "HOLDFAST_URL"),

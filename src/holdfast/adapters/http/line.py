@@ -8,6 +8,7 @@ bring our own sockets, which a total deadline needs.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,21 +20,29 @@ from holdfast.adapters.http.address import is_loopback
 from holdfast.adapters.http.deadline import NEVER, Allowance, Deadline
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpcore2
 
-MAX_CONNECTIONS = 20
+MAX_CONNECTIONS = 100
 KEEP_ALIVE = 4.0
 """Seconds an idle connection is kept; below the 5 s after which common servers close it."""
 
 
 class LineError(Exception):
-    """The exchange failed below HTTP. `sent` says whether the server may have seen it."""
+    """The exchange failed below HTTP. `sent` says whether the server may have seen it.
 
-    def __init__(self, why: str, *, sent: bool, timed_out: bool) -> None:
+    `untrusted` means that the other side could not prove who it is: asking again is no use.
+    """
+
+    def __init__(
+        self, why: str, *, sent: bool, timed_out: bool = False, untrusted: bool = False
+    ) -> None:
         super().__init__(why)
         self.why = why
         self.sent = sent
         self.timed_out = timed_out
+        self.untrusted = untrusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,7 @@ class BlockingLine:
 
     def __init__(self) -> None:
         self._pool: httpcore2.ConnectionPool | None = None
+        self._making = threading.Lock()
 
     async def send(
         self,
@@ -85,22 +95,9 @@ class BlockingLine:
         idle: float = NEVER,
     ) -> Reply:
         """Send a request, blocking until the head of the answer is there."""
-        import httpcore2
-
-        if self._pool is None:
-            from holdfast.adapters.http.sockets import BlockingBackend
-
-            self._pool = httpcore2.ConnectionPool(
-                max_connections=MAX_CONNECTIONS,
-                keepalive_expiry=KEEP_ALIVE,
-                network_backend=BlockingBackend(),
-                proxy=_proxy(url),
-            )
-            # A script that just ends should not be told off for sockets that it never saw.
-            weakref.finalize(self, self._pool.close)
         request = _request(method, url, headers, body, Allowance(deadline, idle))
         try:
-            response = self._pool.handle_request(request)
+            response = self._connections(url).handle_request(request)
         except Exception as error:
             raise _line_error(error) from error
         return Reply(
@@ -116,12 +113,30 @@ class BlockingLine:
             self._pool.close()
             self._pool = None
 
+    def _connections(self, url: str) -> httpcore2.ConnectionPool:
+        with self._making:
+            if self._pool is None:
+                import httpcore2
+
+                from holdfast.adapters.http.sockets import BlockingBackend
+
+                self._pool = httpcore2.ConnectionPool(
+                    max_connections=MAX_CONNECTIONS,
+                    keepalive_expiry=KEEP_ALIVE,
+                    network_backend=BlockingBackend(),
+                    proxy=_proxy(url),
+                )
+                # A script that just ends should not be told off for sockets it never saw.
+                weakref.finalize(self, self._pool.close)
+            return self._pool
+
 
 class LoopLine:
-    """For the async clients."""
+    """For the async clients. Connections belong to the loop that made them."""
 
     def __init__(self) -> None:
         self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(
         self,
@@ -134,20 +149,9 @@ class LoopLine:
         idle: float = NEVER,
     ) -> Reply:
         """Send a request and wait for the head of the answer."""
-        import httpcore2
-
-        if self._pool is None:
-            from holdfast.adapters.http.sockets import LoopBackend
-
-            self._pool = httpcore2.AsyncConnectionPool(
-                max_connections=MAX_CONNECTIONS,
-                keepalive_expiry=KEEP_ALIVE,
-                network_backend=LoopBackend(),
-                proxy=_proxy(url),
-            )
         request = _request(method, url, headers, body, Allowance(deadline, idle))
         try:
-            response = await self._pool.handle_async_request(request)
+            response = await self._connections(url).handle_async_request(request)
         except Exception as error:
             raise _line_error(error) from error
         return Reply(
@@ -162,6 +166,24 @@ class LoopLine:
         if self._pool is not None:
             await self._pool.aclose()
             self._pool = None
+
+    def _connections(self, url: str) -> httpcore2.AsyncConnectionPool:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if self._pool is None or self._loop is not loop:
+            import httpcore2
+
+            from holdfast.adapters.http.sockets import LoopBackend
+
+            self._loop = loop
+            self._pool = httpcore2.AsyncConnectionPool(
+                max_connections=MAX_CONNECTIONS,
+                keepalive_expiry=KEEP_ALIVE,
+                network_backend=LoopBackend(),
+                proxy=_proxy(url),
+            )
+        return self._pool
 
 
 async def _blocking_chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
@@ -223,7 +245,7 @@ def _proxy(url: str) -> httpcore2.Proxy | None:
     return httpcore2.Proxy(f"{found.scheme}://{found.hostname}{port}", auth=auth)
 
 
-def _line_error(error: Exception) -> Exception:
+def _line_error(error: Exception) -> LineError:
     import httpcore2
 
     unsent = (
@@ -236,21 +258,26 @@ def _line_error(error: Exception) -> Exception:
     )
     timed_out = isinstance(error, httpcore2.TimeoutException)
     if isinstance(error, unsent):
-        return LineError(_why(error, "no connection"), sent=False, timed_out=timed_out)
-    if isinstance(
-        error,
-        httpcore2.TimeoutException | httpcore2.NetworkError | httpcore2.ProtocolError | OSError,
-    ):
-        return LineError(_why(error, "connection lost"), sent=True, timed_out=timed_out)
-    return error
+        why, untrusted = _why(error)
+        return LineError(why, sent=False, timed_out=timed_out, untrusted=untrusted)
+    return LineError(_why(error)[0], sent=True, timed_out=timed_out)
 
 
-def _why(error: Exception, otherwise: str) -> str:
-    """Say why in the system's words, which both colours have somewhere down the chain."""
+def _why(error: Exception) -> tuple[str, bool]:
+    """Say why in the system's words, which both colours have somewhere down the chain.
+
+    The second value says that a certificate was refused.
+    """
+    import ssl
+
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate was refused ({cause.verify_message})", True
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed ({cause.reason or 'no reason given'})", False
         if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
-            return os.strerror(cause.errno)
+            return os.strerror(cause.errno), False
         inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
         cause = inner or cause.__cause__ or cause.__context__
-    return str(error) or otherwise
+    return str(error) or "the connection was lost", False

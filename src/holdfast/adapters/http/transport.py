@@ -88,7 +88,8 @@ class Transport:
                 answer = await self._once(method, path, deadline, body, key, limit, lost)
             except LineError as error:
                 lost = lost or error.sent
-                if last or not (safe or not error.sent) or deadline.left() <= 0:
+                given_up = last or error.untrusted or deadline.left() <= 0
+                if given_up or (error.sent and not safe):
                     raise self._no_answer(method, deadline, error, lost) from error
                 wait, why = back_off(attempt, self._chance()), error.why
             else:
@@ -234,6 +235,8 @@ class Transport:
             changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
             todo="Repeat the call: it finds out what is there before it writes."
             if unknown
+            else "Check the address and the certificate; SSL_CERT_FILE names one of your own."
+            if error.untrusted
             else "Check the address and that the server runs, or raise the timeout.",
         )
 

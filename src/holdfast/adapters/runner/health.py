@@ -21,6 +21,13 @@ _FIRST_TOKEN = 60.0
 _QUEUED_TOKEN = 30.0
 """A full server lets a probe queue: it must not be taken for a dead one too soon."""
 
+_LEAST: dict[str, tuple[str, dict[str, object]]] = {
+    "text2text": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+    "embedding": ("/v1/embeddings", {"input": "a"}),
+    "reranker": ("/v1/rerank", {"query": "a", "documents": ["a"]}),
+}
+"""The least that a model can be asked, by task. Images and sound have no cheap question."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -101,7 +108,10 @@ class Prober:
                 if reply.status == 404 and "not found" in reply.text:
                     return Answer(ok=False, detail=f"model {question.model} is not on this Ollama")
             case Ask.ONE_TOKEN:
-                path, body = _one_token(question.task)
+                least = _LEAST.get(question.task or "text2text")
+                if least is None:
+                    return Answer(ok=True, detail="")
+                path, body = least
                 name = await self._served_name(question.url, patience)
                 reply = await self._send(
                     "POST", question.url + path, patience, {"model": name or question.model} | body
@@ -138,15 +148,6 @@ class Prober:
             return _Reply(status=0, text=f"no answer in {patience:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _Reply(status=0, text=_reason(error))
-
-
-def _one_token(task: str) -> tuple[str, dict[str, object]]:
-    match task:
-        case "embedding":
-            return "/v1/embeddings", {"input": "a"}
-        case "reranker":
-            return "/v1/rerank", {"query": "a", "documents": ["a"]}
-    return "/v1/completions", {"prompt": "a", "max_tokens": 1}
 
 
 def _judged(reply: _Reply, *, below: int, also: int = 0) -> Answer:

@@ -61,6 +61,7 @@ class Process:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), appending, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
+                *((os.POSIX_SPAWN_CLOSE, handle) for handle in _inheritable()),
             ],
             setsid=True,
             # Python ignores these, and a child would inherit that.
@@ -129,8 +130,11 @@ class Process:
     def _gone(self) -> bool:
         if not self._child:
             return start_ticks(self.pid) != self.start
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, options) is not None
+        try:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.pid, options) is not None
+        except ChildProcessError:
+            return True
 
     def _ended(self) -> None:
         if self.exited.is_set():
@@ -151,6 +155,20 @@ class Process:
             self._reaped = True
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
+
+
+def _inheritable() -> list[int]:
+    """Return what a child would get of ours by accident.
+
+    A web server makes its listening socket inheritable; a backend that outlives the server
+    would keep the port from the next one.
+    """
+    handles = []
+    for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
+        with suppress(OSError, ValueError):
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                handles.append(int(name))
+    return handles
 
 
 async def stop_marked(marker: str, *, grace: float, clock: Clock) -> None:

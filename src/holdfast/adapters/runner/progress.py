@@ -28,9 +28,8 @@ class Board:
             for listener in self._listeners:
                 listener.put(status)
 
-    async def follow(self) -> AsyncIterator[Progress]:
+    async def follow(self, began: float) -> AsyncIterator[Progress]:
         """Yield the present status, then each change, up to `ready` or `error`."""
-        began = self._clock.monotonic()
         listener = _Listener(self.status)
         self._listeners.add(listener)
         try:

@@ -123,11 +123,6 @@ class Replica:
         return self.hopeless or self.failures >= self._around.limits.quick_crashes
 
     @property
-    def pid(self) -> int | None:
-        """The process's number while there is one."""
-        return self._process.pid if self._process else None
-
-    @property
     def url(self) -> str:
         """Where it listens."""
         return f"http://{LOOPBACK}:{self.port}"
@@ -181,9 +176,10 @@ class Replica:
                     again = True
                 if not again:
                     break
-                await self._back_off()
+                pause = back_off(self.failures, self._around.limits, self._around.random())
+                await self._alarm.sleep(pause)
             self._move(Stage.ENDING, "draining")
-            await self._drained()
+            await self._drained(self.wanted.drain)
             self.message = "stopping"
             await self._end_process()
             self._around.records.remove(self._uid, self.name)
@@ -205,7 +201,8 @@ class Replica:
         self._ready_at, self.suspect = None, False
         self._move(Stage.WAITING, self.message)
         if self._process is not None and not self._process.exited.is_set():
-            await self._drained()
+            # It stopped answering, so those who still wait there mostly wait in vain.
+            await self._drained(min(self.wanted.drain, self._around.limits.grace))
         await self._end_process()
         return self.launch is not None
 
@@ -330,18 +327,10 @@ class Replica:
         """True once there is nothing to wait for in this life."""
         return self._retiring or (self._process is not None and self._process.exited.is_set())
 
-    async def _back_off(self) -> None:
-        if self._retiring or self.failures == 0:
-            return
-        limits = self._around.limits
-        delay = min(limits.back_off_max, limits.back_off * 2.0 ** min(self.failures - 1, 30))
-        delay *= 0.75 + 0.5 * self._around.random()
-        await self._alarm.sleep(delay)
-
-    async def _drained(self) -> None:
+    async def _drained(self, most: float) -> None:
         if self.in_flight:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), self.wanted.drain)
+                await asyncio.wait_for(self._idle.wait(), most)
 
     async def _end_process(self) -> None:
         process = self._process
@@ -395,3 +384,11 @@ class Replica:
             model=self.launch.model if self.launch else self._old_model,
             task=str(fields.get("task_type", "")),
         )
+
+
+def back_off(failures: int, limits: Limits, chance: float) -> float:
+    """Return the pause before the next attempt: doubling, bounded, and spread by a quarter."""
+    if failures == 0:
+        return 0.0
+    pause = min(limits.back_off_max, limits.back_off * 2.0 ** min(failures - 1, 30))
+    return pause * (0.75 + 0.5 * chance)

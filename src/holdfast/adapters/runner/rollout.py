@@ -47,20 +47,10 @@ def next_moves(replicas: Sequence[S], *, wanted: int, revision: str, surge: int)
     newest = current[::-1]
     surplus = [r for r in newest if not r.ready] + [r for r in newest if r.ready]
     retire = surplus[: max(0, len(current) - wanted)]
-    if ready >= wanted:
-        retire += old
-        old = []
-    else:
-        spare = max(0, ready + sum(replica.ready for replica in old) - wanted)
-        kept = []
-        for place, replica in enumerate(sorted(old, key=lambda replica: replica.ready)):
-            excess = len(old) - place > wanted
-            if not replica.was_ready or excess or (replica.ready and spare):
-                spare -= replica.ready and spare > 0
-                retire.append(replica)
-            else:
-                kept.append(replica)
-        old = kept
+    # Old ones fill up what the new revision lacks; one that never served is of no use.
+    useful = sorted((r for r in old if r.was_ready), key=lambda replica: not replica.ready)
+    kept = useful[: max(0, wanted - ready)]
+    retire += [replica for replica in old if not any(replica is one for one in kept)]
     missing = wanted - len(current)
-    room = wanted + surge - len(current) - len(old) if old else missing
+    room = wanted + surge - len(current) - len(kept) if kept else missing
     return Moves(start=max(0, min(missing, room)), retire=tuple(retire))

@@ -25,7 +25,7 @@ from holdfast.adapters.runner.record import Record, Records, safe_name
 from holdfast.adapters.runner.replica import Surroundings
 from holdfast.adapters.runner.secrets import SecretFolder, own_key
 from holdfast.adapters.runner.supervise import Means, Supervisor
-from holdfast.adapters.runner.values import Limits, RunEvent, RunSpec
+from holdfast.adapters.runner.values import CANARY, PRIMARY, Limits, RunEvent, RunSpec
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Progress, Status
 from holdfast.core.tree import digest
@@ -37,7 +37,10 @@ _BUSY_TICK = 0.1
 
 
 class Runner:
-    """Runs workloads as local processes. One per home directory."""
+    """Runs workloads as local processes. One per home directory.
+
+    Every method belongs to the event loop's own thread.
+    """
 
     def __init__(
         self,
@@ -50,17 +53,20 @@ class Runner:
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._home = home
+        self._records = Records(home / "replicas")
         self._secrets = SecretFolder(secrets)
         self._clock = clock
         self._listener = report
         self._limits = limits or Limits()
         self._random = random
         # The path, and not a number kept inside it: a copy of a home owns nothing here.
-        self._marker = digest(str(home.absolute())).removeprefix("sha256:")[:12]
+        self._marker = digest(str(home.resolve())).removeprefix("sha256:")[:12]
         self._early: dict[str, RunSpec] | None = {}
         """What was asked for before the start."""
         self._wished = self._begun = False
         self._supervisors: dict[str, Supervisor] = {}
+        self._arrival = asyncio.Event()
+        """Set, and replaced, when a workload becomes known."""
         self._survivors: list[Found] = []
         self._background: set[asyncio.Task[None]] = set()
         self._means: Means | None = None
@@ -78,7 +84,6 @@ class Runner:
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._locked()
         self._prober = Prober()
-        self._records = Records(self._home / "replicas")
         self._means = Means(
             around=Surroundings(
                 clock=self._clock,
@@ -118,6 +123,8 @@ class Runner:
     def put(self, spec: RunSpec) -> None:
         """Run this workload as it is declared here."""
         safe_name(spec.uid)
+        if self._stopping:
+            return
         if self._means is None:
             assert self._early is not None  # noqa: S101  # both change at the start
             self._early[spec.uid] = spec
@@ -128,8 +135,10 @@ class Runner:
             return
         supervisor = Supervisor(self._means, spec, gone=self._gone)
         self._supervisors[spec.uid] = supervisor
+        self._arrival.set()
+        self._arrival = asyncio.Event()
         if self._begun:
-            supervisor.begin(())
+            supervisor.begin()
 
     def drop(self, uid: str) -> None:
         """Drain and stop this workload. Safe to repeat."""
@@ -145,20 +154,21 @@ class Runner:
         """Say how a workload is doing."""
         supervisor = self._supervisors.get(uid)
         if supervisor is None:
-            return Status(message="The runner does not know this workload.")
+            return Status(message="The runner has not heard of this workload yet.")
         return supervisor.board.status
 
     async def progress(self, uid: str) -> AsyncIterator[Progress]:
         """Yield the present phase, then each change, up to `ready` or `error`.
 
-        Ends early, without either, for a workload that is not known.
+        A workload may be asked for before it was put: it is then waited for.
         """
-        supervisor = self._supervisors.get(uid)
-        if supervisor is None:
+        began = self._clock.monotonic()
+        if uid not in self._supervisors:
             status = self.status(uid)
             yield Progress(phase=status.phase, message=status.message)
-            return
-        async for progress in supervisor.board.follow():
+        while uid not in self._supervisors:
+            await self._arrival.wait()
+        async for progress in self._supervisors[uid].board.follow(began):
             yield progress
 
     def acquire(self, uid: str) -> Lease | None:
@@ -208,7 +218,8 @@ class Runner:
             if record and _same(record, found) and record.uid in self._supervisors:
                 taken.setdefault(record.uid, []).append((record, found.pid))
                 kept.add(found.marker)
-        for marker in {found.marker for found in self._survivors} - kept:
+        strays = {found.marker for found in self._survivors} - kept
+        for marker in strays:
             self._stop_stray(marker)
         for marker in records.keys() - kept:
             self._records.remove(records[marker].uid, records[marker].replica)
@@ -217,7 +228,8 @@ class Runner:
             if folder.name not in self._supervisors:
                 shutil.rmtree(folder, ignore_errors=True)
         for uid, supervisor in self._supervisors.items():
-            supervisor.begin(taken.get(uid, ()))
+            names = [marker.rpartition(":")[2] for marker in strays if f":{uid}:" in marker]
+            supervisor.begin(taken.get(uid, ()), strays=names)
 
     def _stop_stray(self, marker: str) -> None:
         async def stop() -> None:
@@ -251,13 +263,18 @@ class Runner:
     async def _tick(self) -> None:
         checked = self._clock.monotonic()
         while True:
-            supervisors = list(self._supervisors.values())
-            flooded = [supervisor.rotate_logs() for supervisor in supervisors]
-            if self._clock.monotonic() - checked >= self._limits.secrets_every:
+            flooded = False
+            due = self._clock.monotonic() - checked >= self._limits.secrets_every
+            if due:
                 checked = self._clock.monotonic()
-                for supervisor in supervisors:
-                    supervisor.check_secrets()
-            await self._clock.sleep(_BUSY_TICK if any(flooded) else self._limits.tick)
+            for supervisor in list(self._supervisors.values()):
+                try:
+                    flooded |= supervisor.rotate_logs()
+                    if due:
+                        supervisor.check_secrets()
+                except Exception:  # one workload's trouble is not the others'
+                    _LOG.exception("tick-failed", extra={"uid": supervisor.spec.uid})
+            await self._clock.sleep(_BUSY_TICK if flooded else self._limits.tick)
 
     def _locked(self) -> int:
         handle = os.open(self._home / "runner.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -275,6 +292,7 @@ def _same(record: Record, found: Found) -> bool:
     """True when the found process is the recorded one, or the one whose number is missing."""
     return (
         found.leader
+        and record.group in (PRIMARY, CANARY)
         and record.boot == boot_id()
         and record.pid in (0, found.pid)
         and record.start in (0, found.start)

@@ -71,9 +71,9 @@ class SecretFolder:
 def mask(text: str, secrets: Iterable[Secret]) -> str:
     """Redact a text, and hide these values besides whatever looks like a credential."""
     for secret in secrets:
-        value = secret.reveal()
-        if len(value) >= _MIN_MASKED:
-            text = text.replace(value, MASK)
+        for line in secret.reveal().splitlines():  # logs are read by line, and keys have several
+            if len(line.strip()) >= _MIN_MASKED:
+                text = text.replace(line.strip(), MASK)
     return redact(text)
 
 

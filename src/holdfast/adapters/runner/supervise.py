@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import re
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +56,7 @@ class Supervisor:
         self._gone = gone
         self._begun = self._ended = False
         self._due = False
+        self._strays: tuple[str, ...] = ()
         self._replicas: list[Replica] = []
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._reasons: dict[Replica, EventKind] = {}
@@ -69,9 +71,15 @@ class Supervisor:
         """What was asked for last."""
         return self._wanted.spec
 
-    def begin(self, survivors: Iterable[tuple[Record, int]]) -> None:
-        """Take over processes that still run, as (record, pid); then bring about the rest."""
+    def begin(
+        self, survivors: Iterable[tuple[Record, int]] = (), *, strays: Iterable[str] = ()
+    ) -> None:
+        """Take over processes that still run, as (record, pid); then bring about the rest.
+
+        `strays` are replicas being stopped elsewhere, by name: those names stay unused.
+        """
         self._begun = True
+        self._strays = tuple(strays)
         for record, pid in survivors:
             launch = self._launches.get(record.group)
             same = launch is not None and launch.revision == record.revision
@@ -169,6 +177,7 @@ class Supervisor:
 
     def _line(self, log: ReplicaLog, line: str) -> str:
         launches = [replica.launch for replica in self._replicas if replica.launch]
+        launches += self._launches.values()
         secrets = [s for launch in launches for s in launch.secrets.values()]
         return f"{log.replica} {mask(line, secrets)}"
 
@@ -230,7 +239,7 @@ class Supervisor:
 
     def _new_name(self, group: str) -> str:
         """Number replicas through; the latest log is always kept, so no number comes again."""
-        names = [*self._logs, *(replica.name for replica in self._replicas)]
+        names = [*self._logs, *self._strays, *(replica.name for replica in self._replicas)]
         used = [int(found[1]) for name in names if (found := _NUMBER.search(name))]
         return f"{group}-{max(used, default=0) + 1}"
 
@@ -267,10 +276,7 @@ class Supervisor:
 
     def remove_logs(self) -> None:
         """Delete every log, once the workload is gone."""
-        for log in self._logs.values():
-            log.remove()
-        if self._folder.is_dir():
-            self._folder.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _changed(self) -> None:
         self._publish()

@@ -6,6 +6,7 @@ checkpoint is run by the writer and by nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -22,16 +23,22 @@ SMALL = 16 * 2**20
 
 
 def open_writer(path: Path, *, vfs: str | None = None) -> apsw.Connection:
-    """Open for writing, making an empty file when there is none. Changes no existing data."""
+    """Open for writing, making an empty file when there is none. Changes no existing data.
+
+    An existing file is never opened past SQLite: closing such a handle would drop the locks
+    that other connections of this process hold on it.
+    """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # SQLite gives its side files the mode of the main one; hashes of tokens are inside.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, flags, 0o600))
     except OSError as error:
         raise unwritable(path, str(error)) from error
-    if not os.access(path.parent, os.W_OK):
-        raise unwritable(path, "its directory is read-only")
-    _check_length(path)
+    for each, what in ((path, "it is read-only"), (path.parent, "its directory is read-only")):
+        if not os.access(each, os.W_OK):
+            raise unwritable(path, what)
     return _connect(path, vfs)
 
 
@@ -61,6 +68,22 @@ def settle(connection: apsw.Connection) -> None:
         raise RuntimeError("SQLite refused the settings that durability rests on")
 
 
+def check_length(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file that is shorter than its own header says.
+
+    Beside a write-ahead log the header may rightly be ahead, and SQLite mends it. That log
+    can come and go while other processes use the file, so a suspicion is looked at again.
+    """
+    log = path.with_name(path.name + "-wal")
+    for _ in range(5):
+        pages, page = int(connection.pragma("page_count")), int(connection.pragma("page_size"))
+        size = path.stat().st_size
+        if _has_content(log) or (size >= pages * page and size % page == 0):
+            return
+        time.sleep(0.01)
+    raise damaged(path, "it is shorter than its header says")
+
+
 def check_pages(connection: apsw.Connection, *, limit: int = 10) -> list[str]:
     """Read the whole file and return what is wrong with it."""
     rows = connection.execute(f"PRAGMA integrity_check({int(limit)})").fetchall()
@@ -75,36 +98,6 @@ def _connect(path: Path, vfs: str | None) -> apsw.Connection:
     except apsw.Error as error:
         raise translated(error, path) from error
     return connection
-
-
-def _check_length(path: Path) -> None:
-    """Refuse a file that is shorter than its own header says.
-
-    Beside a write-ahead log the header may rightly be ahead, and SQLite mends it. That log
-    can come and go while other processes use the file, so a suspicion is looked at again.
-    """
-    log = path.with_name(path.name + "-wal")
-    for _ in range(5):
-        what = None if _has_content(log) else _header_problem(path)
-        if what is None:
-            return
-        time.sleep(0.01)
-    raise damaged(path, what or "")
-
-
-def _header_problem(path: Path) -> str | None:
-    with path.open("rb") as file:
-        header = file.read(100)
-        size = os.fstat(file.fileno()).st_size
-    if not header:
-        return None
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        return "its header is not SQLite's"
-    page = int.from_bytes(header[16:18], "big")
-    pages = int.from_bytes(header[28:32], "big")
-    if header[24:28] == header[92:96] and size < pages * (65536 if page == 1 else page):
-        return "it is shorter than its header says"
-    return None
 
 
 def _has_content(path: Path) -> bool:

@@ -16,6 +16,7 @@ import apsw
 from holdfast.adapters.store import schema, witness
 from holdfast.adapters.store.connection import (
     SMALL,
+    check_length,
     check_pages,
     open_reader,
     open_writer,
@@ -61,6 +62,7 @@ def open_files(
         writer = open_writer(path, vfs=vfs)
         undo.callback(writer.close)
         try:
+            check_length(writer, path)
             schema.identify(writer, path, migrations)
             found = _witness(writer, path)
             if not accept_rollback:

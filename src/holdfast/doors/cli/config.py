@@ -11,12 +11,14 @@ from pathlib import Path
 import click
 
 from holdfast.core.errors import ValidationError
+from holdfast.core.names import checked_slug
 from holdfast.core.redact import redact
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb, Verbs
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.settings import NAMES, PROJECT_FILE, project_file, read_file, user_file
 from holdfast.doors.cli.views.text import columns
+from holdfast.doors.sdk import settings as sdk
 
 
 @click.group(
@@ -80,6 +82,10 @@ def set_value(session: Session, name: str, value: str, local: bool) -> None:
         value = sys.stdin.readline().strip()
     if not value or not value.isprintable():
         raise ValidationError(f"The value of {name} is empty or has control characters.")
+    if name == "project":
+        value = checked_slug(value, field="project")
+    if name == "url":
+        sdk.resolve(value, environ={})  # raises for what no command could use
     if name == "token" and local:
         raise ValidationError(
             f"A token does not belong in {PROJECT_FILE}, which is shared.",

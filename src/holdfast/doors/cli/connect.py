@@ -16,15 +16,20 @@ MANAGER = "holdfast-cli"
 """What writes made here are attributed to."""
 
 
-def connect(settings: Settings, *, project: str) -> ManagementClient:
-    """Return a client; nothing is asked yet."""
+def connect(
+    settings: Settings, *, project: str | None, patience: float | None = None
+) -> ManagementClient:
+    """Return a client; nothing is asked yet. With `patience` it asks once, for so many seconds."""
     from holdfast.doors.sdk.management import ManagementClient
 
     place = sdk_settings(settings)
     if place.is_remote and place.token is None:
         raise no_token(place.url)
+    token = settings.get("token") if place.is_remote else None
+    if patience is None:
+        return ManagementClient(place.url, project=project, token=token, manager=MANAGER)
     return ManagementClient(
-        place.url, project=project, token=settings.get("token"), manager=MANAGER
+        place.url, project=project, token=token, manager=MANAGER, timeout=patience, max_retries=0
     )
 
 

@@ -22,7 +22,7 @@ from holdfast.doors.cli.views.text import count
         "holdfast delete -f deploy/ --yes",
     ],
 )
-@click.argument("workloads", nargs=-1)
+@click.argument("workloads", shell_complete=options.workload_names, nargs=-1)
 @options.files(required=False)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @options.connection

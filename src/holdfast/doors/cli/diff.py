@@ -46,7 +46,7 @@ def command(
         plan = client.plan([each.spec for each in declared])
     if screen.output in ("table", "wide"):
         _table(screen, plan)
-        given = " ".join(f"-f {path}" for path in paths)
+        given = options.given_files(paths, recursive=recursive)
         screen.next(f"holdfast plan {given}" if plan else "holdfast status")
     else:
         show_plan(screen, plan, kind="Diff")

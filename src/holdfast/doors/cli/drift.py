@@ -32,7 +32,7 @@ def command() -> None:
 @command.command(
     "list", cls=Verb, examples=["holdfast drift list", "holdfast drift list --exit-code"]
 )
-@click.argument("workload", required=False)
+@click.argument("workload", shell_complete=options.workload_names, required=False)
 @options.exit_code
 @options.connection
 @options.output(*options.LISTS)
@@ -71,7 +71,7 @@ def show(session: Session, id: str) -> None:
 
 
 @command.command("history", cls=Verb, examples=["holdfast drift history support-bot -o jsonl"])
-@click.argument("workload", required=False)
+@click.argument("workload", shell_complete=options.workload_names, required=False)
 @options.connection
 @options.output(*options.LISTS)
 @pass_session

@@ -82,7 +82,7 @@ def command(
     if wait:
         wait_ready(session, alive, timeout=timeout)
     if any(each.outcome == "planned" for each in done):
-        given = " ".join(f"-f {path}" for path in paths)
+        given = options.given_files(paths, recursive=recursive)
         session.screen.next(f"holdfast ensure {given}, to make these changes")
     elif alive and session.embedded:
         session.screen.next("holdfast serve, which runs them, unless it runs already")

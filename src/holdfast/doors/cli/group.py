@@ -109,6 +109,13 @@ class Verbs(click.Group):
 class Root(Verbs):
     """The whole program: turns every ending into an exit code and a message."""
 
+    def invoke(self, ctx: click.Context) -> Any:  # Any: click's own signature
+        """Let Ctrl-C end a command quietly."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(Exit.INTERRUPTED) from None
+
     def main(self, *args: Any, **more: Any) -> NoReturn:  # Any: click's own signature
         """Run a command line and leave the process."""
         session = Session()

@@ -46,7 +46,7 @@ def command(ctx: click.Context, session: Session, topic: tuple[str, ...], markdo
     if markdown:
         from holdfast.doors.cli.views.reference import reference
 
-        click.echo(reference(ctx.find_root()), nl=False)
+        click.echo(reference(ctx.find_root().command), nl=False)
     elif topic == ("exit-codes",):
         for line in columns(["CODE", "MEANING"], [[str(int(c)), t] for c, t in MEANINGS.items()]):
             screen.line(line)

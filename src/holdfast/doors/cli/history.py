@@ -15,7 +15,7 @@ from holdfast.doors.cli.views.drifts import show_history
     cls=Verb,
     examples=["holdfast history", "holdfast history support-bot --limit 20 -o wide"],
 )
-@click.argument("workload", required=False)
+@click.argument("workload", shell_complete=options.workload_names, required=False)
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows to show."
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.quantity import parse_duration
 from holdfast.doors.cli.session import Session
+from holdfast.doors.cli.settings import resolve
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
 
@@ -60,6 +63,25 @@ def files(*, required: bool = True) -> Callable[[F], F]:
         )(function)
 
     return decorate
+
+
+def given_files(paths: Sequence[str], *, recursive: bool = False) -> str:
+    """Write the same files again, for the next command."""
+    shown = " ".join(f"-f {'FILE' if path == '-' else shlex.quote(path)}" for path in paths)
+    return f"{shown} -R" if recursive else shown
+
+
+def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of live workloads. A shell must neither hang nor see an error."""
+    from holdfast.doors.cli.connect import connect
+
+    settings = resolve(ctx.ensure_object(Session).flags)
+    try:
+        with connect(settings, project=settings.get("project"), patience=2.0) as client:
+            names = [live.id.slug for live in client.list()]
+    except HoldfastError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def exit_code(function: F) -> F:

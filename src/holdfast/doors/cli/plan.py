@@ -61,7 +61,7 @@ def command(
     if out:
         save_plan(plan, out)
     show_plan(screen, plan)
-    given = " ".join(f"-f {path}" for path in paths)
+    given = options.given_files(paths, recursive=recursive)
     if out:
         screen.note(f"Saved {plan.id} in {out}.")
         if plan:

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 @click.option(
     "--secrets-dir", type=click.Path(file_okay=False), help="Where secrets are read from."
 )
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0.1),
+    help="Requests a second for each token (default: no limit on loopback, 200 beyond).",
+)
 @click.option("--accept-rollback", is_flag=True, help="Start on a store file older than it was.")
 @click.option("--leave-running", is_flag=True, help="Leave processes alive when the server stops.")
 @click.option(
@@ -68,6 +73,7 @@ def command(
     run: bool | None,
     home: str | None,
     secrets_dir: str | None,
+    rate: float | None,
     accept_rollback: bool,
     leave_running: bool,
     log_format: str | None,
@@ -81,7 +87,7 @@ def command(
     from holdfast.doors.sdk.settings import default_file
 
     try:
-        from holdfast.doors.server.config import ServerConfig
+        from holdfast.doors.server.config import Limits, ServerConfig
         from holdfast.doors.server.main import serve
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -102,6 +108,7 @@ def command(
         leave_running=leave_running,
         log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
         log_level=log_level,
+        limits=Limits(rate=rate),
         on_ready=lambda url: _greet(session, config, url),
     )
     serve(config)

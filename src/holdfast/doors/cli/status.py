@@ -22,7 +22,7 @@ from holdfast.doors.cli.views.workloads import Seen, seen_of, show_workloads
         "holdfast status -o json | jq '.items[] | select(.sync == \"drifted\") | .slug'",
     ],
 )
-@click.argument("workloads", nargs=-1)
+@click.argument("workloads", shell_complete=options.workload_names, nargs=-1)
 @options.exit_code
 @options.connection
 @options.output(*options.LISTS)

@@ -42,6 +42,6 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
             for line in columns(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
                 screen.line(line)
             screen.line(f"{count(len(declared), 'workload')}, no problem.")
-            screen.next(f"holdfast plan {' '.join(f'-f {path}' for path in paths)}")
+            screen.next(f"holdfast plan {options.given_files(paths, recursive=recursive)}")
         case _:
             screen.document("Validation", {"valid": True, "workloads": items})

@@ -19,7 +19,7 @@ from holdfast.doors.cli.waiting import wait_ready, wait_synced
         "holdfast wait --for synced support-bot",
     ],
 )
-@click.argument("workloads", nargs=-1, required=True)
+@click.argument("workloads", shell_complete=options.workload_names, nargs=-1, required=True)
 @click.option(
     "--for",
     "goal",

@@ -60,5 +60,5 @@ class _resumable:  # noqa: N801  # reads as a statement, like contextlib's own
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt | click.Abort):
-            self._session.screen.note("\nNo longer waiting; the workloads go on.")
+            self._session.screen.note("No longer waiting; the workloads go on.")
             self._session.screen.next(self._again)

@@ -36,7 +36,7 @@ RECENT = 8
         "holdfast watch -o jsonl | jq -c 'select(.type == \"updated\")'",
     ],
 )
-@click.argument("workload", required=False)
+@click.argument("workload", shell_complete=options.workload_names, required=False)
 @click.option("--timeout", type=options.Duration(), help="Stop after this long, such as 10m.")
 @options.connection
 @options.output("table", "wide", "jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any, ClassVar, NoReturn, Self
+from typing import ClassVar, NoReturn, Self
 
 from holdfast.core.errors import DriftWarning
 from holdfast.core.redact import Secret
@@ -67,14 +67,24 @@ class BaseClient:
         token: str | Secret | None = None,
         base_url: str | None = None,
         sdk_token: str | Secret | None = None,
-        # Passed on to the constructor, which checks them.
-        **options: Any,
+        timeout: float = TIMEOUT,
+        max_retries: int = RETRIES,
+        manager: str = "holdfast-sdk",
+        allow_insecure: bool = False,
     ) -> Self:
         """Build a client from arguments and the environment.
 
         `base_url` and `sdk_token` are the names that InferenceKey scripts use.
         """
-        return cls(url or base_url, project=project, token=token or sdk_token, **options)
+        return cls(
+            url or base_url,
+            project=project,
+            token=token or sdk_token,
+            timeout=timeout,
+            max_retries=max_retries,
+            manager=manager,
+            allow_insecure=allow_insecure,
+        )
 
     @property
     def url(self) -> str:

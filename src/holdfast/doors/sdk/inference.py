@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from holdfast.adapters.http.inference import InferencePort
 from holdfast.adapters.http.results import EmbedResult, RerankResult, TextChunk, TextResult
@@ -22,6 +22,7 @@ TIMEOUT = 600.0
 """Seconds for a whole reply; large models take their time."""
 IDLE = 120.0
 """Longest silence within a streamed reply."""
+RETRIES = 2
 
 
 class _Data:
@@ -37,7 +38,7 @@ class _Data:
         api_key: str | Secret | None = None,
         timeout: float = TIMEOUT,
         idle_timeout: float = IDLE,
-        max_retries: int = 2,
+        max_retries: int = RETRIES,
         manager: str = "holdfast-sdk",
         allow_insecure: bool = False,
     ) -> None:
@@ -74,11 +75,21 @@ class _Data:
         project: str | None = None,
         api_key: str | Secret | None = None,
         base_url: str | None = None,
-        # Passed on to the constructor, which checks them.
-        **options: Any,
+        timeout: float = TIMEOUT,
+        idle_timeout: float = IDLE,
+        max_retries: int = RETRIES,
+        allow_insecure: bool = False,
     ) -> Self:
         """Build a client from arguments and the environment."""
-        return cls(url or base_url, project=project, api_key=api_key, **options)
+        return cls(
+            url or base_url,
+            project=project,
+            api_key=api_key,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            max_retries=max_retries,
+            allow_insecure=allow_insecure,
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings.url!r}, project={self._project!r})"

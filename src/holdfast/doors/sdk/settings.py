@@ -161,7 +161,8 @@ def _server(text: str, origin: str) -> str:
         good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         good = False
-    if not good or parts.query or parts.fragment or not text.strip().isprintable():
+    odd = any(char.isspace() or not char.isprintable() or ord(char) > 126 for char in text.strip())
+    if not good or odd or parts.query or parts.fragment:
         raise ConfigurationError(
             f"{where} is no server address.", todo="Use the form https://HOST[:PORT]."
         )

@@ -12,8 +12,9 @@ from time import perf_counter
 from holdfast.core.errors import HoldfastError
 from holdfast.core.redact import redact
 from holdfast.doors.server import logs
-from holdfast.doors.server.body import ClientLeft
+from holdfast.doors.server.body import ClientLeft, declared_length
 from holdfast.doors.server.errors import HttpError, http_error, internal
+from holdfast.doors.server.protocol import SKIPPED
 from holdfast.doors.server.proxy import Interrupted, interrupted_event
 from holdfast.doors.server.request import (
     Answer,
@@ -50,7 +51,7 @@ class Application:
             return
         metrics = self._services.metrics
         began = perf_counter()
-        metrics.in_flight.inc()
+        metrics.in_flight += 1
         request: Request | None = None
         route: Route | None = None
         status = 499
@@ -70,10 +71,10 @@ class Application:
             status = answer.status
             await self._send(answer, request, route, send)
         finally:
-            metrics.in_flight.dec()
+            metrics.in_flight -= 1
             spent = perf_counter() - began
             metrics.answered(scope["method"], _name(route), status, spent)
-            if logs.access.isEnabledFor(logging.INFO):
+            if logs.access.on:
                 _log(scope, request, route, status, spent)
 
     def _matched(self, request: Request) -> Route:
@@ -102,7 +103,10 @@ class Application:
         if error.status >= 500:
             logs.event("refused", level=logging.WARNING, status=error.status, code=error.code)
         request_id = request.id if request else ""
-        return json_answer(error.form(request_id), status=error.status, headers=error.headers)
+        headers = list(error.headers)
+        if error.close or (request is not None and _long(request)):
+            headers.append((b"connection", b"close"))
+        return json_answer(error.form(request_id), status=error.status, headers=headers)
 
     async def _send(
         self, answer: Answer | Stream, request: Request | None, route: Route | None, send: Send
@@ -151,6 +155,12 @@ class Application:
         await send({"type": "http.response.body", "body": last})
 
 
+def _long(request: Request) -> bool:
+    """True when a body was announced that is not worth receiving only to keep a connection."""
+    length = declared_length(request)
+    return length > SKIPPED if length is not None else b"transfer-encoding" in request.headers
+
+
 async def _close(answer: Stream) -> None:
     close = getattr(answer.chunks, "aclose", None)
     if close is not None:
@@ -164,16 +174,15 @@ def _name(route: Route | None) -> str:
 def _log(
     scope: Scope, request: Request | None, route: Route | None, status: int, spent: float
 ) -> None:
+    path = scope["raw_path"].decode("latin-1")
     token = request.token if request else None
-    logs.request_line(
-        {
-            "request_id": request.id if request else "",
-            "method": scope["method"],
-            "path": redact(scope["raw_path"].decode("latin-1"))[:512],
-            "route": _name(route),
-            "status": status,
-            "ms": round(spent * 1000, 3),
-            "token": token.id if token else None,
-            "peer": request.peer if request else None,
-        }
+    logs.access.line(
+        request_id=request.id if request else "",
+        method=scope["method"],
+        # The parameters of a matched path are slugs; anything else may hold a secret.
+        path=path if token and len(path) <= 512 else redact(path[:512]),
+        status=status,
+        ms=round(spent * 1000, 3),
+        token=token.id if token else "",
+        peer=request.peer if request else "",
     )

@@ -19,7 +19,7 @@ from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
 from holdfast.doors.server.errors import CHALLENGE, HttpError, not_found
 from holdfast.doors.server.limits import Buckets, peer_key
-from holdfast.doors.server.recent import Recent
+from holdfast.doors.server.recent import Bearer, Recent
 from holdfast.doors.server.request import Request
 from holdfast.doors.server.routes import Credential, Route
 
@@ -41,7 +41,7 @@ class Authorizer:
         """Let the request pass, with its token, or raise the refusal."""
         if route.credential is Credential.OPEN:
             return
-        token = self._authenticate(request, now)
+        token, scopes = self._authenticate(request, now)
         if token.kind is not _KINDS[route.credential]:
             raise _wrong_kind(route.credential)
         project = request.params.get("project")
@@ -52,7 +52,7 @@ class Authorizer:
                 "Not permitted. This credential is for another project. Nothing was changed. "
                 "Use a credential of the project you ask for.",
             )
-        if route.scope is not None and not token.allows(route.scope):
+        if route.scope is not None and route.scope not in scopes:
             raise HttpError(
                 403,
                 "scope_insufficient",
@@ -68,18 +68,19 @@ class Authorizer:
         current = self._store.token(token.id)
         return current is not None and current.active(now)
 
-    def _authenticate(self, request: Request, now: datetime) -> Token:
+    def _authenticate(self, request: Request, now: datetime) -> Bearer:
         given = request.headers.get(b"authorization")
         if given is None:
             raise self._refused(request, "No credential was given.")
         self._recent.refresh()
-        token = self._recent.bearer(given) or self._verified(request, given)
+        bearer = self._recent.bearer(given) or self._verified(request, given)
+        token = bearer[0]
         if not token.active(now):
             ended = "was revoked" if token.revoked_at else "has expired"
             raise self._refused(request, f"The credential {ended}.")
-        return token
+        return bearer
 
-    def _verified(self, request: Request, given: bytes) -> Token:
+    def _verified(self, request: Request, given: bytes) -> Bearer:
         text = given.decode("latin-1")
         parsed = tokens.parse(text[7:]) if text.startswith("Bearer ") else None
         if parsed is None:
@@ -89,8 +90,7 @@ class Authorizer:
             raise self._refused(request, "The credential is not known.")
         if token.kind.value != parsed.kind:
             raise self._refused(request, "The credential is not known.")
-        self._recent.remember_bearer(given, token)
-        return token
+        return self._recent.remember_bearer(given, token)
 
     def _refused(self, request: Request, happened: str) -> HttpError:
         # Only refusals are counted: a good credential from the same address always passes.
@@ -100,7 +100,7 @@ class Authorizer:
             401,
             "unauthenticated",
             f"Not authenticated. {happened} Nothing was changed. "
-            f"Send the header Authorization: Bearer with a token of this server.",
+            f"Send a token of this server, and send it in the Authorization header.",
             headers=CHALLENGE,
         )
 

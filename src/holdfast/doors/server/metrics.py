@@ -6,10 +6,17 @@ by their template, and everything else by a fixed set of words.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -24,22 +31,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = new = CollectorRegistry()
-        self._requests = Counter(
-            "holdfast_http_requests",
-            "Requests answered",
-            ["method", "route", "status"],
-            registry=new,
-        )
-        self._seconds = Histogram(
-            "holdfast_http_request_duration_seconds",
-            "Time to answer, streams included",
-            ["route"],
-            buckets=_SECONDS,
-            registry=new,
-        )
-        self.in_flight = Gauge(
-            "holdfast_http_requests_in_flight", "Requests under way", registry=new
-        )
+        self.in_flight = 0
+        self._answered: dict[tuple[str, str, int], int] = {}
+        self._seconds: dict[str, tuple[list[int], list[float]]] = {}
+        """Answers of each route by duration, and the sum of their durations."""
+        new.register(_Requests(self))
         self.streams = Gauge("holdfast_streams_open", "Open event streams", registry=new)
         self.proxied = Counter(
             "holdfast_proxy_requests", "Requests passed to workloads", ["outcome"], registry=new
@@ -61,20 +57,36 @@ class Metrics:
         )
         info = Gauge("holdfast_build_info", "Always 1", ["version"], registry=new)
         info.labels(__version__).set(1)
-        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
+        """Count one answered request. Plain numbers: this is done for every one of them."""
         key = (method, route, status)
-        found = self._children.get(key)
+        self._answered[key] = self._answered.get(key, 0) + 1
+        found = self._seconds.get(route)
         if found is None:
-            found = (
-                self._requests.labels(method, route, str(status)),
-                self._seconds.labels(route),
-            )
-            self._children[key] = found
-        found[0].inc()
-        found[1].observe(seconds)
+            found = self._seconds[route] = ([0] * (len(_SECONDS) + 1), [0.0])
+        found[0][bisect_left(_SECONDS, seconds)] += 1
+        found[1][0] += seconds
+
+    def families(self) -> Iterable[Metric]:
+        """Give the figures about requests in the form that is rendered."""
+        requests = CounterMetricFamily(
+            "holdfast_http_requests", "Requests answered", labels=["method", "route", "status"]
+        )
+        for (method, route, status), count in self._answered.items():
+            requests.add_metric([method, route, str(status)], count)
+        seconds = HistogramMetricFamily(
+            "holdfast_http_request_duration_seconds",
+            "Time to answer, streams included",
+            labels=["route"],
+        )
+        for route, (counts, total) in self._seconds.items():
+            bounds = [*map(str, _SECONDS), "+Inf"]
+            steps = list(zip(bounds, accumulate(counts), strict=True))
+            seconds.add_metric([route], steps, total[0])
+        in_flight = GaugeMetricFamily("holdfast_http_requests_in_flight", "Requests under way")
+        in_flight.add_metric([], self.in_flight)
+        return [requests, seconds, in_flight]
 
     def watch_phases(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Ask for the number of workloads by phase whenever the figures are read."""
@@ -85,11 +97,19 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+class _Requests(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics.families()
+
+
 class _Phases(Collector):
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         self._count = count
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily("holdfast_workloads", "Workloads by phase", labels=["phase"])
         for phase, number in self._count().items():
             family.add_metric([phase], number)

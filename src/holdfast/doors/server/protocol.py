@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 from typing import Any
 
 import httptools
@@ -24,6 +26,8 @@ from holdfast.doors.server.request import encode
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
+SKIPPED = 64 * 1024
+"""Up to so much of a body that nobody wants is received, to keep the connection."""
 _LINGER = 1.0
 """Seconds in which a refused client may still send, so that it gets to read the refusal."""
 
@@ -36,6 +40,20 @@ class Refused(Exception):
         self.status = status
         self.code = code
         self.message = message
+
+
+class _Closing:
+    """The transport as an answer sees it: closing waits until the client could read."""
+
+    __slots__ = ("_protocol", "is_closing", "write")
+
+    def __init__(self, protocol: StrictProtocol) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.close_gently()
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -57,15 +75,19 @@ class StrictProtocol(HttpToolsProtocol):
         self._received = 0
         self._in_head = False
         self._in_body = False
+        self._host = False
         self._head = b""
         """The head so far, kept only while it comes in pieces."""
         self._chunks: Chunks | None = None
+        self._left = 0
+        """How much of a body with a length is to come."""
         self._gone = False
         """Nothing that comes now is read any more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
+        self._closing = _Closing(self)
         if len(self.connections) > self.limits.connections:
             self._refuse(Refused(503, "too_many_connections", "The server has no room left."))
         else:
@@ -79,6 +101,14 @@ class StrictProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
+        if self._in_body and self._left < len(data) and self.cycle.response_complete:
+            # The rest of a body that was answered early, and the next request behind it.
+            left = self._left
+            self._take(data[:left])
+            data = data[left:]
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         if self._gone:
             return
         self._unset_keepalive_if_required()
@@ -107,6 +137,7 @@ class StrictProtocol(HttpToolsProtocol):
             raise _pipelined()
         super().on_message_begin()
         self._in_head = True
+        self._host = False
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -116,7 +147,20 @@ class StrictProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             raise _malformed()  # a trailer
-        super().on_header(name, value)
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"host":
+            if self._host or not _HOST.fullmatch(value):
+                raise Refused(400, "bad_request", "The Host header is malformed or repeated.")
+            self._host = True
+        elif name == b"content-length":
+            if not value.isdigit():
+                raise _malformed()
+            self._left += int(value)
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
         if len(self.headers) > self.limits.head_fields:
             raise Refused(
                 431, "head_too_large", f"There are over {self.limits.head_fields} headers."
@@ -127,6 +171,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._in_body = True
         self._check_head()
         super().on_headers_complete()
+        self.cycle.transport = self._closing  # type: ignore[assignment]  # what it uses of it
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -134,17 +179,31 @@ class StrictProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self._in_body and not self.transport.is_closing():
-            # Answered before the body was read: its rest must not be taken for a request.
+        if self._in_body and (self._chunks is not None or self._left > SKIPPED):
+            # Answered before the body was read, and the rest is not worth waiting for.
             self.server_state.total_requests += 1
-            self._close_after_lingering()
+            self.close_gently()
             return
         super().on_response_complete()
+
+    def close_gently(self) -> None:
+        """End the connection; while a body is still coming, not before the client could read."""
+        if self._in_body and not self._gone:
+            self._close_after_lingering()
+        elif not self._in_body:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.limits.write_time, self.transport.abort)
+            self._write_timer = self.loop.call_later(self.limits.write_time, self._cut)
+
+    def _cut(self) -> None:
+        """Drop the connection with all that is unread, instead of leaving it to the kernel."""
+        held = self.transport.get_extra_info("socket")
+        if held is not None:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -158,6 +217,9 @@ class StrictProtocol(HttpToolsProtocol):
         if self._in_body:
             if self._chunks is not None:
                 self._check_chunks(self._chunks, data)
+            elif len(data) > self._left:
+                raise _pipelined()
+            self._left -= len(data)
             return
         if not self._in_head:
             if self.cycle is not None and not self.cycle.response_complete:
@@ -179,6 +241,7 @@ class StrictProtocol(HttpToolsProtocol):
                 )
             )
         self._head = head if end < 0 else b""
+        self._left = end + 4 - len(head)
         if end >= 0 and b"\r\ntransfer-encoding:" in head[:end].lower():
             self._chunks = Chunks()
             self._check_chunks(self._chunks, head[end + 4 :])
@@ -193,16 +256,14 @@ class StrictProtocol(HttpToolsProtocol):
 
     def _check_head(self) -> None:
         version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0") or not self.url.startswith(b"/") or b"#" in self.url:
+        if version != "1.1" and (version != "1.0" or self._chunks is not None):
             raise _malformed()
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) > 1 or (not hosts and version == "1.1"):
-            raise Refused(400, "bad_request", "There must be exactly one Host header.")
-        if hosts and not _HOST.fullmatch(hosts[0]):
-            raise Refused(400, "bad_request", "The Host header is malformed.")
-        for name, value in self.headers:
-            if name == b"transfer-encoding" and (value.lower() != b"chunked" or version == "1.0"):
-                raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
+        if not self._host and version == "1.1":
+            raise Refused(400, "bad_request", "There must be a Host header.")
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            raise _malformed()
+        if self._chunks is None and self._left < 0:
+            raise _pipelined()
 
     def _watch_the_clock(self) -> None:
         """Arm a deadline while a request is incomplete; a whole one costs no timer."""

@@ -8,11 +8,16 @@ costs one small statement in place of three.
 
 from __future__ import annotations
 
-from holdfast.adapters.store import Record, Store, Token
+from typing import TypeAlias
+
+from holdfast.adapters.store import Record, Scope, Store, Token
 from holdfast.core.live import Status
 from holdfast.core.names import WorkloadId
 
 MOST = 4_096
+
+Bearer: TypeAlias = tuple[Token, frozenset[Scope]]
+"""A good credential, and every scope that it includes."""
 
 
 class Recent:
@@ -21,7 +26,7 @@ class Recent:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._serial = -1
-        self._bearers: dict[bytes, Token] = {}
+        self._bearers: dict[bytes, Bearer] = {}
         self._records: dict[WorkloadId, Record] = {}
         self._bodies: dict[WorkloadId, tuple[Record, Status, bytes]] = {}
 
@@ -34,15 +39,17 @@ class Recent:
             self._records.clear()
             self._bodies.clear()
 
-    def bearer(self, header: bytes) -> Token | None:
-        """Return the token of an Authorization header that was found good."""
+    def bearer(self, header: bytes) -> Bearer | None:
+        """Return what an Authorization header that was found good stands for."""
         return self._bearers.get(header)
 
-    def remember_bearer(self, header: bytes, token: Token) -> None:
+    def remember_bearer(self, header: bytes, token: Token) -> Bearer:
         """Keep a header that was found good."""
         if len(self._bearers) >= MOST:
             self._bearers.clear()
-        self._bearers[header] = token
+        scopes = frozenset(scope for scope in Scope if token.allows(scope))
+        bearer = self._bearers[header] = (token, scopes)
+        return bearer
 
     def record(self, workload: WorkloadId) -> Record | None:
         """Return a workload. Only for code that has not awaited since `refresh`."""

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 def show_error(session: Session, error: HoldfastError) -> None:
     """Write an error for people, and as a document when a program asked for one."""
+    from holdfast.doors.cli.views.plan import plan_body  # loads the wire forms: only for errors
+
     screen = session.screen
     changed = error.changed.partition("\n")[0]
     problems = error.problems if isinstance(error, ValidationError) else ()
     if screen.output in ("json", "yaml", "jsonl"):
-        body = {
+        body: dict[str, object] = {
             "code": error.code,
             "summary": error.summary,
             "happened": error.happened,
@@ -30,6 +32,8 @@ def show_error(session: Session, error: HoldfastError) -> None:
                 {"where": each.field, "reason": each.reason, "fix": each.fix} for each in problems
             ],
         }
+        if isinstance(error, DriftError):
+            body["plan"] = plan_body(error.plan)
         if screen.output == "jsonl":
             screen.record({"type": "error", **body})
         else:

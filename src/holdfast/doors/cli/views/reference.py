@@ -10,7 +10,7 @@ from holdfast.doors.cli.exits import MEANINGS
 from holdfast.doors.cli.help import ENVIRONMENT
 
 
-def reference(root: click.Context) -> str:
+def reference(command: click.Command) -> str:
     """Write every command with its help, then exit codes and environment."""
     parts = [
         "# Command reference",
@@ -18,7 +18,8 @@ def reference(root: click.Context) -> str:
         "Printed by `holdfast help --markdown`; a test keeps it up to date.",
         "",
     ]
-    for context in _contexts(click.Context(root.command, info_name="holdfast")):
+    root = click.Context(command, info_name="holdfast", **command.context_settings)
+    for context in _contexts(root):
         context.terminal_width = context.max_content_width = 90
         parts += [f"## {context.command_path}", "", "```text"]
         parts += [line.rstrip() for line in context.command.get_help(context).splitlines()]

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.redact import redact
+from holdfast.core.show import clean
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
 
 
 def printable(text: str) -> str:
     """Escape what a terminal would act on, and mask credentials, in text from outside."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}"
-        for char in redact(text)
-    )
+    return "\n".join(clean(line) for line in redact(text).split("\n"))
 
 
 def one_line(text: str) -> str:

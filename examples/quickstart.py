@@ -16,9 +16,20 @@ import threading
 import time
 import urllib.request
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
-from holdfast import DataClient, DriftError, DriftWarning, ManagementClient, OnDrift, WorkloadSpec
+from holdfast import (
+    DataClient,
+    DriftError,
+    DriftWarning,
+    Endpoint,
+    HoldfastError,
+    ManagementClient,
+    OnDrift,
+    Progress,
+    WorkloadSpec,
+)
 
 HERE = Path(__file__).resolve().parent
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -53,7 +64,7 @@ def tell_the_story(scratch: Path, url: str) -> None:
     step("Declare a workload and make it so", "mgmt.ensure(spec)")
     ref = mgmt.ensure(spec)
     done(f"workload {ref.workload_slug} was {ref.outcome}")
-    mgmt.wait_until_ready(ref.workload_slug, timeout=90)
+    mgmt.wait_until_ready(ref.workload_slug, timeout=90, on_progress=show_progress())
 
     step("Ask it something, through the data plane", 'endpoint.generate_text(prompt="hello")')
     key = data_key(scratch, ref.workload_slug)
@@ -90,17 +101,16 @@ def tell_the_story(scratch: Path, url: str) -> None:
     with Traffic(endpoint) as traffic:
         ref = mgmt.ensure(spec)
         done(f"workload {ref.workload_slug} was {ref.outcome}; a new process takes over")
-        mgmt.wait_until_ready(spec.slug, timeout=90, silent=True)
         wait_for_rollout(mgmt, spec.slug)
     done(f"{traffic.answered} requests answered meanwhile, {bold(f'{traffic.failed} lost')}")
     if traffic.failed:
         raise SystemExit("quickstart: requests were lost; please report this")
 
-    step("The history", "holdfast drift history")
+    step("The history", "holdfast history support-bot")
     environment = {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_TOKEN": owner}
     environment |= {"HOLDFAST_PROJECT": "acme", "FORCE_COLOR": "1" if COLOUR else ""}
     shown = subprocess.run(
-        [HOLDFAST, "drift", "history", spec.slug], env=environment, text=True, capture_output=True
+        [HOLDFAST, "history", spec.slug], env=environment, text=True, capture_output=True
     )
     print(indent(shown.stdout.rstrip() or shown.stderr.rstrip()))
     mgmt.delete(spec.slug)
@@ -139,40 +149,59 @@ def edit_behind_the_back(mgmt: ManagementClient, spec: WorkloadSpec, url: str, o
 
 
 class Traffic:
-    """Sends one request after the other, and counts."""
+    """A few callers that send one request after the other, and count."""
 
-    def __init__(self, endpoint: object) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, callers: int = 3) -> None:
         self.answered = self.failed = 0
+        self._endpoint = endpoint
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._send)
+        self._counting = threading.Lock()
+        self._callers = [threading.Thread(target=self._send) for _ in range(callers)]
 
     def __enter__(self) -> Traffic:
-        self._thread.start()
+        for caller in self._callers:
+            caller.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        self._thread.join()
+        for caller in self._callers:
+            caller.join()
 
     def _send(self) -> None:
         while not self._ending.is_set():
             try:
-                self.endpoint.generate_text(prompt="ping", max_tokens=4)
-                self.answered += 1
-            except Exception as error:
-                self.failed += 1
+                self._endpoint.generate_text(prompt="ping", max_tokens=4)
+            except HoldfastError as error:
+                with self._counting:
+                    self.failed += 1
                 print(f"    lost: {error}")
+            else:
+                with self._counting:
+                    self.answered += 1
 
 
 def wait_for_rollout(mgmt: ManagementClient, slug: str) -> None:
     """Wait until the old process is gone, so that the traffic spans the whole change."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        actions = [entry.action for entry in mgmt.history(slug=slug, limit=5)]
-        if "replaced" in actions:
+        actions = [entry.action for entry in mgmt.history(slug=slug, limit=20)]
+        since = actions[: actions.index("updated")]  # newest first
+        if "stopped" in since or "replaced" in since:
             return
         time.sleep(0.2)
+
+
+def show_progress() -> Callable[[Progress], None]:
+    """Print each phase once, with what it waits for."""
+    seen: set[str] = set()
+
+    def show(progress: Progress) -> None:
+        if progress.phase not in seen:
+            seen.add(progress.phase)
+            print(f"   {faint('·')} {progress.phase}  {faint(progress.message)}", flush=True)
+
+    return show
 
 
 def start_control_plane(scratch: Path) -> tuple[subprocess.Popen[str], str]:
@@ -213,7 +242,8 @@ def data_key(scratch: Path, slug: str) -> str:
 def holdfast(scratch: Path, *arguments: str) -> str:
     """Run a command of the server's owner, on the store itself."""
     command = [HOLDFAST, *arguments, "--project", "acme", "--db", scratch / "holdfast.db"]
-    return subprocess.run(command, text=True, check=True, stdout=subprocess.PIPE).stdout.strip()
+    done = subprocess.run(command, text=True, check=True, capture_output=True)
+    return done.stdout.strip()
 
 
 _count = 0

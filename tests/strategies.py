@@ -42,7 +42,7 @@ settings.register_profile(
     "holdfast",
     deadline=None,
     derandomize=not LONG,
-    max_examples=400 if LONG else 25,
+    max_examples=1_000 if LONG else 25,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         Problem,
         Retry,
         StalePlan,
+        StoreBusy,
+        StoreFull,
+        StoreHeld,
         StoreUnavailable,
         TargetUnavailable,
         ValidationError,
@@ -70,7 +73,8 @@ _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
     "core.drift": "Cause Drift DriftedField DriftKind Situation",
     "core.errors": "ApiError AuthError ConfigurationError Conflict DriftError DriftWarning"
-    " HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreUnavailable"
+    " HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy StoreFull"
+    " StoreHeld StoreUnavailable"
     " TargetUnavailable ValidationError WaitTimeout WorkloadFailed",
     "core.ledger": "DriftEntry DriftRecord HistoryEntry",
     "core.live": "Live Phase Progress Status Writer",
@@ -138,6 +142,9 @@ __all__ = [
     "StalePlan",
     "Status",
     "Step",
+    "StoreBusy",
+    "StoreFull",
+    "StoreHeld",
     "StoreUnavailable",
     "TargetUnavailable",
     "TaskType",

@@ -187,6 +187,30 @@ class StoreUnavailable(TargetUnavailable):
     retry = Retry.NEVER
 
 
+class StoreFull(StoreUnavailable):
+    """The disk is full. Reading goes on, and writing works again once there is space."""
+
+    code = "store-full"
+    retry = Retry.LATER
+
+
+class StoreBusy(StoreUnavailable):
+    """More writes wait than can be held, or another process holds the file for too long."""
+
+    code = "store-busy"
+    retry = Retry.LATER
+
+
+class StoreHeld(StoreUnavailable):
+    """A server holds the file. `url` is where it answers, once it has said so."""
+
+    code = "store-held"
+
+    def __init__(self, happened: str, *, todo: str, url: str | None = None) -> None:
+        super().__init__(happened, todo=todo)
+        self.url = url
+
+
 class WorkloadFailed(HoldfastError):
     """The workload's own process cannot serve: it exited, or never answered its health check."""
 

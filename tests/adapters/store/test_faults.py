@@ -10,8 +10,8 @@ import pytest
 from tests.support.faulty_disk import FaultyDisk, Hook, disk_full, sync_failure
 from tests.support.store_script import broken_laws
 
-from holdfast.adapters.store import Mode, Store, StoreFull, Transaction
-from holdfast.core.errors import Retry, StoreUnavailable
+from holdfast.adapters.store import Mode, Store, Transaction
+from holdfast.core.errors import Retry, StoreFull, StoreUnavailable
 
 
 @pytest.fixture

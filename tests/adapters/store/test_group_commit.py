@@ -14,9 +14,9 @@ from tests.support.processes import ROOT
 from tests.support.store_script import SDK, broken_laws, crowd, spec
 
 import holdfast.adapters.store.writer as writer_module
-from holdfast.adapters.store import Mode, Project, Store, StoreBusy, Transaction
+from holdfast.adapters.store import Mode, Project, Store, Transaction
 from holdfast.core.desired import desired_of
-from holdfast.core.errors import Conflict, StoreUnavailable
+from holdfast.core.errors import Conflict, StoreBusy, StoreUnavailable
 from holdfast.core.names import WorkloadId
 
 

@@ -14,9 +14,9 @@ import apsw
 import pytest
 from tests.support.store_script import dump, open_store, operations
 
-from holdfast.adapters.store import Mode, Store, StoreHeld
+from holdfast.adapters.store import Mode, Store
 from holdfast.adapters.store.witness import witness_path
-from holdfast.core.errors import ConfigurationError, HoldfastError, StoreUnavailable
+from holdfast.core.errors import ConfigurationError, HoldfastError, StoreHeld, StoreUnavailable
 from holdfast.core.names import WorkloadId
 
 

@@ -1,7 +1,6 @@
 """The embedded store: workloads, declarations, drifts, history, projects and tokens."""
 
 from holdfast.adapters.store.capabilities import unhonoured
-from holdfast.adapters.store.errors import StoreBusy, StoreFull, StoreHeld
 from holdfast.adapters.store.lock import Mode
 from holdfast.adapters.store.records import Project, Record, Scope, Token, TokenKind
 from holdfast.adapters.store.store import Store
@@ -16,9 +15,6 @@ __all__ = [
     "Runtime",
     "Scope",
     "Store",
-    "StoreBusy",
-    "StoreFull",
-    "StoreHeld",
     "StoreTarget",
     "Token",
     "TokenKind",

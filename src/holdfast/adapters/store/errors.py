@@ -10,31 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.core.errors import OUTCOME_UNKNOWN, Retry, StoreUnavailable
-
-
-class StoreFull(StoreUnavailable):
-    """The disk is full. Reading goes on, and writing works again once there is space."""
-
-    code = "store-full"
-    retry = Retry.LATER
-
-
-class StoreBusy(StoreUnavailable):
-    """More writes wait than can be held, or another process holds the file for too long."""
-
-    code = "store-busy"
-    retry = Retry.LATER
-
-
-class StoreHeld(StoreUnavailable):
-    """A server holds the file. `url` is where it answers, once it has said so."""
-
-    code = "store-held"
-
-    def __init__(self, happened: str, *, todo: str, url: str | None = None) -> None:
-        super().__init__(happened, todo=todo)
-        self.url = url
+from holdfast.core.errors import OUTCOME_UNKNOWN, StoreBusy, StoreFull, StoreUnavailable
 
 
 def translated(error: apsw.Error, path: Path, *, writing: bool = False) -> StoreUnavailable:

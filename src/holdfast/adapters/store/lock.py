@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.adapters.store.errors import StoreHeld, unwritable
+from holdfast.adapters.store.errors import unwritable
+from holdfast.core.errors import StoreHeld
 
 PATIENCE = 2.0
 """How many seconds a starting server waits for embedded clients, most of which are brief."""

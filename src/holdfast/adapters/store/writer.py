@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from holdfast.adapters.store.errors import StoreBusy
 from holdfast.adapters.store.transaction import Transaction
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import StoreBusy, StoreUnavailable
 
 T = TypeVar("T")
 BATCH = 256

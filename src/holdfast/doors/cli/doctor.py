@@ -134,7 +134,8 @@ def _server_parts() -> Check:
 
 
 def _store(path: Path) -> Iterator[Check]:
-    from holdfast.adapters.store import Mode, Store, StoreHeld
+    from holdfast.adapters.store import Mode, Store
+    from holdfast.core.errors import StoreHeld
 
     if not path.exists():
         yield Check(name="store", found=f"{path} is made on first use")

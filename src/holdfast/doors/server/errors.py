@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.adapters.store import StoreFull
 from holdfast.core.errors import (
     AuthError,
     Conflict,
@@ -15,6 +14,7 @@ from holdfast.core.errors import (
     NotFound,
     PermissionDenied,
     Problem,
+    StoreFull,
     TargetUnavailable,
     ValidationError,
 )

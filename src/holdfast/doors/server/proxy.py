@@ -66,13 +66,19 @@ async def proxy(services: Services, request: Request) -> Answer | Stream:
     length = declared_length(request)
     if length is None and b"transfer-encoding" not in request.headers:
         length = 0
+    upload = None
+    body = b""
     if length is not None and length <= limits.replay_body:
         body = await read_body(request, limits.replay_body)
-        async with watching(services, request, until_closing=False) as watch:
+    else:
+        upload = _Upload(request, limits.data_body)
+    async with watching(
+        services, request, until_closing=False, body_read=upload.done if upload else None
+    ) as watch:
+        if upload is None:
             return await _first_answer(services, request, record, body)
-        raise ClientLeft if watch.ended is Ended.LEFT else _revoked()
-    upload = _upload(request, limits.data_body)
-    return await _open(services, request, record, upload, _lease(services, record))
+        return await _only_answer(services, request, record, upload)
+    raise ClientLeft if watch.ended is Ended.LEFT else _revoked()
 
 
 async def _first_answer(
@@ -93,11 +99,23 @@ async def _first_answer(
             return await _open(services, request, record, body, lease)
 
 
+async def _only_answer(
+    services: Services, request: Request, record: Record, upload: _Upload
+) -> Answer | Stream:
+    try:
+        return await _open(services, request, record, upload, _lease(services, record))
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        if upload.problem is not None:
+            raise upload.problem from error
+        services.metrics.proxied.labels("unreachable").inc()
+        raise _unreachable() from error
+
+
 async def _open(
     services: Services,
     request: Request,
     record: Record,
-    body: bytes | AsyncIterator[bytes],
+    body: bytes | _Upload,
     lease: Lease,
 ) -> Answer | Stream:
     """Send the request and wait for the head of the answer. The lease is given back always."""
@@ -105,7 +123,7 @@ async def _open(
     answer: aiohttp.ClientResponse | None = None
     kept = False
     try:
-        sent = _named_model(body, record, lease) if isinstance(body, bytes) else body
+        sent = _named_model(body, record, lease) if isinstance(body, bytes) else aiter(body)
         async with asyncio.timeout(limits.answer_time):
             answer = await services.session.request(
                 request.method,
@@ -187,17 +205,32 @@ def interrupted_event(how: str) -> bytes:
     )
 
 
-async def _upload(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """Pass a large body on as it comes. It can be sent once."""
-    size = 0
-    more = True
-    while more:
-        part, more = await next_part(request.receive)
-        size += len(part)
-        if size > limit:
-            raise too_large(limit)
-        if part:
-            yield part
+class _Upload:
+    """A large body, passed on as it comes. It can be sent once."""
+
+    def __init__(self, request: Request, limit: int) -> None:
+        self._request = request
+        self._limit = limit
+        self.done = asyncio.Event()
+        self.problem: Exception | None = None
+        """Why it broke off. The HTTP client hides what is raised while it sends."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        more = True
+        try:
+            while more:
+                part, more = await next_part(self._request.receive)
+                size += len(part)
+                if size > self._limit:
+                    raise too_large(self._limit)
+                if part:
+                    yield part
+        except (HttpError, ClientLeft) as problem:
+            self.problem = problem
+            raise
+        finally:
+            self.done.set()
 
 
 def _lease(services: Services, record: Record) -> Lease:

@@ -40,17 +40,24 @@ class Watch:
 
 @asynccontextmanager
 async def watching(
-    services: Services, request: Request, *, until_closing: bool
+    services: Services,
+    request: Request,
+    *,
+    until_closing: bool,
+    body_read: asyncio.Event | None = None,
 ) -> AsyncIterator[Watch]:
     """Cancel the block when the client leaves or its credential is revoked.
 
     With `until_closing` also when the server is told to stop. The cancellation stays inside:
-    after the block, `Watch.ended` has the reason.
+    after the block, `Watch.ended` has the reason. A block that reads the request's body itself
+    says with `body_read` when it is done, for only one may wait for what the client sends.
     """
     watch = Watch()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101  # we run in one
-    watcher = asyncio.create_task(_watch(services, request, watch, task, until_closing))
+    watcher = asyncio.create_task(
+        _watch(services, request, watch, task, until_closing, body_read)
+    )
     try:
         yield watch
     except asyncio.CancelledError:
@@ -69,8 +76,9 @@ async def _watch(
     watch: Watch,
     task: asyncio.Task[object],
     until_closing: bool,
+    body_read: asyncio.Event | None,
 ) -> None:
-    left = asyncio.create_task(_disconnected(request))
+    left = asyncio.create_task(_disconnected(request, body_read))
     closing = asyncio.create_task(services.closing.wait())
     try:
         while watch.ended is None:
@@ -92,7 +100,9 @@ async def _watch(
         closing.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _disconnected(request: Request, body_read: asyncio.Event | None) -> None:
+    if body_read is not None:
+        await body_read.wait()
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

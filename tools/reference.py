@@ -1,0 +1,133 @@
+"""Writes the reference pages that come from the code: routes and errors.
+
+python tools/reference.py          # write them
+python tools/reference.py --check  # exit 1 when one is out of date
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError
+from holdfast.doors.server.routes import Credential
+from holdfast.doors.server.table import ROUTES
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
+MADE = "<!-- Made by tools/reference.py; do not edit. -->\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or say which would change."""
+    stale = []
+    for name, text in (("http.md", http()), ("errors.md", error_codes())):
+        page = PAGES / name
+        if not page.exists() or page.read_text() != text:
+            stale.append(name)
+            if "--check" not in arguments:
+                page.write_text(text)
+    if stale and "--check" in arguments:
+        print(f"out of date: {', '.join(stale)}; run python tools/reference.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+def http() -> str:
+    """The table of routes."""
+    rows = [
+        f"| `{route.method}` | `{route.path}` | {_who(route.credential, route.scope)} "
+        f"| {route.summary} |"
+        for route in ROUTES
+    ]
+    return f"""{MADE}
+# HTTP API
+
+`/openapi.json` on a running server describes every body and answer.
+
+| method | path | credential | what |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+A control token (`ik_sdk_…`) belongs to one project and has the scope `read`, `write` or `admin`, each including the one before.
+A data key (`ik_live_…`) belongs to one workload.
+Both are sent as `Authorization: Bearer …` and in no other form.
+
+## Guards
+
+| header | on | means |
+|---|---|---|
+| `ETag`, `If-None-Match` | reading one workload | 304 when it has not changed |
+| `If-Match` | `PATCH`, `DELETE` of a workload | 412 when somebody wrote it since |
+| `Idempotency-Key` | `POST …/steps` (required) | the same key and body answer as the first time, without a second effect; 422 with another body |
+| `X-Request-Id` | anything | echoed, and in every log line |
+
+## Errors
+
+One shape: `{{"error": "<code>", "message": "…", "request_id": "…"}}`, with `problems` for refused input and `plan` for drift.
+The message says what happened, what was or was not changed, and what to do next.
+
+| status | codes |
+|---|---|
+| 400 | `bad_request`, `invalid` |
+| 401 | `unauthenticated` |
+| 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient` |
+| 404 | `not_found`: absent, or another project's |
+| 409 | `slug_taken`, `conflict`, `drift` |
+| 412 | `precondition_failed` |
+| 413, 414, 415, 431 | too large, or of a form that is not accepted |
+| 422 | `idempotency_key_reused` |
+| 429 | too many requests; `Retry-After` says when to ask again |
+| 503 | not ready, or busy; `Retry-After` says when to ask again |
+| 507 | the disk is full |
+"""
+
+
+def error_codes() -> str:
+    """The table of errors."""
+    found = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, HoldfastError)
+    ]
+    rows = [
+        f"| `{each.code}` | `{each.__name__}` | {each.summary} | {each.retry.value} "
+        f"| {(each.__doc__ or '').splitlines()[0]} |"
+        for each in found
+    ]
+    return f"""{MADE}
+# Errors
+
+Every error of the SDK is a `HoldfastError`. `code` is stable and safe to match on; the text is not.
+Its message says what happened, what was or was not changed (`error.changed`), and what to do next (`error.todo`).
+
+| code | class | summary | would trying again help? | when |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+
+`DriftWarning` is a warning, not an error: `on_drift=WARN` shows it.
+
+| exit code of `holdfast` | means |
+|---|---|
+| 0 | clean |
+| 1 | an error |
+| 2 | drift or changes, with `--exit-code` |
+| 3 | refused by policy, or an approval is missing |
+| 4 | authentication or permission |
+| 5 | the plan is stale, or another writer was first |
+| 64 | the command was typed wrongly |
+| 124 | timed out waiting |
+| 130 | interrupted |
+"""
+
+
+def _who(credential: Credential, scope: object) -> str:
+    if credential is Credential.OPEN:
+        return "none"
+    if credential is Credential.DATA:
+        return "data key"
+    return f"control, `{getattr(scope, 'value', scope)}`"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

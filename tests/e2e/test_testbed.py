@@ -14,6 +14,8 @@ import pytest
 from tests.support.cluster import Cluster, KubectlFailed
 from tests.support.processes import ROOT, alive, wait_until
 
+pytestmark = pytest.mark.cluster
+
 ON_PODS = "testbed.holdfast.dev"
 OTHER_DIGEST = "sha256:" + "ab" * 32
 

@@ -1,6 +1,6 @@
 """Fixtures and hooks for tests that need a real cluster: one per run, a namespace per test.
 
-Tests carry the mark `cluster`. Where the programs are not built these tests are skipped, and one
+Tests that ask for the cluster get the mark `cluster`. Where the programs are not built these tests are skipped, and one
 line says so; with HOLDFAST_REQUIRE_TESTBED=1 they are built first, and fail if that is impossible.
 A conftest imports the names, or names this module in `pytest_plugins` if it is the top one.
 """
@@ -16,7 +16,13 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.testbed import NoTestbed, find, find_or_build
 
-__all__ = ["cluster", "namespace", "pytest_collection_modifyitems", "pytest_configure"]
+__all__ = [
+    "cluster",
+    "namespace",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_itemcollected",
+]
 
 REQUIRED = "HOLDFAST_REQUIRE_TESTBED"
 _SEEN = pytest.StashKey[bool]()
@@ -24,6 +30,12 @@ _SEEN = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs the real test cluster (`make testbed`)")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark whatever asks for the cluster, before `-m` chooses."""
+    if isinstance(item, pytest.Function) and "cluster" in item.fixturenames:
+        item.add_marker("cluster")
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` and `-k` have chosen

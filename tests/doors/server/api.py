@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-
 from tests.support.processes import ECHO_SERVER
 from tests.support.server import EVERYTHING, RunningServer, bearer
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-
 from tests.doors.server.api import Api
 from tests.support.server import RunningServer, running_server
 

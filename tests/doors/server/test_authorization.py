@@ -10,14 +10,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.doors.server.api import body, spec
+from tests.support.server import RunningServer, running_server
 
 from holdfast.adapters.store import Scope, TokenKind
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
 from holdfast.doors.server.routes import Credential, Route
 from holdfast.doors.server.table import ROUTES
-from tests.doors.server.api import body, spec
-from tests.support.server import RunningServer, running_server
 
 MINE, THEIRS = "mine", "theirs"
 OBJECTS = ("own", "other", "absent")
@@ -74,7 +74,8 @@ HELD = {
     "control, write": {Scope.READ, Scope.WRITE},
     "control, admin": {Scope.READ, Scope.WRITE, Scope.ADMIN},
 }
-NAMES = [*STRANGERS, *HELD, "control, other project", "data", "data, other project", "data, other workload"]  # fmt: skip
+OTHERS = ("control, other project", "data", "data, other project", "data, other workload")
+NAMES = [*sorted(STRANGERS), *HELD, *OTHERS]
 
 # What a permitted caller gets for its own object and for one that is not there. A route
 # without a row fails `test_every_route_has_a_row`.
@@ -135,9 +136,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             http.patch(f"/api/workloads/{uid[project]}", json={"description": "x"}, headers=patch)
             http.patch(f"/api/workloads/{uid[project]}", json={"model_name": "y"}, headers=patch)
             drift[project] = http.get(f"{where}/drift", headers=own).json()["drifts"][0]["id"]
-        yield World(
-            server=server, http=http, uid=uid, drift=drift, headers=identities(server)
-        )
+        yield World(server=server, http=http, uid=uid, drift=drift, headers=identities(server))
 
 
 def concrete(world: World, route: Route, which: str) -> str:
@@ -225,7 +224,11 @@ def test_each_identity_gets_what_it_may_have(world: World, route: Route) -> None
 
 @pytest.mark.parametrize(
     "route",
-    [route for route in ROUTES if route.path.count("{") and route.credential is not Credential.OPEN],
+    [
+        route
+        for route in ROUTES
+        if route.path.count("{") and route.credential is not Credential.OPEN
+    ],
     ids=lambda route: f"{route.method} {route.path}",
 )
 def test_another_projects_object_looks_exactly_like_an_absent_one(
@@ -280,7 +283,7 @@ def test_a_token_elsewhere_than_in_the_authorization_header_is_not_seen(
 ) -> None:
     token = world.server.token(MINE)
     ((where, pairs),) = extra.items()
-    given = {where: {name: token for name in pairs}}
+    given = {where: dict.fromkeys(pairs, token)}
     if where == "cookies":
         given = {"headers": {"Cookie": f"token={token}"}}
     answer = world.http.get(f"/api/projects/{MINE}/workloads", **given)

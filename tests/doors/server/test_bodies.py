@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.doors.server.api import Api, body, spec
 
 from holdfast.doors.server.body import SERVER_OWNED
-from tests.doors.server.api import Api, body, spec
 
 BAD_JSON = {
     "a repeated key": b'{"specs": [], "specs": []}',

@@ -8,9 +8,10 @@ import pytest
 
 inferencekey = pytest.importorskip("inferencekey")
 
-from holdfast.adapters.store import Scope  # noqa: E402  # after the skip
 from tests.doors.server.api import ECHO  # noqa: E402
 from tests.support.server import RunningServer, running_server  # noqa: E402
+
+from holdfast.adapters.store import Scope  # noqa: E402  # after the skip
 
 MODES = ["reconcile", "fail", "dry_run", "warn", "ignore"]
 
@@ -22,7 +23,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def serving(runner: RunningServer) -> "inferencekey.Endpoint":
+def serving(runner: RunningServer) -> inferencekey.Endpoint:
     """An endpoint whose workload is ready."""
     client = management(runner, "serving")
     client.ensure(spec("bot", command=ECHO))
@@ -33,13 +34,13 @@ def serving(runner: RunningServer) -> "inferencekey.Endpoint":
 
 def management(
     server: RunningServer, project: str, token: str | None = None
-) -> "inferencekey.ManagementClient":
+) -> inferencekey.ManagementClient:
     return inferencekey.ManagementClient(
         base_url=server.url, sdk_token=token or server.token(project), project=project
     )
 
 
-def spec(slug: str = "bot", **more: object) -> "inferencekey.WorkloadSpec":
+def spec(slug: str = "bot", **more: object) -> inferencekey.WorkloadSpec:
     return inferencekey.WorkloadSpec(
         **{"name": slug, "slug": slug, "model": "tiny", "backend": "custom", **more}
     )
@@ -125,21 +126,21 @@ def test_waiting_reports_progress_up_to_ready(runner: RunningServer) -> None:
     assert seen[-1] == "ready"
 
 
-def test_text_comes_back_whole(serving: "inferencekey.Endpoint") -> None:
+def test_text_comes_back_whole(serving: inferencekey.Endpoint) -> None:
     assert serving.generate_text(prompt="hello there").text == "echo: hello there"
 
 
-def test_text_comes_back_in_pieces(serving: "inferencekey.Endpoint") -> None:
+def test_text_comes_back_in_pieces(serving: inferencekey.Endpoint) -> None:
     pieces = [chunk.text for chunk in serving.generate_text_stream(prompt="one two three")]
     assert "".join(pieces) == "echo: one two three"
     assert len(pieces) > 2
 
 
-def test_embeddings_come_back_one_for_each_input(serving: "inferencekey.Endpoint") -> None:
+def test_embeddings_come_back_one_for_each_input(serving: inferencekey.Endpoint) -> None:
     assert len(serving.embed(input=["a", "b"]).embeddings) == 2
 
 
-def test_documents_come_back_ranked(serving: "inferencekey.Endpoint") -> None:
+def test_documents_come_back_ranked(serving: inferencekey.Endpoint) -> None:
     found = serving.rerank(query="blue sky", documents=["green grass", "the blue sky"], top_n=1)
     assert [item.index for item in found.results] == [1]
 
@@ -153,7 +154,7 @@ def test_an_unknown_token_is_an_authentication_failure(server: RunningServer) ->
 
 
 def test_the_three_ways_of_not_being_permitted_are_told_apart(
-    server: RunningServer, serving: "inferencekey.Endpoint", runner: RunningServer
+    server: RunningServer, serving: inferencekey.Endpoint, runner: RunningServer
 ) -> None:
     reader = server.token("permissions", [Scope.READ])
     with pytest.raises(inferencekey.PermissionDenied, match="scope_insufficient"):

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.server import bearer, running_server
 
 from holdfast.doors.server.framing import BadFraming, Chunks
 from holdfast.doors.server.limits import Buckets, peer_key
 from holdfast.doors.server.routes import harmless_tail
-from tests.support.server import bearer, running_server
 
 
 class Clock:
@@ -83,7 +84,7 @@ def test_a_plain_chunked_body_passes_however_it_is_cut(
     whole = framed + beyond
     left = b""
     places = sorted({0, *(cut for cut in cuts if cut < len(whole)), len(whole)})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         left += chunks.feed(whole[start:end])
     assert chunks.ended
     assert left == beyond
@@ -91,7 +92,16 @@ def test_a_plain_chunked_body_passes_however_it_is_cut(
 
 @pytest.mark.parametrize(
     "raw",
-    [b"2;a\r\n", b" 2\r\n", b"0x2\r\n", b"2\n", b"-1\r\n", b"\r\n", b"123456789\r\n", b"0\r\nA: b\r\n"],
+    [
+        b"2;a\r\n",
+        b" 2\r\n",
+        b"0x2\r\n",
+        b"2\n",
+        b"-1\r\n",
+        b"\r\n",
+        b"123456789\r\n",
+        b"0\r\nA: b\r\n",
+    ],
 )
 def test_framing_with_anything_optional_is_refused(raw: bytes) -> None:
     with pytest.raises(BadFraming):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-
 from tests.doors.server.api import ECHO, Api, spec
 from tests.support.processes import BACKENDS, llama_command, rogue_command
 from tests.support.server import RunningServer, running_server
@@ -22,7 +21,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def client(server: RunningServer, project: str, command: str, **more: object) -> "openai.OpenAI":
+def client(server: RunningServer, project: str, command: str, **more: object) -> openai.OpenAI:
     """Run a workload and give a client whose base URL is its endpoint."""
     with httpx2.Client(base_url=server.url, timeout=90) as http:
         api = Api(server=server, http=http, project=project)

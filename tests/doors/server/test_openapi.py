@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from schemathesis.specs.openapi.checks import response_schema_conformance
+from tests.doors.server.api import Api
+from tests.support.server import RunningServer, running_server
 
 from holdfast.doors.server.openapi import document, document_bytes
 from holdfast.doors.server.routes import Credential
 from holdfast.doors.server.table import ROUTES
-from tests.doors.server.api import Api
-from tests.support.server import RunningServer, running_server
 
 DOCUMENT = json.loads(document_bytes())
 FUZZED = [
@@ -100,14 +100,26 @@ def test_what_the_document_allows_is_answered_as_it_says(
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["name", "slug", "spec", "specs", "model", "backend", "command", "env", "canary"]
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "name",
+                        "slug",
+                        "spec",
+                        "specs",
+                        "model",
+                        "backend",
+                        "command",
+                        "env",
+                        "canary",
+                    ]
+                )
+                | st.text(max_size=5),
+                inner,
+                max_size=4,
             )
-            | st.text(max_size=5),
-            inner,
-            max_size=4,
         ),
         max_leaves=12,
     )

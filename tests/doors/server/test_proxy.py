@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 import pytest
-
 from tests.doors.server.api import ECHO, Api, body, spec
 from tests.support.processes import alive, rogue_command, wait_until
 from tests.support.server import RunningServer, bearer, running_server
@@ -72,9 +71,7 @@ def client(runner: RunningServer) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def data(runner: RunningServer, client: httpx2.Client, request: pytest.FixtureRequest) -> Api:
-    return Api(
-        server=runner, http=client, project=f"d{abs(hash(request.node.nodeid)) % 10**12}"
-    )
+    return Api(server=runner, http=client, project=f"d{abs(hash(request.node.nodeid)) % 10**12}")
 
 
 def serve(data: Api, command: str, **more: Any) -> tuple[str, dict[str, str]]:
@@ -151,9 +148,7 @@ def test_every_method_passes(data: Api, mirror: tuple[str, dict[str, str]], meth
     assert data.http.request(method, f"{where}/models", headers=key).json()["method"] == method
 
 
-def test_a_large_upload_passes_in_pieces(
-    data: Api, mirror: tuple[str, dict[str, str]]
-) -> None:
+def test_a_large_upload_passes_in_pieces(data: Api, mirror: tuple[str, dict[str, str]]) -> None:
     where, key = mirror
     pieces = (b"x" * 100_000 for _ in range(20))
     assert data.http.post(f"{where}/files", content=pieces, headers=key).json()["size"] == 2_000_000
@@ -161,9 +156,7 @@ def test_a_large_upload_passes_in_pieces(
     assert whole.json()["size"] == 2_000_000
 
 
-def test_an_upload_over_the_limit_is_refused(
-    data: Api, mirror: tuple[str, dict[str, str]]
-) -> None:
+def test_an_upload_over_the_limit_is_refused(data: Api, mirror: tuple[str, dict[str, str]]) -> None:
     where, key = mirror
     answer = data.http.post(f"{where}/files", content=b"x" * 3_000_001, headers=key)
     assert answer.status_code == 413
@@ -277,7 +270,9 @@ def test_an_open_stream_ends_when_its_key_is_revoked(data: Api) -> None:
 
 
 def test_a_workload_that_is_not_ready_says_when_to_come_back(data: Api) -> None:
-    made = data.ask("POST", "workloads", json=body(config={"command": f"{ECHO} --startup-delay 60"}))
+    made = data.ask(
+        "POST", "workloads", json=body(config={"command": f"{ECHO} --startup-delay 60"})
+    )
     assert made.status_code == 201
     key = bearer(data.server.data_key(data.project, "bot"))
     answer = data.http.post(

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-
 from tests.doors.server.api import body
 from tests.support.server import RunningServer, bearer, running_server
 
 HEAD = b"Host: localhost\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HEAD
 POST = b"POST /api/projects/acme/plan HTTP/1.1\r\n" + HEAD
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n"
+ODDLY = POST + b"tRANSFER-eNCODING: chunked\r\n"
+BOTH = POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +73,8 @@ def authorized(server: RunningServer) -> bytes:
 
 
 MALFORMED = {
-    "a length and an encoding": POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "an encoding and a length": POST + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+    "a length and an encoding": BOTH + b"\r\n0\r\n\r\n",
+    "an encoding and a length": CHUNKED + b"Content-Length: 3\r\n\r\n0\r\n\r\n",
     "two lengths": POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
     "two equal lengths": POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
     "a list of lengths": POST + b"Content-Length: 2, 2\r\n\r\n{}",
@@ -82,12 +84,12 @@ MALFORMED = {
     "an unknown encoding": POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "two encodings": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "identity": POST + b"Transfer-Encoding: identity\r\n\r\n{}",
-    "chunked in HTTP/1.0": POST.replace(b"/1.1", b"/1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a chunk extension": POST + b"Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n",
-    "a chunk extension, oddly spelt header": POST + b"tRANSFER-eNCODING: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n",
-    "an extension of the last chunk": POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0;x\r\n\r\n",
-    "a trailer": POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer x\r\n\r\n",
-    "a chunk that is longer than it said": POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n",
+    "chunked in HTTP/1.0": CHUNKED.replace(b"/1.1", b"/1.0") + b"\r\n0\r\n\r\n",
+    "a chunk extension": CHUNKED + b"\r\n2;a=b\r\n{}\r\n0\r\n\r\n",
+    "a chunk extension, oddly spelt": ODDLY + b"\r\n2;a\r\n{}\r\n0\r\n\r\n",
+    "an extension of the last chunk": CHUNKED + b"\r\n2\r\n{}\r\n0;x\r\n\r\n",
+    "a trailer": CHUNKED + b"\r\n0\r\nAuthorization: Bearer x\r\n\r\n",
+    "a chunk that is longer than it said": CHUNKED + b"\r\n1\r\n{}\r\n0\r\n\r\n",
     "a bare line feed": b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
     "a bare line feed in one header": GET[:-2] + b"\n\r\n",
     "a folded header": GET + b"X-A: b\r\n c\r\n\r\n",
@@ -168,7 +170,7 @@ def test_a_small_body_that_nobody_wants_does_not_cost_the_connection(
 
 def test_a_well_formed_chunked_body_is_read(server: RunningServer) -> None:
     head = POST + authorized(server) + b"Content-Type: application/json\r\n"
-    chunks = b"9\r\n{\"specs\":\r\n3\r\n[]}\r\n0\r\n\r\n"
+    chunks = b'9\r\n{"specs":\r\n3\r\n[]}\r\n0\r\n\r\n'
     with connect(server) as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
         assert status(connection.recv(65536)) == 200

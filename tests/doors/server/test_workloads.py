@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from tests.doors.server.api import Api, body, spec
 
 
@@ -176,6 +175,14 @@ def test_what_one_machine_cannot_honour_is_refused_by_our_own_routes(api: Api) -
         answer = api.ask("POST", path, json=sent, headers={"Idempotency-Key": "k"})
         assert answer.status_code == 400
         assert "resources.memory" in str(answer.json()["problems"])
+
+
+def test_what_the_published_wire_may_declare_and_nobody_honours_is_said_in_the_status(
+    api: Api,
+) -> None:
+    made = api.create(worker_id="w1")
+    assert made["worker_id"] == "w1"
+    assert "Not honoured on this machine: worker_id." in made["status"]["message"]
 
 
 def fields(**more: object) -> dict[str, object]:

@@ -203,8 +203,8 @@ class MemoryTarget:
         return after
 
     def _create(self, where: WorkloadId, write: Fields) -> Live:
-        fields: Fields = {name: value for name, value in write.items() if value is not None}
-        spec_from_fields(where.slug, fields)
+        given = {name: value for name, value in write.items() if value is not None}
+        fields = spec_from_fields(where.slug, given).fields()
         now, uid = self.clock.now(), self.new_uid()
         writer = replace(self.writer, operation="create", at=now)
         live = Live(
@@ -224,8 +224,8 @@ class MemoryTarget:
 
     def _write(self, live: Live, write: Fields, writer: Writer) -> Live:
         merged = live.fields | write
-        fields: Fields = {name: value for name, value in merged.items() if value is not None}
-        spec_from_fields(live.id.slug, fields)
+        given = {name: value for name, value in merged.items() if value is not None}
+        fields = spec_from_fields(live.id.slug, given).fields()
         if normalize_workload(fields) == normalize_workload(live.fields):
             return live
         now = self.clock.now()

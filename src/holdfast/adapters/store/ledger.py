@@ -22,7 +22,7 @@ from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.redact import MASK, names_a_secret, redact, redact_tree
-from holdfast.core.tree import Fields, Path, Tree, pointer
+from holdfast.core.tree import Fields, Path, Tree, parse_pointer, pointer, show_path
 
 KEPT = timedelta(hours=24)
 """How long the answer to a request is kept for its repetition."""
@@ -183,7 +183,7 @@ class Ledger(Reads):
                 record.id,
                 "drifted",
                 writer,
-                f"{', '.join(drift.kinds)} drift: {', '.join(map(str, paths))}"[:400],
+                f"{', '.join(drift.kinds)} drift: {_shown(entries)}",
                 {"drift": drift.id, "paths": paths},
                 uid=record.uid,
                 generation=record.generation,
@@ -264,3 +264,10 @@ def changed_fields(before: Fields, after: Fields, names: Sequence[str]) -> Field
         "before": {name: before[name] for name in names if name in before},
         "after": {name: after[name] for name in names if name in after},
     }
+
+
+def _shown(entries: Sequence[DriftEntry]) -> str:
+    """Name the first fields that moved, as people write them."""
+    paths = [show_path(parse_pointer(entry.path)) for entry in entries]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more

@@ -102,6 +102,8 @@ class BaseClient:
         return self._engine.target
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_settings"):  # shown by a traceback while it is being built
+            return f"{type(self).__name__}(…)"
         return f"{type(self).__name__}({self.url!r}, project={self.project!r})"
 
     def __reduce__(self) -> NoReturn:

@@ -92,6 +92,8 @@ class _Data:
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_project"):  # shown by a traceback while it is being built
+            return f"{type(self).__name__}(…)"
         return f"{type(self).__name__}({self._settings.url!r}, project={self._project!r})"
 
     def __reduce__(self) -> NoReturn:

@@ -16,7 +16,6 @@ from datetime import datetime
 
 from holdfast.adapters.store import Record, Store, Token, TokenKind
 from holdfast.core import tokens
-from holdfast.core.names import WorkloadId
 from holdfast.doors.server.errors import CHALLENGE, HttpError, not_found
 from holdfast.doors.server.limits import Buckets, peer_key
 from holdfast.doors.server.recent import Bearer, Recent
@@ -118,8 +117,7 @@ def keyed_record(store: Store, recent: Recent, request: Request) -> Record:
     token = request.token
     if token is None or token.workload_uid is None:
         raise _wrong_kind(Credential.DATA)
-    where = WorkloadId(project=request.params["project"], slug=request.params["workload"])
-    record = recent.record(where)
+    record = recent.record(request.params["project"], request.params["workload"])
     if record is not None and record.uid == token.workload_uid:
         return record
     if store.record_by_uid(token.workload_uid) is None:

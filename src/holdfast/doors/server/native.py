@@ -9,7 +9,6 @@ from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Situation
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.live import Absent, Live
-from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
 from holdfast.core.plan import Action, Step
 from holdfast.core.show import plan_text
@@ -36,8 +35,7 @@ async def get_workload(services: Services, request: Request) -> Answer:
     A version covers what is written, not how the workload is doing; ask without
     If-None-Match for its status.
     """
-    where = WorkloadId(project=request.params["project"], slug=request.params["slug"])
-    record = services.recent.record(where)
+    record = services.recent.record(request.params["project"], request.params["slug"])
     if record is None:
         raise not_found()
     etag = (b"etag", f'"{record.version}"'.encode())

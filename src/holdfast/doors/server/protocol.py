@@ -26,6 +26,9 @@ from holdfast.doors.server.request import encode
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
+_CHECKED = frozenset((b"host", b"content-length", b"transfer-encoding"))
+_hosts_seen: set[bytes] = set()
+"""Good Host headers: a server is called by very few names."""
 SKIPPED = 64 * 1024
 """Up to so much of a body that nobody wants is received, to keep the connection."""
 _LINGER = 1.0
@@ -74,11 +77,12 @@ class StrictProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._received = 0
         self._in_head = False
-        self._in_body = False
-        self._host = False
         self._head = b""
-        """The head so far, kept only while it comes in pieces."""
+        """The head so far, while it comes in pieces."""
+        self._behind = 0
+        """How many bytes came behind the end of the head, in the same piece."""
         self._chunks: Chunks | None = None
+        """The framing of a chunked body that has not ended."""
         self._left = 0
         """How much of a body with a length is to come."""
         self._gone = False
@@ -101,20 +105,15 @@ class StrictProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        if self._in_body and self._left < len(data) and self.cycle.response_complete:
-            # The rest of a body that was answered early, and the next request behind it.
-            left = self._left
-            self._take(data[:left])
-            data = data[left:]
-        self._take(data)
-
-    def _take(self, data: bytes) -> None:
         if self._gone:
             return
         self._unset_keepalive_if_required()
         try:
-            self._check(data)
-            self.parser.feed_data(data)
+            if self._left > 0 or self._chunks is not None:
+                data = self._take_body(data)
+            if data:
+                self._check_head(data)
+                self.parser.feed_data(data)
         except Refused as refused:
             self._refuse(refused)
         except httptools.HttpParserCallbackError as error:
@@ -130,56 +129,27 @@ class StrictProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(_malformed())
         else:
-            self._watch_the_clock()
+            if self._timer is not None or self._in_head or self._in_body:
+                self._watch_the_clock()
 
-    def on_message_begin(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            raise _pipelined()
-        super().on_message_begin()
-        self._in_head = True
-        self._host = False
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
+    def on_headers_complete(self) -> None:
         if len(self.url) > self.limits.url_bytes:
             raise Refused(414, "url_too_long", f"The URL is over {self.limits.url_bytes} bytes.")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:
-            raise _malformed()  # a trailer
-        name = name.lower()
-        self.headers.append((name, value))
-        if name == b"host":
-            if self._host or not _HOST.fullmatch(value):
-                raise Refused(400, "bad_request", "The Host header is malformed or repeated.")
-            self._host = True
-        elif name == b"content-length":
-            if not value.isdigit():
-                raise _malformed()
-            self._left += int(value)
-        elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
-        elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
         if len(self.headers) > self.limits.head_fields:
             raise Refused(
                 431, "head_too_large", f"There are over {self.limits.head_fields} headers."
             )
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._in_body = True
-        self._check_head()
+        version = self.parser.get_http_version()
+        if version != "1.1" and (version != "1.0" or self._chunks is not None):
+            raise _malformed()
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            raise _malformed()
+        self._check_fields(version)
         super().on_headers_complete()
         self.cycle.transport = self._closing  # type: ignore[assignment]  # what it uses of it
 
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        self._chunks = None
-        super().on_message_complete()
-
     def on_response_complete(self) -> None:
-        if self._in_body and (self._chunks is not None or self._left > SKIPPED):
+        if self._chunks is not None or self._left > SKIPPED:
             # Answered before the body was read, and the rest is not worth waiting for.
             self.server_state.total_requests += 1
             self.close_gently()
@@ -211,68 +181,93 @@ class StrictProtocol(HttpToolsProtocol):
             self._write_timer.cancel()
             self._write_timer = None
 
-    def _check(self, data: bytes) -> None:
-        """Check what the parser would let pass; only whole pieces of one request come here."""
+    @property
+    def _in_body(self) -> bool:
+        return self._left > 0 or self._chunks is not None
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Give the parser what belongs to the body; return what lies behind it."""
         self._received += len(data)
-        if self._in_body:
-            if self._chunks is not None:
-                self._check_chunks(self._chunks, data)
-            elif len(data) > self._left:
-                raise _pipelined()
+        if self._chunks is not None:
+            behind = self._fed(self._chunks, data)
+            data = data[: len(data) - len(behind)]
+        else:
+            data, behind = data[: self._left], data[self._left :]
             self._left -= len(data)
-            return
-        if not self._in_head:
+        if behind and not self.cycle.response_complete:
+            raise _pipelined()
+        self.parser.feed_data(data)
+        return behind
+
+    def _check_head(self, data: bytes) -> None:
+        """Check a piece that begins or continues a head, before the parser sees it."""
+        if self._in_head:
+            self._received += len(data)
+            head = self._head + data
+        else:
             if self.cycle is not None and not self.cycle.response_complete:
                 raise _pipelined()
-            self._received = len(data)
-            self._began = self.loop.time()
-            self._head = b""
             if data[0] in b"\r\n":
                 raise _malformed()
-        head = self._head + data if self._head else data
+            self._received = len(data)
+            self._began = self.loop.time()
+            head = data
         end = head.find(b"\r\n\r\n")
         if (len(head) if end < 0 else end) > self.limits.head_bytes:
-            long_line = b"\r\n" not in head[: self.limits.head_bytes]
-            raise (
-                Refused(414, "url_too_long", "The URL is too long.")
-                if long_line
-                else Refused(
-                    431, "head_too_large", f"The head is over {self.limits.head_bytes} bytes."
-                )
+            if b"\r\n" not in head[: self.limits.head_bytes]:
+                raise Refused(414, "url_too_long", "The URL is too long.")
+            raise Refused(
+                431, "head_too_large", f"The head is over {self.limits.head_bytes} bytes."
             )
+        self._in_head = end < 0
         self._head = head if end < 0 else b""
-        self._left = end + 4 - len(head)
+        self._behind = len(head) - end - 4
         if end >= 0 and b"\r\ntransfer-encoding:" in head[:end].lower():
             self._chunks = Chunks()
-            self._check_chunks(self._chunks, head[end + 4 :])
+            if self._fed(self._chunks, head[end + 4 :]):
+                raise _pipelined()
 
-    def _check_chunks(self, chunks: Chunks, data: bytes) -> None:
+    def _fed(self, chunks: Chunks, data: bytes) -> bytes:
         try:
-            beyond = chunks.feed(data)
+            behind = chunks.feed(data)
         except BadFraming as error:
             raise Refused(400, "bad_request", f"The body is malformed: {error}.") from error
-        if beyond:
-            raise _pipelined()
+        if chunks.ended:
+            self._chunks = None
+        return behind
 
-    def _check_head(self) -> None:
-        version = self.parser.get_http_version()
-        if version != "1.1" and (version != "1.0" or self._chunks is not None):
-            raise _malformed()
-        if not self._host and version == "1.1":
-            raise Refused(400, "bad_request", "There must be a Host header.")
-        if not self.url.startswith(b"/") or b"#" in self.url:
-            raise _malformed()
-        if self._chunks is None and self._left < 0:
-            raise _pipelined()
+    def _check_fields(self, version: str) -> None:
+        hosts = 0
+        length = 0
+        chunked = False
+        for name, value in self.headers:
+            if name in _CHECKED:
+                if name == b"host":
+                    hosts += 1
+                    if value not in _hosts_seen:
+                        _check_host(value)
+                elif name == b"content-length":
+                    if not value.isdigit():
+                        raise _malformed()
+                    length = int(value)
+                elif value.lower() == b"chunked" and version == "1.1":
+                    chunked = True
+                else:
+                    raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
+        if hosts != 1 and (hosts or version == "1.1"):
+            raise Refused(400, "bad_request", "There must be exactly one Host header.")
+        if not chunked:
+            self._left = length - self._behind
+            if self._left < 0:
+                raise _pipelined()
 
     def _watch_the_clock(self) -> None:
         """Arm a deadline while a request is incomplete; a whole one costs no timer."""
         if self._timer is not None:
-            if self._in_head or self._in_body:
-                return
-            self._timer.cancel()
-            self._timer = None
-        elif self._in_head or self._in_body:
+            if not (self._in_head or self._in_body):
+                self._timer.cancel()
+                self._timer = None
+        else:
             limit = self.limits.head_time if self._in_head else self.limits.body_time
             self._timer = self.loop.call_later(limit, self._late)
 
@@ -337,6 +332,13 @@ class StrictProtocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._write_timer = None
+
+
+def _check_host(value: bytes) -> None:
+    if not _HOST.fullmatch(value):
+        raise Refused(400, "bad_request", "The Host header is malformed.")
+    if len(_hosts_seen) < 256:
+        _hosts_seen.add(value)
 
 
 def protocol_with(limits: Limits) -> type[StrictProtocol]:

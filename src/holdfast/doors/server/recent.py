@@ -27,8 +27,8 @@ class Recent:
         self._store = store
         self._serial = -1
         self._bearers: dict[bytes, Bearer] = {}
-        self._records: dict[WorkloadId, Record] = {}
-        self._bodies: dict[WorkloadId, tuple[Record, Status, bytes]] = {}
+        self._records: dict[tuple[str, str], Record] = {}
+        self._bodies: dict[str, tuple[Record, Status, bytes]] = {}
 
     def refresh(self) -> None:
         """Forget everything if there was a commit. Call it first in each request."""
@@ -51,25 +51,25 @@ class Recent:
         bearer = self._bearers[header] = (token, scopes)
         return bearer
 
-    def record(self, workload: WorkloadId) -> Record | None:
+    def record(self, project: str, slug: str) -> Record | None:
         """Return a workload. Only for code that has not awaited since `refresh`."""
-        found = self._records.get(workload)
+        found = self._records.get((project, slug))
         if found is None:
-            found = self._store.record(workload)
+            found = self._store.record(WorkloadId(project=project, slug=slug))
             if found is not None:
                 if len(self._records) >= MOST:
                     self._records.clear()
                     self._bodies.clear()
-                self._records[workload] = found
+                self._records[project, slug] = found
         return found
 
     def body(self, record: Record, status: Status) -> bytes | None:
         """Return the answer that was given for this workload in this state."""
-        found = self._bodies.get(record.id)
-        if found is not None and found[0] is record and found[1] == status:
+        found = self._bodies.get(record.uid)
+        if found is not None and found[0] is record and (found[1] is status or found[1] == status):
             return found[2]
         return None
 
     def remember_body(self, record: Record, status: Status, body: bytes) -> None:
         """Keep an answer."""
-        self._bodies[record.id] = (record, status, body)
+        self._bodies[record.uid] = (record, status, body)

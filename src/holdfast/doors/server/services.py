@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.store import Record, Store, StoreTarget, Token
+from holdfast.adapters.store import Record, Store, StoreTarget, Token, unhonoured
 from holdfast.core.live import Status, Writer
 from holdfast.doors.server.authorize import Authorizer
 from holdfast.doors.server.config import ServerConfig
@@ -54,7 +54,12 @@ class Services:
     def status(self, record: Record) -> Status:
         """Say how a workload is doing and where it answers."""
         endpoint = f"{self.url}/endpoint/{record.id.project}/{record.id.slug}/v1"
-        return replace(self.supervisor.status(record.uid), endpoint=endpoint)
+        status = self.supervisor.status(record.uid)
+        message = status.message
+        # The published wire lets these be declared; nobody shall think that they are honoured.
+        if ignored := ", ".join(problem.field for problem in unhonoured(record.fields)):
+            message = f"{message} Not honoured on this machine: {ignored}.".strip()
+        return replace(status, message=message, endpoint=endpoint)
 
     def target(self, writer: Writer) -> StoreTarget:
         """Return the embedded target, writing as the given writer."""

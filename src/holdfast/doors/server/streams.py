@@ -55,9 +55,7 @@ async def watching(
     watch = Watch()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101  # we run in one
-    watcher = asyncio.create_task(
-        _watch(services, request, watch, task, until_closing, body_read)
-    )
+    watcher = asyncio.create_task(_watch(services, request, watch, task, until_closing, body_read))
     try:
         yield watch
     except asyncio.CancelledError:

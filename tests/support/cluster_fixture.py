@@ -1,7 +1,8 @@
 """Fixtures and hooks for tests that need a real cluster: one per run, a namespace per test.
 
-Tests that ask for the cluster get the mark `cluster`. Where the programs are not built these tests are skipped, and one
-line says so; with HOLDFAST_REQUIRE_TESTBED=1 they are built first, and fail if that is impossible.
+Tests that ask for the cluster get the mark `cluster`. Where the programs are not built they are
+skipped, and one line says so; with HOLDFAST_REQUIRE_TESTBED=1 the programs are built first, and
+the tests fail if that is impossible.
 A conftest imports the names, or names this module in `pytest_plugins` if it is the top one.
 """
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.redact import quoted
+from holdfast.core.redact import credential_in, quoted
 
 MAX_SLUG = 63
 """A DNS label, so that every target can use the slug as it stands."""
@@ -84,6 +84,10 @@ def is_slug(text: str) -> bool:
 
 def checked_slug(text: str, *, field: str = "slug") -> str:
     """Return the canonical slug, or raise with the reason."""
+    kind = credential_in(text)
+    if kind:  # its canonical form would pass for a name, and be shown as one
+        reason = f"it looks like {kind}."
+        raise ValidationError(problems=[Problem(field=field, reason=reason, fix="Give a slug.")])
     problems = slug_problems(text, field=field)
     if problems:
         raise ValidationError(problems=problems)

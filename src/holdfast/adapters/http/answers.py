@@ -5,7 +5,7 @@ An answer that is not what was asked for never passes for success.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -45,7 +45,8 @@ class Answer:
     """The address without its credentials, for messages."""
     status: int
     headers: dict[str, str]
-    body: bytes
+    body: bytes = field(repr=False)
+    """May say anything back, a credential too, so no traceback shows it."""
     lost: bool = False
 
     @property

@@ -8,7 +8,7 @@ follow by logical position, which rotation does not disturb.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,6 +101,16 @@ class ReplicaLog:
                 break
             collected += data
         return collected, position
+
+    def scrub(self, overwrite: Callable[[bytes], bytes]) -> None:
+        """Rewrite what is kept, once nobody appends any more. The length must not change."""
+        for path in (self.path, self._before):
+            with suppress(OSError), path.open("r+b") as file:
+                written = file.read()
+                clean = overwrite(written)
+                if clean != written:
+                    file.seek(0)
+                    file.write(clean)
 
     def remove(self) -> None:
         """Delete the files."""

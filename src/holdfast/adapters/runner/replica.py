@@ -25,7 +25,7 @@ from holdfast.adapters.runner.log import ReplicaLog
 from holdfast.adapters.runner.ports import Ports
 from holdfast.adapters.runner.process import Process, exit_text
 from holdfast.adapters.runner.record import Record, Records
-from holdfast.adapters.runner.secrets import mask
+from holdfast.adapters.runner.secrets import Mask
 from holdfast.adapters.runner.values import EventKind, Limits
 from holdfast.adapters.runner.wanted import Wanted
 from holdfast.core.tree import digest
@@ -182,6 +182,11 @@ class Replica:
             await self._drained(self.wanted.drain)
             self.message = "stopping"
             await self._end_process()
+            if self.launch and self.launch.secrets:
+                # The log may outlive the knowledge of its secrets: they are rotated, we restart.
+                await asyncio.to_thread(
+                    self.log.scrub, Mask(self.launch.secrets.values()).overwrite
+                )
             self._around.records.remove(self._uid, self.name)
             self._move(Stage.GONE, "stopped")
         finally:
@@ -360,7 +365,7 @@ class Replica:
         return [self._masked(line)[:400] for line in self.log.tail(count, since=self._log_from)]
 
     def _masked(self, text: str) -> str:
-        return mask(text, self.launch.secrets.values() if self.launch else ())
+        return Mask(self.launch.secrets.values() if self.launch else ())(text)
 
     def _fail(self, kind: EventKind, text: str, *, evidence: str = "") -> None:
         steady = self._around.limits.steady

@@ -6,11 +6,14 @@ keyed mark, which tells that one was rotated and nothing more.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 from holdfast.core.redact import MASK, Secret, redact
 from holdfast.core.tree import Tree
@@ -68,13 +71,41 @@ class SecretFolder:
         return Secret(text)
 
 
-def mask(text: str, secrets: Iterable[Secret]) -> str:
-    """Redact a text, and hide these values besides whatever looks like a credential."""
-    for secret in secrets:
-        for line in secret.reveal().splitlines():  # logs are read by line, and keys have several
-            if len(line.strip()) >= _MIN_MASKED:
-                text = text.replace(line.strip(), MASK)
-    return redact(text)
+class Mask:
+    """Hides these values in text, besides whatever looks like a credential."""
+
+    def __init__(self, secrets: Iterable[Secret]) -> None:
+        found = {form for secret in secrets for form in _forms(secret.reveal())}
+        self._forms = sorted(found, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        for form in self._forms:
+            text = text.replace(form, MASK)
+        return redact(text)
+
+    def overwrite(self, data: bytes) -> bytes:
+        """Put stars in their place, of the same length so that positions stay what they were."""
+        for form in self._forms:
+            data = data.replace(form.encode(), b"*" * len(form.encode()))
+        return data
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Write a value in the forms in which programs print one."""
+    # Logs are read by line, and keys have several.
+    for part in {value, *value.splitlines()}:
+        text = part.strip()
+        if len(text) < _MIN_MASKED:
+            continue
+        yield from (text, repr(text)[1:-1])
+        yield from (json.dumps(text, ensure_ascii=strict)[1:-1] for strict in (True, False))
+        yield from (quote(text), quote(text, safe=""), quote_plus(text))
+        data = part.encode()
+        for encoded in (base64.b64encode(data), base64.urlsafe_b64encode(data)):
+            yield encoded.decode().rstrip("=")
+            # What follows the value is encoded with its last bytes.
+            yield encoded[: len(data) // 3 * 4].decode()
 
 
 def own_key(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +23,12 @@ from holdfast.adapters.runner.progress import Board
 from holdfast.adapters.runner.record import Record
 from holdfast.adapters.runner.replica import Replica, Surroundings
 from holdfast.adapters.runner.rollout import next_moves
-from holdfast.adapters.runner.secrets import SecretFolder, mask
+from holdfast.adapters.runner.secrets import Mask, SecretFolder
 from holdfast.adapters.runner.summary import summarize
 from holdfast.adapters.runner.values import CANARY, PRIMARY, EventKind, RunEvent, RunSpec
 from holdfast.adapters.runner.wanted import wanted
 from holdfast.core.live import Phase, Status
+from holdfast.core.redact import Secret
 
 _LOG = logging.getLogger("holdfast.runner")
 _NUMBER = re.compile(r"-(\d+)$")
@@ -60,6 +61,8 @@ class Supervisor:
         self._replicas: list[Replica] = []
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._reasons: dict[Replica, EventKind] = {}
+        self._given: dict[str, Mapping[str, Secret]] = {}
+        """The secrets of each replica whose log is kept: a rotated one still stands there."""
         self._balancer = Balancer()
         self._order = itertools.count(1)
         self._folder = means.logs / spec.uid
@@ -166,20 +169,22 @@ class Supervisor:
         for log in sorted(self._logs.values(), key=lambda log: log.written_at):
             lines, position = log.whole_tail(tail)
             followers[log.replica] = Follower(log, position)
-            for line in lines:
-                yield self._line(log, line)
+            for line in self._masked(log, lines):
+                yield line
         while follow and not (self._ended and not self._replicas):
             for log in list(self._logs.values()):
                 follower = followers.setdefault(log.replica, Follower(log, log.start))
-                for line in follower.lines():
-                    yield self._line(log, line)
+                for line in self._masked(log, follower.lines()):
+                    yield line
             await self._around.clock.sleep(_FOLLOW)
 
-    def _line(self, log: ReplicaLog, line: str) -> str:
-        launches = [replica.launch for replica in self._replicas if replica.launch]
-        launches += self._launches.values()
-        secrets = [s for launch in launches for s in launch.secrets.values()]
-        return f"{log.replica} {mask(line, secrets)}"
+    def _masked(self, log: ReplicaLog, lines: Iterable[str]) -> Iterator[str]:
+        """Name the replica in each line and hide the secrets that it was, or is now, given."""
+        given = [self._given.get(log.replica, {})]
+        given += [launch.secrets for launch in self._launches.values()]
+        mask = Mask(secret for secrets in given for secret in secrets.values())
+        for line in lines:
+            yield f"{log.replica} {mask(line)}"
 
     def _made_launches(self) -> dict[str, Launch]:
         return {
@@ -235,6 +240,8 @@ class Supervisor:
             changed=self._changed,
         )
         self._replicas.append(replica)
+        if launch is not None:
+            self._given[name] = launch.secrets
         return replica
 
     def _new_name(self, group: str) -> str:
@@ -273,6 +280,7 @@ class Supervisor:
         for log in ended[: max(0, len(ended) - self._around.limits.kept_logs)]:
             log.remove()
             del self._logs[log.replica]
+            self._given.pop(log.replica, None)
 
     def remove_logs(self) -> None:
         """Delete every log, once the workload is gone."""

@@ -100,10 +100,11 @@ class Ledger(Reads):
     def remember(self, key: str, request_digest: str, answer: bytes) -> None:
         """Keep the answer to a request, so that its repetition has no second effect."""
         self._execute("DELETE FROM answers WHERE at < ?", (stamp(self.now - KEPT),))
-        self._execute("DELETE FROM answers WHERE key = ?", (key,))
+        kept_as = rows.key_mark(key)
+        self._execute("DELETE FROM answers WHERE key = ?", (kept_as,))
         self._execute(
             rows.ANSWERS.insert,
-            rows.sealed(key, request_digest, answer, stamp(self.now)),
+            rows.sealed(kept_as, request_digest, answer, stamp(self.now)),
         )
 
     def recall(self, key: str) -> tuple[str, bytes] | None:

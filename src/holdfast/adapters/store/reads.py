@@ -135,7 +135,7 @@ class Reads:
         """Return the request digest and the answer kept under an idempotency key."""
         return self._one(
             f"{rows.ANSWERS.select} WHERE key = ?",
-            (key,),
+            (rows.key_mark(key),),
             lambda row: (str(rows.opened(row)[1]), bytes(row[2])),
         )
 

@@ -6,6 +6,7 @@ its structure only, and a flipped bit in a command line or a scope must not be s
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -75,6 +76,11 @@ _fields = msgspec.json.Decoder(dict[str, Any]).decode  # Any: a tree
 _writers = msgspec.json.Decoder(dict[str, Writer]).decode
 _writer = msgspec.json.Decoder(Writer).decode
 _entries = msgspec.json.Decoder(list[_Entry]).decode
+
+
+def key_mark(key: str) -> str:
+    """Say under what an idempotency key is kept: a caller may have made it of anything."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def sealed(*columns: object) -> Row:

@@ -34,6 +34,7 @@ from holdfast.core.names import WorkloadId, checked_slug
 from holdfast.core.outcome import EndpointRef, Outcome
 from holdfast.core.plan import Plan, delete_plan
 from holdfast.core.policy import Decision, OnAbsent, OnDrift, decide
+from holdfast.core.redact import quoted
 from holdfast.core.show import summary
 from holdfast.core.tree import show_path
 from holdfast.core.workload import WorkloadSpec
@@ -257,7 +258,9 @@ def as_enum(kind: type[E], value: E | str, field: str) -> E:
         names = ", ".join(kind)
         raise ValidationError(
             problems=[
-                Problem(field=field, reason=f"{str(value)[:40]!a} is none.", fix=f"Use {names}.")
+                Problem(
+                    field=field, reason=f"{quoted(str(value), 40)} is none.", fix=f"Use {names}."
+                )
             ]
         )
     return kind(text)

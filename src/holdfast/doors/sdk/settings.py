@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.adapters.http.address import is_loopback
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.names import canonical_slug, is_slug
-from holdfast.core.redact import Secret
+from holdfast.core.redact import Secret, credential_in, quoted
 
 URL = ("HOLDFAST_URL", "INFERENCEKEY_BASE_URL")
 PROJECT = ("HOLDFAST_PROJECT", "INFERENCEKEY_PROJECT")
@@ -132,10 +132,10 @@ def _first(
 
 def _project(text: str, origin: str) -> str:
     if not is_slug(text):
-        like = canonical_slug(text)
+        like = "" if credential_in(text) else canonical_slug(text)
         hint = f"Did you mean {like!r}?" if like and text.isascii() else "Give a slug."
         raise ConfigurationError(
-            f"{_subject(origin, 'project')} {text[:80]!a} is no project slug.", todo=hint
+            f"{_subject(origin, 'project')} {quoted(text, 80)} is no project slug.", todo=hint
         )
     return text
 

@@ -14,7 +14,7 @@ from holdfast.core.redact import redact
 from holdfast.doors.server import logs
 from holdfast.doors.server.body import ClientLeft, declared_length
 from holdfast.doors.server.errors import HttpError, http_error, internal
-from holdfast.doors.server.protocol import SKIPPED
+from holdfast.doors.server.protocol import SKIPPED, WHOLE
 from holdfast.doors.server.proxy import Interrupted, interrupted_event
 from holdfast.doors.server.request import (
     Answer,
@@ -116,7 +116,9 @@ class Application:
             headers.append((b"x-request-id", request.id.encode()))
         if isinstance(answer, Answer):
             if answer.status not in (204, 304):
-                headers.append((b"content-length", str(len(answer.body)).encode()))
+                headers.append((b"content-length", b"%d" % len(answer.body)))
+            if request is not None and _sent_whole(answer, headers, request, route):
+                return
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": answer.body})
             return
@@ -153,6 +155,17 @@ class Application:
                 return
             last = interrupted_event("was ended by the server")
         await send({"type": "http.response.body", "body": last})
+
+
+def _sent_whole(answer: Answer, headers: Headers, request: Request, route: Route | None) -> bool:
+    """Send an answer that is entirely our own in one go, where the server can do that."""
+    send_whole = request.scope.get("extensions", {}).get(WHOLE)
+    if send_whole is None or route is None or route.credential is Credential.DATA:
+        return False
+    if (b"connection", b"close") in headers:
+        return False
+    lines = [part for name, value in headers for part in (name, b": ", value, b"\r\n")]
+    return bool(send_whole(answer.status, b"".join(lines), answer.body))
 
 
 def _long(request: Request) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import time
 import traceback
 from datetime import UTC, datetime
 
@@ -37,6 +38,25 @@ def event(name: str, *, level: int = logging.INFO, exc: bool = False, **fields: 
         logger.log(level, name, extra={_FIELDS: fields}, exc_info=exc)
 
 
+class _AccessLine(msgspec.Struct, kw_only=True):
+    at: str
+    level: str = "info"
+    event: str = "request"
+    request_id: str
+    method: str
+    path: str
+    status: int
+    ms: float
+    token: str
+    peer: str
+
+
+def _text_line(entry: _AccessLine) -> bytes:
+    fields = list(entry.__struct_fields__[3:])
+    pairs = " ".join(f"{name}={_shown(getattr(entry, name))}" for name in fields)
+    return f"{entry.at[11:19]} info    request {pairs}".encode()
+
+
 class Access:
     """The access log: one line a request, gathered and written a few times a second.
 
@@ -46,7 +66,9 @@ class Access:
     def __init__(self) -> None:
         self.on = False
         self._text = False
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
+        self._second = 0
+        self._clock = ""
         self._due = False
 
     def configure(self, *, on: bool, text: bool) -> None:
@@ -65,22 +87,22 @@ class Access:
         peer: str,
     ) -> None:
         """Add a line. Call it in the event loop."""
-        fields: dict[str, Tree] = {
-            "request_id": request_id,
-            "method": method,
-            "path": path,
-            "status": status,
-            "ms": ms,
-            "token": token,
-            "peer": peer,
-        }
-        at = datetime.now(UTC)
-        if self._text:
-            pairs = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
-            self._lines.append(f"{at:%H:%M:%S} info    request {pairs}\n")
-        else:
-            head = {"at": at.isoformat(timespec="milliseconds"), "level": "info"}
-            self._lines.append(_encode({**head, "event": "request", **fields}).decode() + "\n")
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._clock = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        entry = _AccessLine(
+            at=f"{self._clock}.{int((now - second) * 1000):03}Z",
+            request_id=request_id,
+            method=method,
+            path=path,
+            status=status,
+            ms=ms,
+            token=token,
+            peer=peer,
+        )
+        self._lines.append(_text_line(entry) if self._text else _encode(entry))
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_later(0.2, self.flush)
@@ -89,7 +111,7 @@ class Access:
         """Write what was gathered. A log that cannot be written stops nobody."""
         lines, self._lines, self._due = self._lines, [], False
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write("".join(lines))
+            sys.stderr.write(b"\n".join([*lines, b""]).decode())
             sys.stderr.flush()
 
 

@@ -35,6 +35,10 @@ _LINGER = 1.0
 """Seconds in which a refused client may still send, so that it gets to read the refusal."""
 
 
+WHOLE = "holdfast.whole"
+"""The ASGI extension under which the application finds `send_whole`."""
+
+
 class Refused(Exception):
     """This request ends here, and with it the connection."""
 
@@ -92,6 +96,7 @@ class StrictProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
         self._closing = _Closing(self)
+        self._extensions = {WHOLE: self.send_whole}
         if len(self.connections) > self.limits.connections:
             self._refuse(Refused(503, "too_many_connections", "The server has no room left."))
         else:
@@ -147,6 +152,33 @@ class StrictProtocol(HttpToolsProtocol):
         self._check_fields(version)
         super().on_headers_complete()
         self.cycle.transport = self._closing  # type: ignore[assignment]  # what it uses of it
+        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]  # and ours
+
+    def send_whole(self, status: int, head: bytes, body: bytes) -> bool:
+        """Send a whole answer at once; False when it has to be sent in the usual way.
+
+        `head` holds complete header lines that the caller vouches for. In place of the library's
+        two messages, each checked and written apart, this takes a third of the time.
+        """
+        cycle = self.cycle
+        if cycle.response_started or self.flow.write_paused:
+            return False
+        if cycle.disconnected:
+            return True
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        lines = [STATUS_LINE[status]]
+        for name, value in self.server_state.default_headers:
+            lines += (name, b": ", value, b"\r\n")
+        lines += (head, b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        if self.scope["method"] != "HEAD":
+            lines.append(body)
+        self.transport.write(b"".join(lines))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.close_gently()
+        cycle.on_response()
+        return True
 
     def on_response_complete(self) -> None:
         if self._chunks is not None or self._left > SKIPPED:

@@ -15,9 +15,7 @@ import apsw
 
 from holdfast.adapters.store.errors import damaged, translated, unwritable
 
-BUSY_TIMEOUT_MS = 30_000
-"""SQLite gives the lock to whoever asks at the right moment, so that of many processes one may
-be passed over for long: ten seconds were not enough for 64 of them on a busy machine."""
+BUSY_TIMEOUT_MS = 10_000
 FULL = 2
 """SQLite's number for `synchronous=FULL`."""
 SMALL = 16 * 2**20

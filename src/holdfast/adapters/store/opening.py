@@ -73,8 +73,10 @@ def open_files(
                     raise damaged(path, problems[0])
             settle(writer)
             if schema.migrate(writer, migrations):
-                # From here on the file describes itself, even if its log were removed.
-                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                # From here on the file describes itself, even if its log were removed. Where
+                # others have it open already, one of them does this sooner or later.
+                with contextlib.suppress(apsw.BusyError):
+                    writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             if accept_rollback and _moved(seen, found):
                 writer.execute(
                     "UPDATE meta SET lineage = lower(hex(randomblob(16))), epoch = epoch + 1"

@@ -78,7 +78,7 @@ class Application:
                 _log(scope, request, route, status, spent)
 
     def _matched(self, request: Request) -> Route:
-        routes = self._matcher.match(request.scope["raw_path"], request.params)
+        routes, request.params = self._matcher.match(request.scope["raw_path"])
         method = request.method
         route = routes.get(method)
         if route is None and method == "HEAD":

@@ -75,7 +75,7 @@ class Request:
         self.scope = scope
         self.receive = receive
         self.method: str = scope["method"]
-        self.params: dict[str, str] = {}
+        self.params: Mapping[str, str] = {}
         self.token: Token | None = None
         self._request_id: str | None = None
         self._query: dict[str, str] | None = None

@@ -65,6 +65,7 @@ class Route:
     streams: bool = False
 
 
+_MOST_SEEN = 4_096
 _SEGMENT = re.compile(rb"[A-Za-z0-9._~-]{1,253}")
 _TAIL = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:@%/-]{1,1024}")
 
@@ -88,6 +89,7 @@ class Matcher:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._root = Node()
+        self._seen: dict[bytes, tuple[dict[str, Route], dict[str, str]]] = {}
         for route in routes:
             node = self._root
             for part in route.path.split("/")[1:]:
@@ -104,8 +106,19 @@ class Matcher:
             else:
                 node.methods[route.method] = route
 
-    def match(self, raw_path: bytes, params: dict[str, str]) -> dict[str, Route]:
-        """Return the routes of a path by method, filling `params`; empty when there are none."""
+    def match(self, raw_path: bytes) -> tuple[dict[str, Route], dict[str, str]]:
+        """Return the routes of a path by method, and its parameters; empty when it has none."""
+        found = self._seen.get(raw_path)
+        if found is None:
+            params: dict[str, str] = {}
+            found = (self._walk(raw_path, params), params)
+            if found[0] and len(raw_path) <= 256:
+                if len(self._seen) >= _MOST_SEEN:
+                    self._seen.clear()
+                self._seen[raw_path] = found
+        return found
+
+    def _walk(self, raw_path: bytes, params: dict[str, str]) -> dict[str, Route]:
         node = self._root
         parts = raw_path.split(b"/")
         for index in range(1, len(parts)):

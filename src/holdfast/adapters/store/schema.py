@@ -123,12 +123,12 @@ def identify(
     connection: apsw.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
     """Refuse a file that is not ours or is newer than this code, without touching it."""
-    version = version_of(connection)
-    marked = int(connection.pragma("application_id"))
-    if marked != APPLICATION_ID:
+    with connection:  # one snapshot: another process may be making the tables right now
         empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-        if version or marked or not empty:
-            raise damaged(path, "it is a database of another program")
+        version = version_of(connection)
+        marked = int(connection.pragma("application_id"))
+    if marked != APPLICATION_ID and (version or marked or not empty):
+        raise damaged(path, "it is a database of another program")
     if version > len(migrations):
         raise StoreUnavailable(
             f"{path} was written by a newer Holdfast: its schema is {version} and this one "

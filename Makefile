@@ -34,6 +34,15 @@ types: $(READY) ## Type checker, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict tests/typing
 
+testbed: $(READY) ## Build the Kubernetes test cluster (once per machine, about 7 minutes)
+	@$(BIN)/python tools/cluster.py build
+
+cluster: $(READY) ## Start a Kubernetes cluster to play with
+	@$(BIN)/python tools/cluster.py start
+
+cluster-stop: $(READY) ## End that cluster
+	@$(BIN)/python tools/cluster.py stop
+
 check: lint types test ## What CI runs, no more and no less
 
 check-long: $(READY) ## The long runs: thousands of kill points, larger fuzz counts
@@ -53,4 +62,4 @@ lock: $(READY) ## Resolve the locked requirements anew
 clean: ## Remove the virtual environment and what tools left behind
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup quickstart test lint types check check-long bench format lock clean
+.PHONY: testbed cluster cluster-stop help setup quickstart test lint types check check-long bench format lock clean

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.adapters.store import Mode, Store
-
 from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store import Mode, Store
 from holdfast.core.desired import Desired
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId

@@ -8,11 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.adapters.store import Mode, Store
-
 from bench.control_plane import BENCH, PROJECT, fields
 from bench.report import Row
 from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store import Mode, Store
 from holdfast.core.desired import Desired
 from holdfast.core.names import WorkloadId
 

@@ -207,9 +207,9 @@ def test_endless_conflict_ends_in_an_error_that_changed_nothing() -> None:
 
 
 @pytest.mark.parametrize("call", ["ensure", "plan"])
-def test_what_the_target_cannot_honour_is_refused_before_anything_is_read(call: str) -> None:
+def test_what_the_target_cannot_honour_is_refused_before_anything_is_written(call: str) -> None:
     problem = Problem(field="image", reason="no engine.", fix="Give a command.")
-    world = World(refused=[problem], before_observe=unavailable)
+    world = World(refused=[problem])
     calls: dict[str, Callable[[], object]] = {
         "ensure": lambda: ensure(world),
         "plan": lambda: run(reconciler.plan(world, [DESIRED])),
@@ -217,6 +217,7 @@ def test_what_the_target_cannot_honour_is_refused_before_anything_is_read(call: 
     with pytest.raises(ValidationError) as caught:
         calls[call]()
     assert caught.value.problems == (problem,)
+    assert world.keys == []
 
 
 def test_planning_changes_nothing() -> None:

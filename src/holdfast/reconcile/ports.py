@@ -25,7 +25,8 @@ class Target(Protocol):
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Say which declared fields this target cannot honour. Reads nothing.
 
-        An empty answer is a promise: no field is dropped silently.
+        Asked after the workload was observed, so that what the target said of itself then may
+        count. A field that passes here is honoured or refused by `perform`, never dropped.
         """
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:

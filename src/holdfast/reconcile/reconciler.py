@@ -40,9 +40,10 @@ async def ensure(
     `key` makes the writes of this call safe to repeat; a new call needs a new key. Raising
     or warning about drift is left to the door: here, drift is a value.
     """
-    check_honoured(target, [desired])
     for attempt in range(ATTEMPTS):
-        drift = find_drift(desired=desired, live=await target.observe(desired.id))
+        seen = await target.observe(desired.id)
+        check_honoured(target, [desired])
+        drift = find_drift(desired=desired, live=seen)
         plan = make_plan([drift])
         decision = decide(drift, on_drift, on_absent)
         if decision not in (Decision.CREATE, Decision.UPDATE):
@@ -62,10 +63,9 @@ async def ensure(
 
 async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[Drift, ...]]:
     """Say what `ensure` would do. Changes nothing in any situation."""
+    seen = [await target.observe(each.id) for each in desired]
     check_honoured(target, desired)
-    drifts = tuple(
-        [find_drift(desired=each, live=await target.observe(each.id)) for each in desired]
-    )
+    drifts = tuple(map(_found, desired, seen))
     return make_plan(drifts), drifts
 
 
@@ -93,10 +93,17 @@ async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, .
 
 
 def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
-    """Refuse, before anything is read or written, what the target cannot honour."""
+    """Refuse what the target cannot honour, before anything is planned or written.
+
+    After the first look: a control plane says what it is in its first answer.
+    """
     problems = [problem for each in desired for problem in target.refuses(each)]
     if problems:
         raise ValidationError("This target cannot honour the declaration.", problems=problems)
+
+
+def _found(desired: Desired, seen: Observation) -> Drift:
+    return find_drift(desired=desired, live=seen)
 
 
 def _rest(changed: str) -> str:

@@ -99,7 +99,7 @@ def test_completion_knows_the_verbs() -> None:
     assert run.stdout == "plain,validate\n"
 
 
-SERVING = {"starlette", "uvicorn", "uvloop", "aiohttp", "prometheus_client"}
+SERVING = {"uvicorn", "uvloop", "aiohttp", "prometheus_client"}
 FORBIDDEN = {
     "version": ({"httpx2", "apsw", "yaml", "asyncio", "msgspec", *SERVING}, []),
     "plan": ({"httpx2", *SERVING}, ["-f", "chat.yaml"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -12,6 +13,7 @@ from holdfast.adapters.http.answers import Answer, is_absent, read_answer
 from holdfast.adapters.http.deadline import Deadline, deadline_in
 from holdfast.adapters.http.events import read_events, read_lines
 from holdfast.adapters.http.transport import Transport
+from holdfast.core.capabilities import unhonoured
 from holdfast.core.desired import Desired
 from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, Problem
 from holdfast.core.ledger import DriftRecord, HistoryEntry
@@ -29,6 +31,7 @@ from holdfast.wire.ledger_v1 import (
 from holdfast.wire.plan_v1 import step_to_json
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json
 
+EMBEDDED = "embedded"
 PAGE = 500
 IDLE = 90.0
 """Longest silence of a stream; servers send a comment well within it."""
@@ -38,23 +41,41 @@ class _WorkloadsForm(msgspec.Struct):
     workloads: list[WorkloadForm]
 
 
+@dataclass(slots=True)
+class _Server:
+    """What the control plane said of itself."""
+
+    target: str = ""
+
+
 class RemoteTarget:
     """The `Control` port over HTTP. Each copy has a deadline of its own; they share connections."""
 
-    def __init__(self, transport: Transport, *, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        deadline: Deadline | None = None,
+        server: _Server | None = None,
+    ) -> None:
         self._transport = transport
         self._deadline = deadline or deadline_in(None, transport.clock)
+        self._server = server or _Server()
 
     def __repr__(self) -> str:
         return f"RemoteTarget({self._transport.base_url!r})"
 
     def within(self, seconds: float | None) -> RemoteTarget:
         """Return this target with a total deadline for everything asked through it."""
-        return RemoteTarget(self._transport, deadline=deadline_in(seconds, self._transport.clock))
+        deadline = deadline_in(seconds, self._transport.clock)
+        return RemoteTarget(self._transport, deadline=deadline, server=self._server)
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
-        """Nothing: the control plane checks for itself and answers with the problems."""
-        return ()
+        """Say what one machine cannot do, once the control plane has said that it is one.
+
+        It checks for itself, too, whatever its client believes.
+        """
+        return unhonoured(desired.fields) if self._server.target == EMBEDDED else ()
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Ask for one workload by its slug."""
@@ -162,7 +183,9 @@ class RemoteTarget:
         await self._transport.aclose()
 
     async def _get(self, path: str) -> Answer:
-        return await self._transport.ask("GET", path, deadline=self._deadline)
+        answer = await self._transport.ask("GET", path, deadline=self._deadline)
+        self._server.target = answer.headers.get("holdfast-target", "")
+        return answer
 
     def _live(self, answer: Answer, workload: WorkloadId) -> Live:
         live = workload_from_json(read_answer(answer, WorkloadForm))

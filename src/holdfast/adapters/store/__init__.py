@@ -1,6 +1,5 @@
 """The embedded store: workloads, declarations, drifts, history, projects and tokens."""
 
-from holdfast.adapters.store.capabilities import unhonoured
 from holdfast.adapters.store.lock import Mode
 from holdfast.adapters.store.records import Project, Record, Scope, Token, TokenKind
 from holdfast.adapters.store.store import Store
@@ -19,5 +18,4 @@ __all__ = [
     "Token",
     "TokenKind",
     "Transaction",
-    "unhonoured",
 ]

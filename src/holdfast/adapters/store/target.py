@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.adapters.store.capabilities import unhonoured
 from holdfast.adapters.store.records import Record
 from holdfast.adapters.store.store import Store
 from holdfast.adapters.store.transaction import Transaction
+from holdfast.core.capabilities import unhonoured
 from holdfast.core.desired import Desired
 from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError, WorkloadFailed
 from holdfast.core.ledger import DriftRecord, HistoryEntry

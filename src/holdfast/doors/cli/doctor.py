@@ -124,7 +124,9 @@ def _sqlite() -> Check:
 
 
 def _server_parts() -> Check:
-    missing = [name for name in ("starlette", "uvicorn", "aiohttp") if find_spec(name) is None]
+    missing = [
+        name for name in ("uvicorn", "aiohttp", "prometheus_client") if find_spec(name) is None
+    ]
     return Check(
         name="server",
         verdict=Verdict.WARN if missing else Verdict.OK,

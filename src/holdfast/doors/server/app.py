@@ -35,6 +35,7 @@ _UNMATCHED = "(no such route)"
 _ALWAYS: Headers = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
+    (b"holdfast-target", b"embedded"),  # so that a client can refuse what one machine cannot do
 ]
 
 

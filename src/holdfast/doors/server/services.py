@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import aiohttp
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.store import Record, Store, StoreTarget, Token, unhonoured
+from holdfast.adapters.store import Record, Store, StoreTarget, Token
+from holdfast.core.capabilities import unhonoured
 from holdfast.core.live import Status, Writer
 from holdfast.doors.server.authorize import Authorizer
 from holdfast.doors.server.config import ServerConfig

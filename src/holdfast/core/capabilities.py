@@ -1,7 +1,8 @@
 """Says what one machine cannot do for a workload, and what to write instead.
 
-Pure. The embedded target refuses these fields at plan time; a server that has to accept them,
-because the wire it speaks does, shows the same texts in the workload's status.
+The embedded target refuses these fields at plan time, and so does a client of a control plane
+that runs workloads on its own machine. Where the wire has to accept them, the same texts stand
+in the workload's status.
 """
 
 from __future__ import annotations

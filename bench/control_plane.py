@@ -37,7 +37,8 @@ class ControlPlane:
 
     def data_key(self, slug: str) -> str:
         """Make a data key for one workload."""
-        return _holdfast(self.db, "token", "create", "--project", PROJECT, "--workload", slug)
+        arguments = ("--project", PROJECT, "--name", "app", "--workload", slug)
+        return _holdfast(self.db, "token", "create", *arguments)
 
 
 def fields(name: str) -> Fields:
@@ -89,7 +90,9 @@ def serving(db: Path, *, run: bool = False) -> Iterator[ControlPlane]:
     try:
         url = _address(server)
         seconds = time.perf_counter() - begin
-        token = _holdfast(db, "token", "create", "--project", PROJECT, "--name", "bench")
+        token = _holdfast(
+            db, "token", "create", "--project", PROJECT, "--name", "bench", "--scope", "write"
+        )
         yield ControlPlane(url=url, token=token, db=db, pid=server.pid, start_seconds=seconds)
     finally:
         server.send_signal(signal.SIGTERM)

@@ -43,10 +43,10 @@ def problems(spec: WorkloadSpec) -> list[Problem]:
 
 def _given(spec: WorkloadSpec) -> Iterator[tuple[str, object]]:
     """The fields that are set; most are not, and this is on the way of every write."""
-    for field in fields(spec):
-        value = getattr(spec, field.name)
+    for name in spec.__slots__:
+        value = getattr(spec, name)
         if value is not None:
-            yield field.name, value
+            yield name, value
 
 
 def shape_problem(field: str, value: object) -> Problem:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core.desired import Desired
-from holdfast.core.diff import Change, diff
+from holdfast.core.diff import Change, diff, same
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.normalize import WORKLOAD_RULES, normalize_workload
-from holdfast.core.tree import Path
+from holdfast.core.tree import Fields, Path
 
 
 class DriftKind(StrEnum):
@@ -92,6 +92,8 @@ def find_drift(*, desired: Desired, live: Observation) -> Drift:
             return Drift(desired=desired, live=live, situation=Situation.UNKNOWN)
         case Absent():
             return Drift(desired=desired, live=live, situation=Situation.ABSENT)
+        case Live() if _equal(desired.fields, live.fields):
+            return Drift(desired=desired, live=live, situation=Situation.IN_SYNC)
         case Live():
             changes = diff(
                 desired=normalize_workload(desired.fields),
@@ -101,6 +103,14 @@ def find_drift(*, desired: Desired, live: Observation) -> Drift:
             fields = tuple(drifted_field(change, live.writers) for change in changes)
             situation = Situation.DRIFTED if fields else Situation.IN_SYNC
             return Drift(desired=desired, live=live, situation=situation, fields=fields)
+
+
+def _equal(desired: Fields, live: Fields) -> bool:
+    """True when every declared field stands there to the letter, which needs no canonical form.
+
+    The common case of a workload that is as declared, and several times cheaper.
+    """
+    return all(name in live and same(value, live[name]) for name, value in desired.items())
 
 
 def drifted_field(change: Change, writers: Mapping[str, Writer]) -> DriftedField:

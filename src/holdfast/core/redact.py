@@ -13,6 +13,7 @@ from typing import NoReturn
 from holdfast.core.tree import Tree
 
 MASK = "***"
+_SHORTEST = 12
 
 TOKEN = re.compile(r"ik_(?:sdk|live)_([0-9A-Za-z]{1,64})_[0-9A-Za-z]+")
 # Each alternative can start only where its own run of characters starts, or always matches once
@@ -107,6 +108,8 @@ def credential_in(text: str) -> str | None:
 
 def redact(text: str) -> str:
     """Mask every credential in a text on its way to a person, a log or a file."""
+    if len(text) < _SHORTEST and text.isidentifier():
+        return text  # most keys and many values: too short to be a credential of any look
     text = _CREDENTIALS.sub(_masked, text)
     text = _BEARER.sub(lambda found: f"{found.group(1)} {MASK}", text)
     text = _ASSIGNMENT.sub(_masked_value, text)

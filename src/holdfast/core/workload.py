@@ -250,17 +250,15 @@ def _coerced(enum: type[StrEnum], value: object) -> object:
 
 
 def _plain_fields(value: object) -> Fields:
-    """Turn a dataclass into a tree of the fields that are set."""
-    tree: Fields = {}
-    for field in fields(value):  # type: ignore[arg-type]  # called with our dataclasses only
-        item = getattr(value, field.name)
-        if item is None:
-            continue
-        tree[field.name] = _plain_value(item)
-    return tree
+    """Turn one of our dataclasses into a tree of the fields that are set."""
+    names: tuple[str, ...] = type(value).__slots__  # type: ignore[attr-defined]  # all have slots
+    given = ((name, getattr(value, name)) for name in names)
+    return {name: _plain_value(item) for name, item in given if item is not None}
 
 
 def _plain_value(item: object) -> Tree:
+    if type(item) is str or type(item) is int:
+        return item
     if isinstance(item, Mapping):
         return {str(key): _plain_value(inner) for key, inner in item.items()}
     if hasattr(type(item), "__dataclass_fields__"):

@@ -14,6 +14,7 @@ from holdfast.core.workload import IDENTITY, SPEC_FIELDS, WorkloadSpec
 
 API_VERSION = "holdfast.dev/v1"
 KIND = "Workload"
+_KNOWN = sorted(SPEC_FIELDS)
 _REQUIRED = ("name", "model", "backend")
 
 
@@ -30,8 +31,7 @@ def spec_from_document(document: object) -> WorkloadSpec:
         for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
         if fields.pop(name, wanted) != wanted
     ]
-    known = sorted(SPEC_FIELDS)
-    problems += [unknown_problem(name, known) for name in fields if name not in SPEC_FIELDS]
+    problems += [unknown_problem(name, _KNOWN) for name in fields if name not in SPEC_FIELDS]
     given = {name: value for name, value in fields.items() if name in SPEC_FIELDS}
     given |= {name: "" for name in _REQUIRED if given.get(name) is None}
     if given.get("slug") is None:

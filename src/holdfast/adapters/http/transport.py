@@ -206,12 +206,14 @@ class Transport:
     def _headers(
         self, method: str, body: bytes | None, key: str | None, accept: str
     ) -> Mapping[str, str]:
-        headers = {
-            "User-Agent": self._user_agent,
-            "Accept": accept,
-            # A compressed answer could unpack to any size; answers are small as they are.
-            "Accept-Encoding": "identity",
-        }
+        headers = _Headers(
+            {
+                "User-Agent": self._user_agent,
+                "Accept": accept,
+                # A compressed answer could unpack to any size; answers are small as they are.
+                "Accept-Encoding": "identity",
+            }
+        )
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token.reveal()}"
         if body is not None:
@@ -242,3 +244,10 @@ class Transport:
 
     def _where(self, path: str) -> str:
         return self.base_url + urlsplit(path).path
+
+
+class _Headers(dict[str, str]):
+    """What is sent. Shown by name alone: a traceback with local values would tell the token."""
+
+    def __repr__(self) -> str:
+        return f"<headers {', '.join(self)}>"

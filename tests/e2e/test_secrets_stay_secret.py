@@ -616,7 +616,6 @@ def test_no_planted_secret_is_seen_anywhere(
     assert not leaks, "\n".join(leaks)
 
 
-@pytest.mark.xfail(reason="the access log and X-Request-Id trust a caller with a good token")
 def test_a_secret_in_the_path_or_request_id_of_a_good_caller_is_not_kept(tmp_path: Path) -> None:
     surfaces, hub, unknown = Surfaces(), shaped("a hub token", "hf_A{}"), token("a token")
     with serving(tmp_path, "--no-run") as server:

@@ -185,12 +185,6 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
             yield Problem(
                 field=f"env.{shown_name(name)}", reason="it is not text.", fix="Quote the value."
             )
-        elif isinstance(name, str) and names_a_secret(name) and len(value) >= 8:
-            yield Problem(
-                field=f"env.{shown_name(name)}",
-                reason="it looks like a secret in clear.",
-                fix=f"Put it under secrets: {shown_name(name)}: {{name: …, key: …}}.",
-            )
         if name in secrets:
             yield Problem(
                 field=f"env.{shown_name(name)}",
@@ -316,11 +310,11 @@ def _canary(spec: WorkloadSpec) -> Iterator[Problem]:
             field="canary.weight", reason="it is not from 0 to 100.", fix="Give a percentage."
         )
     yield from _count("canary.replicas", canary.replicas, low=1)
-    if canary.model is None and canary.command is None and canary.image is None:
+    if canary.weight != 0 and canary.is_none:
         yield Problem(
             field="canary",
             reason="it is the same as the primary.",
-            fix="Give it a model, a command or an image of its own.",
+            fix="Give it a model, a command or an image of its own, or weight 0 for no canary.",
         )
     if canary.analysis is not None:
         if canary.analysis.max is None and canary.analysis.min is None:

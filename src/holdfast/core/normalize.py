@@ -25,10 +25,10 @@ class Rules:
     durations: frozenset[str] = frozenset()
     commands: frozenset[str] = frozenset()
     exclusive: frozenset[str] = frozenset()
-    """Mappings declared as a whole: a key that only the live side has is a change.
-
-    Their keys are the user's own, so no other rule holds inside: a variable that happens to be
-    called `timeout` is text."""
+    """Mappings declared as a whole: a key that only the live side has is a change."""
+    opaque: frozenset[str] = frozenset()
+    """Mappings whose keys are the user's own, so that no rule holds inside: a variable that
+    happens to be called `timeout` is text."""
 
 
 _OPAQUE = Rules()
@@ -36,7 +36,8 @@ WORKLOAD_RULES = Rules(
     quantities=frozenset({"cpu", "memory", "gpu_memory"}),
     durations=frozenset({"interval", "timeout", "startup", "drain_timeout"}),
     commands=frozenset({"command"}),
-    exclusive=frozenset({"env", "secrets", "config"}),
+    exclusive=frozenset({"env", "secrets", "config", "canary"}),
+    opaque=frozenset({"env", "secrets", "config"}),
 )
 
 
@@ -59,9 +60,7 @@ def normalize(value: Tree, rules: Rules, *, name: str = "", parent: str = "") ->
     """Return the canonical form. Doing it twice gives the same as doing it once."""
     if isinstance(value, dict):
         return {
-            key: normalize(
-                item, _OPAQUE if key in rules.exclusive else rules, name=key, parent=name
-            )
+            key: normalize(item, _OPAQUE if key in rules.opaque else rules, name=key, parent=name)
             for key, item in sorted(value.items())
             if item is not None
         }

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 
 from holdfast.core.errors import Problem
-from holdfast.core.redact import credential_in, redact
+from holdfast.core.redact import credential_in, is_reference, names_a_secret, redact
 
 MAX_TEXT = 65_536
 MAX_DEPTH = 32
@@ -43,6 +43,11 @@ def shown_name(name: object) -> str:
     return ascii(text[:120])[1:-1]
 
 
+def looks_secret(name: str, value: str) -> bool:
+    """True for a value that is long enough, under a name that usually holds a credential."""
+    return len(value) >= 8 and names_a_secret(name) and not is_reference(value)
+
+
 def _walk(path: str, value: object, depth: int) -> Iterator[tuple[str, object, int]]:
     """Yield every value and every key, down to the first level that is too deep."""
     yield path, value, depth
@@ -67,11 +72,17 @@ def _problems(path: str, value: object, depth: int) -> Iterator[Problem]:
     elif isinstance(value, str):
         yield from _text(path, value)
     elif isinstance(value, Mapping):
-        for key in value:
-            if isinstance(key, str):
-                yield from _text(f"{path}.{shown_name(key)}", key)
-            else:
+        for key, item in value.items():
+            if not isinstance(key, str):
                 yield Problem(field=path, reason="a key is not text.", fix="Quote the key.")
+                continue
+            yield from _text(f"{path}.{shown_name(key)}", key)
+            if isinstance(item, str) and looks_secret(key, item):
+                yield Problem(
+                    field=f"{path}.{shown_name(key)}",
+                    reason="it looks like a secret in clear.",
+                    fix="Put it under secrets, as VARIABLE: {name: …, key: …}.",
+                )
     elif isinstance(value, float) and not math.isfinite(value):
         yield Problem(field=path, reason="it is not a finite number.", fix="Give a number.")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -98,7 +98,11 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """A second group that gets `weight` percent of the requests once it is ready."""
+    """A second group that gets `weight` percent of the requests once it is ready.
+
+    Declared as a whole. To end a canary, declare `Canary(weight=0)` and nothing else: leaving
+    the field out of a spec would only say that it is not yours.
+    """
 
     weight: int
     model: str | None = None
@@ -106,6 +110,11 @@ class Canary:
     image: str | None = None
     replicas: int | None = None
     analysis: Analysis | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """True when nothing sets it apart from the primary: there is no canary."""
+        return self.model is None and self.command is None and self.image is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,7 +265,7 @@ def everything(store: Store) -> list[object]:
     """Ask every question."""
     return [
         store.projects(),
-        store.all_ids(),
+        store.workload_count(),
         store.records("acme"),
         store.tokens("acme"),
         store.history("acme", limit=1000),

@@ -68,8 +68,8 @@ def wanted(spec: RunSpec, limits: Limits) -> Wanted:
     restarting = {name: value for name, value in fields.items() if name in RESTARTING}
     groups = [Group(name=PRIMARY, replicas=count, fields=restarting)]
     canary = _mapping(fields.get("canary"))
-    if canary:
-        own = {name: canary[name] for name in _OVERRIDES if canary.get(name) is not None}
+    own = {name: canary[name] for name in _OVERRIDES if canary.get(name) is not None}
+    if own:  # else it is weight 0 and nothing more, which says that there is no canary
         inherited = dict(restarting)
         if "image" in own:
             inherited.pop("command", None)  # an image is what runs instead of a command

@@ -59,13 +59,9 @@ class Reads:
             rows.workload_of,
         )
 
-    def all_ids(self) -> list[WorkloadId]:
-        """Return every workload there is, by project and slug."""
-        return self._query(
-            "SELECT project, slug FROM workloads ORDER BY project, slug",
-            (),
-            lambda row: WorkloadId(project=row[0], slug=row[1]),
-        )
+    def workload_count(self) -> int:
+        """Return how many workloads there are."""
+        return sum(self._query("SELECT count(*) FROM workloads", (), lambda row: int(row[0])))
 
     def project(self, slug: str) -> Project | None:
         """Return one project."""

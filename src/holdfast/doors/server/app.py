@@ -193,8 +193,8 @@ def _log(
     logs.access.line(
         request_id=request.id if request else "",
         method=scope["method"],
-        # The parameters of a matched path are slugs; anything else may hold a secret.
-        path=path if token and len(path) <= 512 else redact(path[:512]),
+        # The parameters of a path that was answered are slugs; anything else may hold a secret.
+        path=path if token and status < 400 and len(path) <= 512 else redact(path[:512]),
         status=status,
         ms=round(spent * 1000, 3),
         token=token.id if token else "",

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.errors import Problem
 from holdfast.core.live import Writer
+from holdfast.core.redact import credential_in
 from holdfast.doors.server.errors import HttpError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Request:
         """The caller's X-Request-Id where it is harmless, else one of ours."""
         if self._request_id is None:
             given = self.headers.get(b"x-request-id", b"").decode("latin-1")
-            sane = given and len(given) <= 64 and _ID.issuperset(given)
+            sane = given and len(given) <= 64 and _ID.issuperset(given) and not credential_in(given)
             self._request_id = given if sane else f"{_BOOT}{next(_COUNT):08x}"
         return self._request_id
 

@@ -57,10 +57,10 @@ class Supervisor:
         )
         for drift in self._store.drifts(None, limit=100_000):
             self._drifts.setdefault(drift.workload, {})[drift.id] = drift
-        records = [self._store.record(each) for each in self._store.all_ids()]
-        specs = [run_spec(record) for record in records if record is not None]
-        self._known = {spec.id: (spec.uid, spec.generation) for spec in specs}
         if self._runner is not None:
+            projects = self._store.projects()
+            specs = [run_spec(each) for of in projects for each in self._store.records(of.slug)]
+            self._known = {spec.id: (spec.uid, spec.generation) for spec in specs}
             await self._runner.start()
             self._runner.set(specs)
 
@@ -101,7 +101,10 @@ class Supervisor:
 
     def phases(self) -> Mapping[str, int]:
         """Count the workloads by phase."""
-        counted = Counter(self.status(uid).phase for uid, _ in self._known.values())
+        if self._runner is None:
+            counted = Counter({OFF.phase: self._store.workload_count()})
+        else:
+            counted = Counter(self.status(uid).phase for uid, _ in self._known.values())
         return {phase.value: counted[phase] for phase in Phase}
 
     def _changed(self, changed: Iterable[WorkloadId]) -> None:
@@ -116,16 +119,16 @@ class Supervisor:
         self._hub.publish(changed)
 
     def _follow(self, workload: WorkloadId) -> None:
+        if self._runner is None:
+            return
         record = self._store.record(workload)
         before = self._known.get(workload)
         if before is not None and (record is None or record.uid != before[0]):
             del self._known[workload]
-            if self._runner is not None:
-                self._runner.drop(before[0])
+            self._runner.drop(before[0])
         if record is not None and before != (record.uid, record.generation):
             self._known[workload] = (record.uid, record.generation)
-            if self._runner is not None:
-                self._runner.put(run_spec(record))
+            self._runner.put(run_spec(record))
 
     def _count_drift(self, workload: WorkloadId) -> None:
         known = self._drifts.get(workload, {})

@@ -15,12 +15,11 @@ from tests.strategies import credentials, drifts
 from holdfast.core.desired import Desired
 from holdfast.core.diff import Change
 from holdfast.core.drift import Drift, DriftedField, DriftKind, find_drift
+from holdfast.core.ink import Ink, clean
 from holdfast.core.live import Absent, Live, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan
 from holdfast.core.show import (
-    Ink,
-    clean,
     plan_html,
     plan_markdown,
     plan_text,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable
-from enum import StrEnum
 
 from holdfast.core.drift import DriftedField
+from holdfast.core.ink import Ink, Paint, clean, no_paint
 from holdfast.core.plan import Action, Disruption, Plan, Step
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
 from holdfast.core.tree import Tree, show_path
@@ -17,28 +16,11 @@ WIDTH = 34
 """Longest value shown in a row; longer ones are cut in the middle."""
 
 
-class Ink(StrEnum):
-    """What a piece of text means; the terminal decides on a colour."""
-
-    CREATE = "create"
-    CHANGE = "change"
-    REMOVE = "remove"
-    SECRET = "secret"
-    FAINT = "faint"
-    PLAIN = "plain"
-
-
-Paint = Callable[[str, Ink], str]
 _WORDS = {
     Disruption.NONE: "in place, nothing restarts",
     Disruption.RESTART: "rolling restart, no request lost",
     Disruption.STOP: "stops serving",
 }
-
-
-def no_paint(text: str, ink: Ink) -> str:
-    """Paint nothing."""
-    return text
 
 
 def symbol(step: Step, *, ascii_only: bool = False) -> str:
@@ -155,18 +137,6 @@ def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: b
         keep = width // 2
         text = f"{text[: keep - len(gap)]}{gap}{text[-keep:]}"
     return text
-
-
-def clean(text: str, *, ascii_only: bool = False) -> str:
-    """Escape what a terminal or a reader could be misled by: control and direction characters."""
-    return "".join(
-        char if char.isprintable() and (char.isascii() or not ascii_only) else _escaped(char)
-        for char in text
-    )
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def _written(value: Tree) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.show import Ink
+from holdfast.core.ink import Ink
 from holdfast.doors.cli import options
 from holdfast.doors.cli.connect import MANAGER, sdk_settings
 from holdfast.doors.cli.exits import Exit

@@ -8,10 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.quantity import parse_duration
 from holdfast.doors.cli.session import Session
-from holdfast.doors.cli.settings import resolve
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
 
@@ -73,7 +70,9 @@ def given_files(paths: Sequence[str], *, recursive: bool = False) -> str:
 
 def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of live workloads. A shell must neither hang nor see an error."""
+    from holdfast.core.errors import HoldfastError
     from holdfast.doors.cli.connect import connect
+    from holdfast.doors.cli.settings import resolve
 
     settings = resolve(ctx.ensure_object(Session).flags)
     try:
@@ -104,6 +103,8 @@ class Duration(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Read it, or say how to write it."""
+        from holdfast.core.quantity import parse_duration
+
         if isinstance(value, float):
             return value
         seconds = parse_duration(str(value))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from holdfast.core.show import Ink, no_paint
+from holdfast.core.ink import Ink, no_paint
 from holdfast.core.tree import Fields, Tree
 from holdfast.doors.cli.views.colour import painted, wants_ascii, wants_colour
 from holdfast.doors.cli.views.text import printable, to_ascii

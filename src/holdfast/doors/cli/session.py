@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import DriftWarning, NotFound
-from holdfast.core.live import Live
-from holdfast.core.names import WorkloadId, checked_slug
-from holdfast.core.redact import redact
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.settings import Settings, resolve
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
     from collections.abc import Iterator
 
+    from holdfast.core.live import Live
+    from holdfast.core.names import WorkloadId
+    from holdfast.doors.cli.settings import Settings
     from holdfast.doors.sdk.management import ManagementClient
 
 
@@ -31,6 +29,8 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """The settings, each from the nearest source."""
+        from holdfast.doors.cli.settings import resolve
+
         settings = resolve(self.flags)
         for text in settings.warnings:
             self.screen.warn(text)
@@ -54,6 +54,7 @@ class Session:
     @property
     def place(self) -> str:
         """Where the client connects, for people."""
+        from holdfast.core.redact import redact
         from holdfast.doors.cli.connect import default_url
 
         url = redact(self.settings.get("url") or default_url())
@@ -61,6 +62,8 @@ class Session:
 
     def workload(self, text: str) -> WorkloadId:
         """Read `slug` or `project/slug`."""
+        from holdfast.core.names import WorkloadId, checked_slug
+
         project, slash, slug = text.rpartition("/")
         return WorkloadId(
             project=checked_slug(project, field="project") if slash else self.project,
@@ -74,6 +77,8 @@ class Session:
 
     def find(self, client: ManagementClient, where: WorkloadId) -> Live:
         """Return a live workload, or say how to find out which ones there are."""
+        from holdfast.core.errors import NotFound
+
         try:
             return client.get(where.slug, project=where.project)
         except NotFound as error:
@@ -83,6 +88,7 @@ class Session:
     @contextmanager
     def client(self) -> Iterator[ManagementClient]:
         """Connect to where the settings point. The verbs speak of drift themselves."""
+        from holdfast.core.errors import DriftWarning
         from holdfast.doors.cli.connect import connect
 
         client = connect(self.settings, project=self.project)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
-from holdfast.core.show import Ink
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.screen import API_VERSION, Screen

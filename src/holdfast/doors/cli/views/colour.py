@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TextIO
 
-from holdfast.core.show import Ink
+from holdfast.core.ink import Ink
 
 CODES = {
     Ink.CREATE: "32",

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.redact import redact_tree
-from holdfast.core.show import Ink
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.text import age, columns, one_line

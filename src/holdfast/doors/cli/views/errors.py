@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.core.errors import DriftError, HoldfastError, ValidationError
-from holdfast.core.show import plan_text
 
 if TYPE_CHECKING:
     from holdfast.doors.cli.session import Session
@@ -40,6 +39,8 @@ def show_error(session: Session, error: HoldfastError) -> None:
             screen.document("Error", body)
     details = [str(problem) for problem in problems]
     if isinstance(error, DriftError):
+        from holdfast.core.show import plan_text  # needed here alone, and slow to load
+
         details += plan_text(error.plan, ascii_only=screen.ascii_only).splitlines()
     details += [line for line in (changed, f"Next: {error.todo}" if error.todo else "") if line]
     screen.error(error.code, f"{error.summary}. {error.happened}", details)

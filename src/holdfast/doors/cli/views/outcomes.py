@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.core.ink import Ink
 from holdfast.core.live import Live
 from holdfast.core.outcome import EndpointRef
 from holdfast.core.plan import Action, Plan, Step
-from holdfast.core.show import Ink, plan_text
+from holdfast.core.show import plan_text
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.plan import step_body
 from holdfast.doors.cli.views.text import count

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.core.ink import clean
 from holdfast.core.redact import redact
-from holdfast.core.show import clean
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.redact import redact_tree
-from holdfast.core.show import Ink
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.text import age, columns, count
 

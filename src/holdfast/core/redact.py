@@ -35,6 +35,7 @@ _NAME = (
     r"(?:token|secret|(?:api|access|secret|private|auth)[-_]?key|credentials?"
     r"|password|passwd|passphrase)"
 )
+_HINT = re.compile(r"(?i)token|secret|key|credential|passw|passphrase|bearer|basic")
 _SECRET_NAME = re.compile(
     rf"(?i)(?:(?:^|[-_.]|(?-i:(?<=[a-z0-9])(?=[A-Z]))){_NAME}|password|passwd|passphrase)$"
 )
@@ -111,6 +112,8 @@ def redact(text: str) -> str:
     if len(text) < _SHORTEST and text.isidentifier():
         return text  # most keys and many values: too short to be a credential of any look
     text = _CREDENTIALS.sub(_masked, text)
+    if not _HINT.search(text):
+        return text  # the rest masks what follows one of these words
     text = _BEARER.sub(lambda found: f"{found.group(1)} {MASK}", text)
     text = _ASSIGNMENT.sub(_masked_value, text)
     return _FLAG.sub(_masked_value, text)

@@ -6,7 +6,6 @@ it is never compared and never written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -253,7 +252,7 @@ def _references(value: object, problems: list[Problem]) -> dict[str, object] | N
 
 def _coerced(enum: type[StrEnum], value: object) -> object:
     if isinstance(value, str):
-        text = re.sub(r"\s+", "", value).lower()
+        text = "".join(value.split()).lower()
         return enum(text) if text in enum._value2member_map_ else str(value)
     return value
 

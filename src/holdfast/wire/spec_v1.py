@@ -15,6 +15,7 @@ from holdfast.core.workload import IDENTITY, SPEC_FIELDS, WorkloadSpec
 API_VERSION = "holdfast.dev/v1"
 KIND = "Workload"
 _KNOWN = sorted(SPEC_FIELDS)
+_SAID = [name for name in _KNOWN if name not in IDENTITY]
 _REQUIRED = ("name", "model", "backend")
 
 
@@ -50,8 +51,7 @@ def spec_from_fields(slug: str, fields: Mapping[str, Tree]) -> WorkloadSpec:
 
     Fields are what a workload says, not which one it is: its identity cannot be written.
     """
-    known = [name for name in SPEC_FIELDS if name not in IDENTITY]
-    foreign = [unknown_problem(name, known) for name in fields if name not in known]
+    foreign = [unknown_problem(name, _SAID) for name in fields if name not in _SAID]
     if foreign:
         raise ValidationError(problems=foreign)
     return spec_from_document({**fields, "slug": slug})

@@ -45,8 +45,9 @@ cluster-stop: $(READY) ## End that cluster
 
 check: lint types test ## What CI runs, no more and no less
 
-check-long: $(READY) ## The long runs: thousands of kill points, larger fuzz counts
+check-long: $(READY) ## The long runs: thousands of kill points, properties with many examples
 	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) -m long --timeout 3600
+	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) tests/core tests/wire --timeout 3600
 
 bench: $(READY) ## Measure, as ratios against a peer in the same run
 	@$(BIN)/python -m bench

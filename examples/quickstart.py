@@ -78,6 +78,7 @@ def tell_the_story(scratch: Path, url: str) -> None:
     )
     ops = token(scratch, name="ops-laptop")
     edit_behind_the_back(mgmt, spec, url, ops)
+    wait_for_rollout(mgmt, spec.slug)
     done("the live workload now runs with another command")
 
     step("What changed, what kind of drift, and by whom", "print(mgmt.plan(spec))")

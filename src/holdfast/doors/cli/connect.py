@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import AuthError
+from holdfast.core.errors import AuthError, ConfigurationError
 from holdfast.doors.cli.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.adapters.store import Store
+    from holdfast.doors.cli.session import Session
     from holdfast.doors.sdk import settings as sdk
     from holdfast.doors.sdk.management import ManagementClient
 
@@ -31,6 +36,21 @@ def connect(
     return ManagementClient(
         place.url, project=project, token=token, manager=MANAGER, timeout=patience, max_retries=0
     )
+
+
+@contextmanager
+def administered(session: Session, db: str | None) -> Iterator[Store]:
+    """Open a store file on this machine beside whoever uses it."""
+    from holdfast.adapters.store import Mode, Store
+
+    path = sdk_settings(session.settings, db=db).path
+    if path is None:
+        raise ConfigurationError(
+            f"This works on a store file, and {session.settings.get('url')} is none.",
+            todo="Run it where the server's file is, with --db FILE.",
+        )
+    with Store.open(path, mode=Mode.ADMIN) as store:
+        yield store
 
 
 def no_token(url: str) -> AuthError:

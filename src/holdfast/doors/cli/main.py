@@ -35,6 +35,7 @@ SECTIONS = {
         "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
         "project": ("project", "Create and list projects."),
         "token": ("token", "Create, list and revoke tokens."),
+        "backup": ("backup", "Copy the store, also while a server writes to it."),
     },
     "Set up": {
         "doctor": ("doctor", "Check this machine, the store and the connection."),

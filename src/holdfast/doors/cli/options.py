@@ -83,6 +83,15 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [name for name in names if name.startswith(incomplete)]
 
 
+def db(function: F) -> F:
+    """Which store file to administer."""
+    return click.option(
+        "--db",
+        type=click.Path(dir_okay=False),
+        help="Store file to work on, also beside a running server.",
+    )(function)
+
+
 def exit_code(function: F) -> F:
     """Let changes be seen in the exit code."""
     return click.option(

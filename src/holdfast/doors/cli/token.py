@@ -13,12 +13,6 @@ from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.tokens import Order, TokenRow, open_desk
 from holdfast.doors.cli.views.text import age, columns, count
 
-_db = click.option(
-    "--db",
-    type=click.Path(dir_okay=False),
-    help="Store file to work on, also beside a running server.",
-)
-
 
 @click.group(
     "token",
@@ -57,7 +51,7 @@ def command() -> None:
 )
 @click.option("--workload", help="Make a data key for this workload instead.")
 @click.option("--expires", type=options.Duration(), help="Valid for this long, such as 720h.")
-@_db
+@options.db
 @options.connection
 @options.output("table", "json", "yaml", "name")
 @pass_session
@@ -102,7 +96,7 @@ def create(
 
 
 @command.command("list", cls=Verb, examples=["holdfast token list -p acme"])
-@_db
+@options.db
 @options.connection
 @options.output("table", "json", "yaml", "jsonl", "name")
 @pass_session
@@ -133,7 +127,7 @@ def list_all(session: Session, db: str | None) -> None:
 
 @command.command("revoke", cls=Verb, examples=["holdfast token revoke 3f9a01bc -p acme"])
 @click.argument("id")
-@_db
+@options.db
 @options.connection
 @options.colour
 @pass_session

@@ -185,7 +185,10 @@ def _runner(
         owner().report(happened)
 
     return Runner(
-        home=home, secrets=config.secrets_dir or home / "secrets", clock=clock, report=report
+        home=home,
+        secrets=config.secrets_dir or config.db.parent / "secrets",
+        clock=clock,
+        report=report,
     )
 
 

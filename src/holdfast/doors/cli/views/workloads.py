@@ -14,7 +14,7 @@ from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.text import age, columns, count
 
 _HEADS = ["WORKLOAD", "BACKEND", "MODEL", "READY", "SYNC", "PHASE", "AGE"]
-_WIDE = ["GENERATION", "LAST WRITER", "ENDPOINT", "MESSAGE"]
+_WIDE = ["GENERATION", "CANARY", "LAST WRITER", "ENDPOINT", "MESSAGE"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,22 @@ def _more(seen: Seen) -> list[str]:
     live, status = seen.live, seen.live.status
     dated = [writer for writer in live.writers.values() if writer.at]
     last = max(dated, key=lambda writer: str(writer.at), default=None)
-    return [str(live.generation), str(last or ""), status.endpoint or "", status.message]
+    return [
+        str(live.generation),
+        _canary(live),
+        str(last or ""),
+        status.endpoint or "",
+        status.message,
+    ]
+
+
+def _canary(live: Live) -> str:
+    """The share in force, and the declared one where it differs."""
+    canary = live.fields.get("canary")
+    if not isinstance(canary, dict) or len(canary) < 2:
+        return ""
+    now, declared = live.status.canary_weight, canary.get("weight")
+    return f"{now}%" if now == declared else f"{now}% of {declared}%"
 
 
 def _markdown(screen: Screen, seen: Sequence[Seen], now: datetime) -> None:

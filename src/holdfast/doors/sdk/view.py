@@ -123,6 +123,6 @@ def _plain(text: str) -> str:
 
 def _columns(out: TextIO) -> int:
     try:
-        return os.get_terminal_size(out.fileno()).columns
+        return os.get_terminal_size(out.fileno()).columns or 80  # 0 where nobody has said
     except (OSError, ValueError):
         return 80

@@ -6,6 +6,7 @@ one indexed statement, so that an event loop can ask inline.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -20,12 +21,12 @@ ALL = -1
 """SQLite's own word for no limit."""
 
 
-class Reads:
+class Reads(ABC):
     """The questions. Where they are asked is for the subclass to say."""
 
+    @abstractmethod
     def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
         """Run one statement and read its rows, raising our errors only."""
-        raise NotImplementedError
 
     @property
     def lineage(self) -> str:

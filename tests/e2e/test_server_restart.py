@@ -60,6 +60,7 @@ def test_a_killed_server_finds_its_workloads_running_and_takes_them_over(folder:
             mgmt.ensure(ECHO)
             ready(mgmt)
             before = mgmt.get("chat")
+            wait_until(lambda: actions(mgmt).count("ready") == 2, what="both to be on record")
             noted = actions(mgmt)
         running = first.leaders()
         assert len(running) == 2

@@ -58,7 +58,7 @@ format: $(READY) ## Format and fix what the linter can fix
 
 lock: $(READY) ## Resolve the locked requirements anew
 	@echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/uv.txt
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --group dev --group peers -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --extra kubernetes --group dev --group peers -o requirements/dev.txt
 
 clean: ## Remove the virtual environment and what tools left behind
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

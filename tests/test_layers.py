@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "adapters": INNER,
     "adapters/clock": INNER,
     "adapters/http": INNER | {"adapters/clock"},
+    "adapters/kubernetes": INNER | {"adapters/clock"},
     "adapters/memory": INNER | {"adapters/clock"},
     "adapters/runner": INNER | {"adapters/clock"},
     "adapters/store": INNER | {"adapters/clock"},

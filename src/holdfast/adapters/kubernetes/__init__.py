@@ -1,0 +1,1 @@
+"""A cluster: how to reach it, ask it, follow it, and be the only one who acts on it."""

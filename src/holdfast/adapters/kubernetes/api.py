@@ -1,0 +1,291 @@
+"""The verbs of the Kubernetes API that Holdfast uses, each with its guards.
+
+Every call has a deadline, and answers with an object or with an error of our tree. A write is
+guarded by what the caller saw: by uid and resourceVersion, or by field ownership.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.adapters.kubernetes.connection import Connection
+from holdfast.adapters.kubernetes.discovery import Discovery
+from holdfast.adapters.kubernetes.errors import Reply, error_of
+from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
+from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError
+from holdfast.reconcile.kube import Expired, KindNotServed
+
+PAGE = 500
+TIMEOUT = 30.0
+APPLY = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+
+class Propagation(StrEnum):
+    """What happens to the objects that the deleted one owns."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectList:
+    """A whole list at one version of the cluster."""
+
+    items: list[Object]
+    version: str
+
+
+class KubeApi:
+    """One cluster, through one connection."""
+
+    def __init__(
+        self, connection: Connection, *, manager: str = "holdfast", timeout: float = TIMEOUT
+    ) -> None:
+        self.connection = connection
+        self.manager = manager
+        self.timeout = timeout
+        self._discovery = Discovery(self._look)
+
+    async def aclose(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        await self.connection.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        secret: bool = False,
+        within: float | None = None,
+    ) -> Object:
+        """Send one request and return the object that it answers with, or raise its error."""
+        reply = await self.connection.ask(
+            method,
+            path,
+            params=params,
+            body=None if body is None else msgspec.json.encode(body),
+            content_type=content_type,
+            secret=secret,
+            dry_run="dryRun" in (params or {}),
+            within=self.timeout if within is None else within,
+        )
+        if not 200 <= reply.status < 300:
+            raise error_of(reply)
+        return _decoded(reply)
+
+    async def resource_of(self, api_version: str, kind: str) -> Resource:
+        """Return where a kind is served. Raises KindNotServed, also for a kind not yet there."""
+        return await self._discovery.resource_of(api_version, kind)
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", subresource: str = ""
+    ) -> Object:
+        """Return one object as it is now. Raises NotFound only on the API server's own word."""
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        return await self._ask(resource, "GET", path)
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+    ) -> ObjectList:
+        """Return every object that matches, at one version: the whole list or an error.
+
+        An empty namespace means all of them. A list that expired between two pages is started
+        again, the last time in one piece.
+        """
+        chosen = {"labelSelector": labels, "fieldSelector": fields}
+        chosen = {name: value for name, value in chosen.items() if value}
+        path = resource.path(namespace=namespace)
+        for size in (page, page):
+            try:
+                return await self._pages(resource, path, {**chosen, "limit": str(size)})
+            except Expired:
+                continue
+        return await self._pages(resource, path, chosen)
+
+    async def apply(
+        self,
+        item: Object,
+        *,
+        manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+        subresource: str = "",
+    ) -> Object:
+        """Apply an object under a field manager, on the server's side.
+
+        `metadata.uid` and `resourceVersion` in the object are its guards: with both, an object
+        that is gone or replaced is not created again. Raises KubeConflict, also with the owners of
+        the fields when `force` is off.
+        """
+        resource, path = await self._place(item, subresource)
+        params = {
+            "fieldManager": manager or self.manager,
+            "force": "true" if force else "false",
+            "fieldValidation": "Strict",
+            **_dry(dry_run),
+        }
+        return await self._ask(resource, "PATCH", path, params, item, APPLY)
+
+    async def create(self, item: Object, *, manager: str = "", dry_run: bool = False) -> Object:
+        """Create an object. Raises KubeConflict when its name is taken."""
+        resource, _ = await self._place(item, "")
+        path = resource.path(namespace=item["metadata"].get("namespace", ""))
+        params = {
+            "fieldManager": manager or self.manager,
+            "fieldValidation": "Strict",
+            **_dry(dry_run),
+        }
+        return await self._ask(resource, "POST", path, params, item)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        change: Mapping[str, Any] | Sequence[Mapping[str, Any]],  # Any: parts of objects
+        *,
+        namespace: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+        subresource: str = "",
+    ) -> Object:
+        """Change one object: a mapping is a merge patch, a sequence a JSON patch.
+
+        Guard it with `metadata.resourceVersion` in a merge patch, or a `test` in a JSON patch;
+        a test that fails raises ValidationError.
+        """
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        params = {
+            "fieldManager": manager or self.manager,
+            "fieldValidation": "Strict",
+            **_dry(dry_run),
+        }
+        kind = MERGE if isinstance(change, Mapping) else JSON_PATCH
+        return await self._ask(resource, "PATCH", path, params, change, kind)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        version: str = "",
+        propagation: Propagation = Propagation.BACKGROUND,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete one object, and only the one that was seen when uid and version are given.
+
+        Raises KubeConflict when it has changed or been replaced, NotFound when it is gone.
+        """
+        guards = {"uid": uid, "resourceVersion": version}
+        guards = {field: value for field, value in guards.items() if value}
+        options: dict[str, object] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation.value,
+        }
+        if guards:
+            options["preconditions"] = guards
+        path = resource.path(name, namespace=namespace)
+        await self._ask(resource, "DELETE", path, _dry(dry_run), options)
+
+    async def _ask(
+        self,
+        resource: Resource,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        try:
+            return await self.request(
+                method,
+                path,
+                params=params,
+                body=body,
+                content_type=content_type,
+                secret=resource.secret,
+            )
+        except KindNotServed:
+            self._discovery.forget(resource)
+            raise
+
+    async def _place(self, item: Object, subresource: str) -> tuple[Resource, str]:
+        resource = await self.resource_of(item["apiVersion"], item["kind"])
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace", "")
+        return resource, resource.path(
+            metadata.get("name", ""), namespace=namespace, subresource=subresource
+        )
+
+    async def _pages(self, resource: Resource, path: str, params: Mapping[str, str]) -> ObjectList:
+        items: list[Object] = []
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            answer = await self._ask(resource, "GET", path, {**params, **more})
+            for item in answer.get("items") or ():
+                # Built-in kinds leave these out of lists, and an apply needs them.
+                item.setdefault("apiVersion", resource.api_version)
+                item.setdefault("kind", resource.kind)
+                items.append(item)
+            token = answer.get("metadata", {}).get("continue", "")
+            if not token:
+                return ObjectList(items=items, version=version_of(answer))
+
+    async def _look(self, path: str) -> bytes:
+        reply = await self.connection.ask("GET", path, within=self.timeout)
+        if reply.status != 200:
+            raise error_of(reply)
+        return reply.body
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _decoded(reply: Reply) -> Object:
+    try:
+        with _collector_off():
+            return msgspec.json.decode(reply.body, type=Object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ApiError(
+            f"{reply.where} answered {reply.status} with {len(reply.body)} bytes that are no "
+            "object.",
+            status=reply.status,
+            reason="unreadable",
+            changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
+            todo="Check that the address is an API server's and that nothing rewrites its answers.",
+        ) from None
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Decode without the cyclic collector, which costs more than the decoding of a long list."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()

@@ -1,0 +1,272 @@
+"""HTTP to one API server: identity, TLS, proxy, deadlines, and asking again where that is safe.
+
+What the answers mean is for `errors`; which requests there are is for `api` and `watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from holdfast.adapters.kubernetes.config import ClusterConfig
+from holdfast.adapters.kubernetes.credentials import Identity
+from holdfast.adapters.kubernetes.errors import Reply
+from holdfast.adapters.kubernetes.retry import TRIES, back_off, wait_before
+from holdfast.adapters.kubernetes.tls import TlsContexts
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    HoldfastError,
+    TargetUnavailable,
+)
+from holdfast.reconcile.ports import Clock
+from holdfast.version import __version__
+
+CONNECT = 10.0
+"""Seconds for a connection to stand; a cluster that takes longer is not there."""
+
+
+class Connection:
+    """A cluster as one identity sees it. Close it when done."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        clock: Clock,
+        user_agent: str = f"holdfast/{__version__}",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.chance = chance
+        self._user_agent = user_agent
+        self._tls = TlsContexts(config)
+        self._https = config.server.startswith("https://")
+        self._proxy = config.proxy_url or _proxy_of_environment(config.server)
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.config.server!r})"
+
+    async def aclose(self) -> None:
+        """Let go of every connection. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            # A connection whose handshake failed is closed by the loop two turns later.
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        within: float,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        secret: bool = False,
+        dry_run: bool = False,
+    ) -> Reply:
+        """Return the server's answer, whatever its status, within so many seconds.
+
+        Reads are repeated. A write is repeated only when it was certainly not begun. Raises
+        TargetUnavailable, which says whether a write may have taken effect.
+        """
+        ends = self.clock.monotonic() + within
+        where = f"{method} {path} of {self.config.server}"
+        headers = {"Content-Type": content_type} if body is not None else {}
+        attempt, renewed = 0, False
+        while True:
+            sent = Sent()
+            wait: float | None
+            try:
+                async with asyncio.timeout(max(ends - self.clock.monotonic(), 0.001)):
+                    identity = await self.config.credentials.identity()
+                    async with self._open(
+                        method, path, identity, sent, params=params, body=body, headers=headers
+                    ) as response:
+                        read = await response.read()
+                reply = Reply(
+                    method=method,
+                    where=where,
+                    status=response.status,
+                    headers={name.lower(): value for name, value in response.headers.items()},
+                    body=read,
+                    secret=secret,
+                    dry_run=dry_run,
+                )
+                if reply.status == 401 and not renewed:
+                    renewed = True
+                    if self.config.credentials.rejected(identity):
+                        continue
+                wait = wait_before(
+                    method=method,
+                    status=reply.status,
+                    headers=reply.headers,
+                    attempt=attempt,
+                    chance=self.chance(),
+                )
+                if wait is None or self.clock.monotonic() + wait >= ends:
+                    return reply
+            except TimeoutError:
+                writes = method != "GET" and not dry_run and sent.maybe
+                raise _unanswered(where, f"gave no answer in {within:g} s", writes) from None
+            except (aiohttp.ClientError, OSError) as error:
+                safe = method == "GET" or not sent.maybe
+                wait = back_off(attempt, self.chance())
+                late = self.clock.monotonic() + wait >= ends or attempt + 1 >= TRIES
+                if not safe or late or isinstance(error, aiohttp.ClientSSLError):
+                    writes = method != "GET" and not dry_run and sent.maybe
+                    raise _unanswered(where, _why(error), writes) from None
+            attempt += 1
+            await self.clock.sleep(wait)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], within: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open a watch: the answer's head has come in time, its body may take for ever.
+
+        Raises TargetUnavailable when there is no answer.
+        """
+        where = f"GET {path} of {self.config.server}"
+        for last in (False, True):
+            identity = await self.config.credentials.identity()
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(within):
+                        response = await stack.enter_async_context(
+                            self._open("GET", path, identity, Sent(), params=params)
+                        )
+                except TimeoutError:
+                    raise _unanswered(where, f"gave no answer in {within:g} s", False) from None
+                except (aiohttp.ClientError, OSError) as error:
+                    raise _unanswered(where, _why(error), False) from None
+                # A watch is not read to its end, so its connection cannot serve again.
+                stack.callback(response.close)
+                renew = response.status == 401 and not last
+                if renew and self.config.credentials.rejected(identity):
+                    continue
+                yield response
+                return
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        identity: Identity,
+        sent: Sent,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            self._session = _session(self._user_agent)
+        async with self._session.request(
+            method,
+            URL(self.config.server + path, encoded=True),
+            params=dict(params or {}),
+            data=body,
+            headers=self._headers(identity, headers or {}),
+            ssl=self._tls.context(identity.certificate) if self._https else True,
+            server_hostname=self.config.tls_server_name or None,
+            proxy=self._proxy or None,
+            allow_redirects=False,
+            trace_request_ctx=sent,
+        ) as response:
+            yield response
+
+    def _headers(self, identity: Identity, more: Mapping[str, str]) -> CIMultiDict[str]:
+        headers = CIMultiDict({"Accept": "application/json", **more})
+        if identity.token is not None:
+            headers["Authorization"] = f"Bearer {identity.token.reveal()}"
+        acting = self.config.impersonation
+        if acting.user:
+            headers["Impersonate-User"] = acting.user
+        if acting.uid:
+            headers["Impersonate-Uid"] = acting.uid
+        for group in acting.groups:
+            headers.add("Impersonate-Group", group)
+        for name, values in acting.extra.items():
+            for value in values:
+                headers.add(f"Impersonate-Extra-{name}", value)
+        return headers
+
+
+class Sent:
+    """Whether any part of a request may have left, which decides if it may be repeated."""
+
+    def __init__(self) -> None:
+        self.maybe = False
+
+
+def _session(user_agent: str) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+
+    async def leaving(
+        session: aiohttp.ClientSession,
+        context: object,
+        params: aiohttp.TraceRequestHeadersSentParams,
+    ) -> None:
+        sent = getattr(context, "trace_request_ctx", None)
+        if isinstance(sent, Sent):
+            sent.maybe = True
+
+    trace.on_request_headers_sent.append(leaving)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=100, limit_per_host=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
+        headers={"User-Agent": user_agent},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[trace],
+        read_bufsize=2**20,
+    )
+
+
+def _proxy_of_environment(server: str) -> str:
+    parts = urlsplit(server)
+    host = parts.hostname or ""
+    # As every Kubernetes client does: what runs on this machine is reached directly.
+    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
+        return ""
+    return getproxies_environment().get(parts.scheme, "")
+
+
+def _why(error: Exception) -> str:
+    """Say what broke, without the library's own text, which may hold a proxy's password."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            return "showed a certificate that is not trusted here or is for another name"
+        case aiohttp.ClientSSLError():
+            return "could not agree on TLS"
+        case aiohttp.ClientProxyConnectionError():
+            return "could not be reached, as its proxy did not answer"
+        case aiohttp.ClientHttpProxyError():
+            return "could not be reached, as its proxy refused"
+        case aiohttp.ClientConnectorError():
+            reason = error.os_error.strerror if isinstance(error.os_error, OSError) else None
+            return f"could not be reached: {reason or 'no connection'}"
+        case _:
+            return f"broke the connection off ({type(error).__name__})"
+
+
+def _unanswered(where: str, why: str, writes: bool) -> HoldfastError:
+    return TargetUnavailable(
+        f"{where} {why}.",
+        changed=OUTCOME_UNKNOWN if writes else NOTHING_CHANGED,
+        todo="Check that the API server runs and can be reached from here.",
+    )

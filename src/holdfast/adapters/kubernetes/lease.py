@@ -1,0 +1,223 @@
+"""Makes one of several controllers act, by a Lease that all of them can see.
+
+A holder is taken for dead when its record has not changed for the whole lease on the observer's
+own monotonic clock; nobody's time of day counts. The leader stops before that moment on its own
+clock. This is no fencing: a leader that was frozen may wake and write once more, so every write
+must carry its own guard, and long work should ask `leads` before it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC
+
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
+from holdfast.core.errors import Conflict, HoldfastError, NotFound
+
+LEASES = Resource(
+    group="coordination.k8s.io", version="v1", kind="Lease", plural="leases", namespaced=True
+)
+
+log = logging.getLogger("holdfast")
+
+
+class LeadershipLost(Conflict):
+    """The lease could not be renewed in time, or someone else holds it. Work was cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds. A leader stops `renew_within` after its last renewal, well inside `duration`."""
+
+    duration: float = 15.0
+    renew_within: float = 10.0
+    every: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.duration > self.renew_within > self.every * 1.2 > 0:
+            raise ValueError("a lease needs duration > renew_within > 1.2 × every")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A record as it was when it last changed."""
+
+    version: str
+    holder: str
+    ours: bool
+    duration: float
+    since: float
+    """On our monotonic clock."""
+
+
+class LeaderElection:
+    """One candidate. Give it a connection of its own, so that no load delays the renewal."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing | None = None,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self.identity = identity
+        """Nobody else's, ever: a pod's name and something random."""
+        self._timing = timing or Timing()
+        self._clock = api.connection.clock
+        self._until = float("-inf")
+        self._seen: _Seen | None = None
+        self._marks: tuple[str, str] = ("", "")
+        """The renewal times of our last write and of the one before. A record that merely bears
+        our name is not ours; one with such a mark is, also when the answer to the write was lost.
+        """
+
+    @property
+    def leads(self) -> bool:
+        """True while we may act. Ask before each write."""
+        return self._clock.monotonic() < self._until
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait until elected, then run the work, and give the lease back at its end.
+
+        Raises LeadershipLost, after cancelling the work, when the lease is lost; the process
+        should then end, as it cannot know what its work had begun.
+        """
+        while not await self._attempt():
+            await self._clock.sleep(self._timing.every)
+        log.info("leading", extra={"lease": self._name, "identity": self.identity})
+        task = asyncio.ensure_future(work())
+        try:
+            await self._keep(task)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._release()
+        task.result()
+
+    async def _keep(self, task: asyncio.Future[None]) -> None:
+        while not await self._done_within(task, self._timing.every):
+            renewed = False
+            if self.leads:
+                # Bounded by what is left, so that a hanging request cannot outlast the lease.
+                left = self._until - self._clock.monotonic()
+                try:
+                    async with asyncio.timeout(max(left, 0.001)):
+                        renewed = await self._attempt()
+                except TimeoutError:
+                    renewed = False
+            foreign = self._seen is not None and not self._seen.ours
+            if not self.leads or (not renewed and foreign):
+                self._until = float("-inf")
+                raise LeadershipLost(
+                    f"The lease {self._namespace}/{self._name} could not be renewed by "
+                    f"{self.identity}.",
+                    changed="The work was cancelled; what it had begun may be half done.",
+                    todo="Restart this controller; it waits for its turn.",
+                )
+
+    async def _done_within(self, task: asyncio.Future[None], seconds: float) -> bool:
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({task, pause}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+            await asyncio.gather(pause, return_exceptions=True)
+        return task.done()
+
+    async def _attempt(self) -> bool:
+        """Try once to take or renew the lease. False when it is another's, or on any failure."""
+        # From before the write: whoever sees it starts to count later than we do.
+        began = self._clock.monotonic()
+        try:
+            found = await self._read()
+            if found is None:
+                lease = {
+                    "apiVersion": LEASES.api_version,
+                    "kind": LEASES.kind,
+                    "metadata": {"name": self._name, "namespace": self._namespace},
+                    "spec": self._spec(taken=True, transitions=0),
+                }
+                path = LEASES.path(namespace=self._namespace)
+                written = await self._api.request("POST", path, body=lease)
+            else:
+                self._look_at(found)
+                if not self._free():
+                    return False
+                spec = found.get("spec", {})
+                ours = self._is_ours(found)
+                count = int(spec.get("leaseTransitions") or 0) + (0 if ours else 1)
+                written = await self._write(found, self._spec(taken=not ours, transitions=count))
+        except HoldfastError as error:
+            log.warning("lease-failed", extra={"lease": self._name, "code": error.code})
+            return False
+        self._look_at(written)
+        self._until = began + self._timing.renew_within
+        return True
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._api.get(LEASES, self._name, namespace=self._namespace)
+        except NotFound:
+            return None
+
+    def _look_at(self, lease: Object) -> None:
+        version = version_of(lease)
+        if self._seen is not None and self._seen.version == version:
+            return
+        spec = lease.get("spec", {})
+        self._seen = _Seen(
+            version=version,
+            holder=spec.get("holderIdentity") or "",
+            ours=self._is_ours(lease),
+            duration=float(spec.get("leaseDurationSeconds") or self._timing.duration),
+            since=self._clock.monotonic(),
+        )
+
+    def _is_ours(self, lease: Object) -> bool:
+        spec = lease.get("spec", {})
+        return spec.get("holderIdentity") == self.identity and spec.get("renewTime") in self._marks
+
+    def _free(self) -> bool:
+        """True when the record as seen is ours, nobody's, or of someone who fell silent."""
+        seen = self._seen
+        if seen is None or not seen.holder or seen.ours:
+            return True
+        return self._clock.monotonic() >= seen.since + seen.duration
+
+    async def _write(self, found: Object, spec: dict[str, object]) -> Object:
+        guard = {"uid": uid_of(found), "resourceVersion": version_of(found)}
+        change = {"metadata": guard, "spec": spec}
+        return await self._api.patch(LEASES, self._name, change, namespace=self._namespace)
+
+    def _spec(self, *, taken: bool, transitions: int) -> dict[str, object]:
+        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self._marks = (now, self._marks[0])
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._timing.duration)),
+            "renewTime": now,
+            "leaseTransitions": transitions,
+            **({"acquireTime": now} if taken else {}),
+        }
+
+    async def _release(self) -> None:
+        """Give the lease back if it is still ours, so that the next need not wait for its end."""
+        if not self.leads:
+            return
+        self._until = float("-inf")
+        try:
+            async with asyncio.timeout(self._timing.every):
+                found = await self._read()
+                if found is not None and self._is_ours(found):
+                    await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except (HoldfastError, TimeoutError):
+            log.warning("lease-not-released", extra={"lease": self._name})

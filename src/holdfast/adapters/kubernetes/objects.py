@@ -1,0 +1,99 @@
+"""Objects of the Kubernetes API as they come over the wire, and where they live.
+
+Everything in this package passes objects as plain dictionaries: their schemas belong to the
+cluster, not to us. Nothing outside the adapter should see one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+Object: TypeAlias = dict[str, Any]  # Any: the cluster's own schemas decide what is inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What tells objects of one kind apart. `namespace` is empty for those without one."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind as the cluster serves it."""
+
+    group: str
+    """Empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    verbs: frozenset[str] = frozenset()
+    subresources: frozenset[str] = frozenset()
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` that objects of this kind carry."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def secret(self) -> bool:
+        """True when an answer about it may quote a secret, so that none may be shown."""
+        return self.group == "" and self.plural == "secrets"
+
+    def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
+        """Return the address of one object, or of all of them when no name is given."""
+        parts = [group_path(self.group, self.version)]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=":"))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+def group_path(group: str, version: str) -> str:
+    """Return the address under which a group's version is served."""
+    return f"/apis/{group}/{version}" if group else f"/api/{version}"
+
+
+def key_of(item: Object) -> Key:
+    """Return an object's namespace and name."""
+    metadata = item["metadata"]
+    return Key(namespace=metadata.get("namespace", ""), name=metadata["name"])
+
+
+def uid_of(item: Object) -> str:
+    """Return what an object has for its whole life and no other ever has."""
+    uid: str = item["metadata"].get("uid", "")
+    return uid
+
+
+def version_of(item: Object) -> str:
+    """Return the resourceVersion of an object, a list or a bookmark."""
+    version: str = item.get("metadata", {}).get("resourceVersion", "")
+    return version
+
+
+def without_managed_fields(item: Object) -> Object:
+    """Drop who wrote what, often half of an object, for a cache that never asks."""
+    item["metadata"].pop("managedFields", None)
+    return item
+
+
+def compact_managed_fields(item: Object) -> Object:
+    """Keep who wrote what as JSON text: a tenth of the memory of nested dictionaries."""
+    for entry in item["metadata"].get("managedFields", ()):
+        if isinstance(entry.get("fieldsV1"), dict):
+            entry["fieldsV1"] = msgspec.json.encode(entry["fieldsV1"]).decode()
+    return item

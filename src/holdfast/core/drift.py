@@ -44,15 +44,27 @@ class Cause(StrEnum):
 
 
 _TOOLS = (
-    (Cause.AUTOSCALER, ("horizontal-pod-autoscaler", "keda", "vpa-", "holdfast-autoscaler")),
+    (
+        Cause.AUTOSCALER,
+        ("horizontal-pod-autoscaler", "keda", "vpa-", "vertical-pod-autoscaler",
+         "holdfast-autoscaler"),
+    ),
     (Cause.GITOPS, ("argocd", "flux", "kustomize-controller", "helm-controller")),
-    (Cause.CONTROLLER, ("kube-controller-manager", "holdfast-operator", "holdfast-runner")),
+    (
+        Cause.CONTROLLER,
+        ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
+         "cloud-controller-manager", "holdfast-operator", "holdfast-runner", "cert-manager",
+         "cainjector", "istio", "pilot-discovery", "linkerd", "flagger", "rollouts-controller"),
+    ),
     (
         Cause.PERSON,
-        ("kubectl", "curl", "mozilla", "httpie", "postman", "python", "holdfast-cli",
-         "holdfast-sdk", "inferencekey", "helm", "wget"),
+        ("kubectl", "curl", "mozilla", "httpie", "postman", "python", "openapi-generator",
+         "kubernetes-client", "okhttp", "node-fetch", "k9s", "lens", "headlamp", "dashboard",
+         "holdfast-cli", "holdfast-sdk", "inferencekey", "helm", "wget"),
     ),
 )  # fmt: skip
+_CONTROLLERS = ("-controller", "-operator", "-controller-manager", "-webhook")
+"""How the managers of controllers that are in no table are usually called."""
 
 
 _SPELLINGS = {"replicas": ("execution_policy_config", "execution_policy")}
@@ -138,5 +150,7 @@ def cause_of(writer: Writer | None) -> Cause:
     name = writer.manager.lower()
     for cause, tools in _TOOLS:
         if name.startswith(tools):
-            return cause
-    return Cause.UNKNOWN
+            # All built-in controllers share one name; the one that scales is an autoscaler.
+            scaled = writer.subresource == "scale" and cause is Cause.CONTROLLER
+            return Cause.AUTOSCALER if scaled else cause
+    return Cause.CONTROLLER if name.endswith(_CONTROLLERS) else Cause.UNKNOWN

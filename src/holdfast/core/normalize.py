@@ -19,7 +19,8 @@ class Rules:
     """What a kind of object needs to be compared rightly. Names are those of fields."""
 
     keyed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """List fields whose items are matched by a key, and the keys to try."""
+    """List fields whose items are matched by a key, and the keys to try. A key of several
+    fields is written `containerPort,protocol=TCP`, with what a missing field stands for."""
     quantities: frozenset[str] = frozenset()
     """Fields that are quantities, or whose children are."""
     durations: frozenset[str] = frozenset()
@@ -84,14 +85,30 @@ def normalize(value: Tree, rules: Rules, *, name: str = "", parent: str = "") ->
     return value
 
 
+def item_segment(item: Tree, key: str) -> str | None:
+    """Name a list item by its key, as in `[name=main]`; None when it has no such key."""
+    if not isinstance(item, dict):
+        return None
+    parts: list[str] = []
+    for part in key.split(","):
+        name, _, default = part.partition("=")
+        value = item.get(name)
+        value = default or None if value is None else value
+        if not isinstance(value, str | int):
+            return None
+        parts.append(f"{name}={value}")
+    return f"[{','.join(parts)}]"
+
+
 def _by_key(items: list[Tree], keys: tuple[str, ...], rules: Rules) -> Fields | None:
     """Turn a list of mappings into one mapping by key, if every item has that key once."""
     for key in keys:
         result: Fields = {}
         for item in items:
-            if not isinstance(item, dict) or not isinstance(item.get(key), str | int):
+            segment = item_segment(item, key)
+            if segment is None:
                 break
-            result[f"[{key}={item[key]}]"] = normalize(item, rules)
+            result[segment] = normalize(item, rules)
         else:
             if len(result) == len(items):
                 return result

@@ -1,0 +1,106 @@
+"""Whose a field is: ours to put back, another controller's by design, or only to be reported.
+
+Delegation is recognised by itself, from the writer and from what stands around the object, so
+that an autoscaler and Holdfast never fight over one number. The verdict asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from holdfast.core.drift import Cause, cause_of
+from holdfast.core.live import Writer
+from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.tree import Path, show_path
+
+
+class FieldClass(StrEnum):
+    """What Holdfast does about a field that differs."""
+
+    OWNED = "owned"
+    DELEGATED = "delegated"
+    OBSERVED = "observed"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is known of the other objects that touch this one."""
+
+    autoscaler: str | None = None
+    """The HPA or KEDA object that sets its replicas, such as `HorizontalPodAutoscaler/bot`."""
+    vertical: str | None = None
+    """The VPA that sets its resources."""
+    delegated: tuple[str, ...] = ()
+    """Path globs declared as another's, such as the weights of a route under a canary."""
+    trusted: frozenset[str] = frozenset()
+    """Managers whose additions are welcome."""
+
+
+ALONE = Surroundings()
+_SYSTEM = ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
+           "cloud-controller-manager")  # fmt: skip
+_SIDECARS = frozenset({
+    "istio-proxy", "istio-init", "istio-validation", "linkerd-proxy", "linkerd-init",
+    "vault-agent", "vault-agent-init", "daprd", "consul-dataplane", "envoy-sidecar",
+})  # fmt: skip
+_SCALED = (("spec", "replicas"), ("spec", "parallelism"))
+
+
+def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str | None:
+    """Say to whom a field is left, or None when it is ours."""
+    cause = cause_of(writer)
+    if path in _SCALED:
+        if around.autoscaler:
+            return around.autoscaler
+        return str(writer) if cause is Cause.AUTOSCALER else None
+    if "resources" in path and _in_container(path):
+        if around.vertical:
+            return around.vertical
+        return str(writer) if cause is Cause.AUTOSCALER else None
+    if path[-1:] == ("caBundle",) and cause is not Cause.PERSON:
+        return str(writer) if writer else "whoever injects the certificate authority"
+    if writer is None or cause is Cause.CONTROLLER:
+        sidecar = next((name for name in map(_container, path) if name in _SIDECARS), None)
+        if sidecar:
+            return f"the injector of {sidecar}"
+    text = show_path(path)
+    for glob in around.delegated:
+        # Brackets are part of a path here, not a class of characters.
+        if fnmatchcase(text, glob.replace("[", "[[]")):
+            return f"the delegation {glob}"
+    return None
+
+
+def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: bool) -> bool:
+    """True for an addition beside ours that is no drift: the cluster's own, or mere metadata.
+
+    A person's label counts once the labels were declared; a controller's never does. A restart
+    by kubectl leaves an annotation on the template, which says nothing about the workload.
+    """
+    if writer.manager in around.trusted:
+        return True
+    if writer.manager in _SYSTEM:
+        # Anyone may take that name, and none of these adds a container or a right.
+        return not _in_container(path) and not concerns_security(path, "")
+    if path in _SCALED or (writer.subresource == "status" and path[0] != "metadata"):
+        return True  # a number of replicas that was not declared is nobody's drift
+    if path[-1] == "kubectl.kubernetes.io/restartedAt":
+        return True
+    if path[0] == "metadata":
+        if cause_of(writer) not in (Cause.PERSON, Cause.UNKNOWN):
+            return True
+        if path[1:2] not in (("labels",), ("annotations",)):
+            return True
+        return not map_declared or path[-1].startswith("holdfast.dev/")
+    return path[0] == "status"
+
+
+def _in_container(path: Path) -> bool:
+    return "containers" in path or "initContainers" in path
+
+
+def _container(segment: str) -> str:
+    return segment.removeprefix("[name=").removesuffix("]") if segment.startswith("[name=") else ""

@@ -1,0 +1,119 @@
+"""Rules by which a user says that a difference is none.
+
+A rule hides fields, never an object, and always by name: the verdict says which rule hid what.
+Whoever loads an application's rules builds them here; the verdict asks them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.live import Writer
+from holdfast.core.normalize import Rules
+from holdfast.core.ownership.objects import path_of_pointer
+from holdfast.core.tree import Fields, Path, parse_pointer, show_path
+
+_SECURITY = frozenset({
+    "securityContext", "privileged", "capabilities", "hostNetwork", "hostPID", "hostIPC",
+    "hostPath", "hostUsers", "serviceAccountName", "automountServiceAccountToken", "roleRef",
+    "subjects", "aggregationRule", "webhooks", "caBundle",
+})  # fmt: skip
+_GUARDED = frozenset({
+    "Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "NetworkPolicy",
+    "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy",
+})  # fmt: skip
+"""Kinds that are about security from end to end, save for their labels and annotations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreRule:
+    """One rule. Every condition that it states must hold."""
+
+    name: str
+    owner: str
+    """Who answers for it."""
+    pointer: str | None = None
+    """A JSON pointer, as Argo CD and Flux write them: `/spec/replicas`."""
+    glob: str | None = None
+    """A path with `*` for one name and `**` for any: `spec.**.env[name=HTTP_*]`."""
+    manager: str | None = None
+    """A field manager, with `*` for any text."""
+    kind: str = "*"
+    object_name: str = "*"
+    namespace: str = "*"
+    expires: datetime | None = None
+    security: bool = False
+    """Allows hiding what concerns security: it must be said explicitly."""
+
+    def __post_init__(self) -> None:
+        top = self.pointer is not None and len(parse_pointer(self.pointer)) < 2
+        wide = self.glob is not None and not re.search(r"\w[.\[]+.*\w", self.glob)
+        if (self.pointer is None and self.glob is None and self.manager in (None, "*")) or (
+            top or wide
+        ):
+            raise ConfigurationError(
+                f"Ignore rule {self.name} would hide a whole object.",
+                todo="Name a field below spec, data or metadata, or a field manager.",
+            )
+
+    def hides(
+        self,
+        path: Path,
+        *,
+        item: Fields,
+        rules: Rules,
+        writer: Writer | None,
+        now: datetime,
+    ) -> bool:
+        """True when this rule hides that field of that live object."""
+        if self.expires is not None and now >= self.expires:
+            return False
+        if not self._concerns(item) or not path:
+            return False
+        if concerns_security(path, str(item.get("kind") or "")) and not self.security:
+            return False
+        if self.manager is not None and not (
+            writer is not None and fnmatchcase(writer.manager, self.manager)
+        ):
+            return False
+        if self.glob is not None and not _pattern(self.glob).match(show_path(path)):
+            return False
+        if self.pointer is None:
+            return True
+        pointed = path_of_pointer(item, parse_pointer(self.pointer), rules)
+        return path[: len(pointed)] == pointed
+
+    def _concerns(self, item: Fields) -> bool:
+        metadata = item.get("metadata")
+        found = metadata if isinstance(metadata, dict) else {}
+        return all(
+            fnmatchcase(str(value or ""), wanted)
+            for value, wanted in (
+                (item.get("kind"), self.kind),
+                (found.get("name"), self.object_name),
+                (found.get("namespace"), self.namespace),
+            )
+        )
+
+
+def concerns_security(path: Path, kind: str) -> bool:
+    """True for fields by which a workload gets more rights, and for credentials."""
+    if not _SECURITY.isdisjoint(path):
+        return True
+    return kind in _GUARDED and path[:1] != ("metadata",)
+
+
+@lru_cache(maxsize=256)
+def _pattern(glob: str) -> re.Pattern[str]:
+    """A glob as an expression; what lies inside a field that matches, matches too."""
+    parts = (
+        {"**": ".*", "*": r"[^.\[\]]*"}.get(part, re.escape(part))
+        for part in re.split(r"(\*\*|\*)", glob)
+    )
+    return re.compile("".join(parts) + r"(?=$|[.\[])")

@@ -1,0 +1,297 @@
+"""What it takes to compare two Kubernetes objects rightly.
+
+One is a declaration, the other what the API server has: with its defaults, its own spelling of
+quantities, its own bookkeeping in the metadata. The verdict compares them in the form made here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import replace
+
+from holdfast.core.diff import Change, diff
+from holdfast.core.normalize import Rules, item_segment, normalize
+from holdfast.core.ownership.owned import Ownership, keyed_lists
+from holdfast.core.redact import Secret
+from holdfast.core.tree import Fields, Path, Tree
+
+OBJECT_RULES = Rules(
+    keyed={
+        "containers": ("name",),
+        "initContainers": ("name",),
+        "ephemeralContainers": ("name",),
+        "env": ("name",),
+        "volumes": ("name",),
+        "volumeMounts": ("mountPath",),
+        "volumeDevices": ("devicePath",),
+        "ports": ("containerPort,protocol=TCP", "port,protocol=TCP", "name"),
+        "imagePullSecrets": ("name",),
+        "secrets": ("name",),
+        "hostAliases": ("ip",),
+        "resourceClaims": ("name",),
+        "topologySpreadConstraints": ("topologyKey,whenUnsatisfiable",),
+        "ownerReferences": ("uid",),
+        "webhooks": ("name",),
+        "listeners": ("name",),
+        "validations": ("expression",),
+        "matchConditions": ("name",),
+    },
+    quantities=frozenset({
+        "requests", "limits", "hard", "capacity", "allocatable", "podFixed", "sizeLimit", "divisor",
+    }),
+    exclusive=frozenset({
+        "selector", "nodeSelector", "podSelector", "namespaceSelector", "objectSelector",
+        "labelSelector", "secretKeyRef", "configMapKeyRef",
+    }),
+    opaque=frozenset({
+        "labels", "annotations", "data", "binaryData", "matchLabels", "nodeSelector",
+        "parameters",
+    }),
+)  # fmt: skip
+"""The lists, quantities and undivided mappings of the built-in kinds."""
+
+SERVER_METADATA = frozenset({
+    "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+    "deletionGracePeriodSeconds", "managedFields", "selfLink",
+})  # fmt: skip
+BOOKKEEPING = frozenset({
+    # The last two hold copies of the whole object, for a Secret in the clear.
+    "deployment.kubernetes.io/revision",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "objectset.rio.cattle.io/applied",
+})  # fmt: skip
+"""Annotations that a tool or a controller keeps for itself: never compared and never shown."""
+
+_ATOMIC = {"NetworkPolicy": {"ports"}, "Ingress": {"ports"}, "EndpointSlice": {"ports"}}
+"""Lists of these kinds that share a name with a keyed one, and are written as a whole."""
+_QUANTITIES = {
+    "LimitRange": {"min", "max", "default", "defaultRequest", "maxLimitRequestRatio"},
+    "HorizontalPodAutoscaler": {"target"},
+}
+"""Fields of these kinds whose children are quantities, and that mean other things elsewhere."""
+_PRESENCE = frozenset({"emptyDir"})
+"""Mappings that say something by being there, although they are empty."""
+
+_DEFAULTS: dict[str, frozenset[Tree]] = {
+    name: frozenset(values)
+    for name, values in {
+        "imagePullPolicy": ("IfNotPresent", "Always"),
+        "terminationMessagePath": ("/dev/termination-log",),
+        "terminationMessagePolicy": ("File",),
+        "restartPolicy": ("Always",),
+        "dnsPolicy": ("ClusterFirst",),
+        "schedulerName": ("default-scheduler",),
+        "terminationGracePeriodSeconds": (30,),
+        "revisionHistoryLimit": (10,),
+        "progressDeadlineSeconds": (600,),
+        "maxSurge": ("25%",),
+        "maxUnavailable": ("25%", 1),
+        "protocol": ("TCP",),
+        "sessionAffinity": ("None",),
+        "internalTrafficPolicy": ("Cluster",),
+        "ipFamilyPolicy": ("SingleStack",),
+        "ipFamilies": (),
+        "clusterIP": (),
+        "clusterIPs": (),
+        "type": ("", "ClusterIP", "RollingUpdate", "Opaque"),
+        "replicas": (1,),
+        "minReplicas": (1,),
+        "defaultMode": (420,),
+        "failureThreshold": (3,),
+        "periodSeconds": (10,),
+        "successThreshold": (1,),
+        "timeoutSeconds": (1,),
+        "initialDelaySeconds": (0,),
+        "scheme": ("HTTP",),
+        "apiVersion": ("v1",),
+        "divisor": ("0",),
+        "volumeMode": ("Filesystem",),
+        "podManagementPolicy": ("OrderedReady",),
+        "partition": (0,),
+        "parallelism": (1,),
+        "completions": (1,),
+        "backoffLimit": (6,),
+        "suspend": (False,),
+        "completionMode": ("NonIndexed",),
+        "manualSelector": (False,),
+        "concurrencyPolicy": ("Allow",),
+        "successfulJobsHistoryLimit": (3,),
+        "failedJobsHistoryLimit": (1,),
+        "pathType": ("ImplementationSpecific",),
+    }.items()
+}
+"""What the API server fills in. An empty set means that any value is its own choice."""
+
+
+def kind_of_object(live: Fields) -> str:
+    """Return the kind, or "" for an item of a list that was not identified."""
+    return str(live.get("kind") or "")
+
+
+def identified(item: Fields, *, api_version: str, kind: str) -> Fields:
+    """Give an item of a LIST answer the kind and version that the API server leaves out."""
+    return {"apiVersion": api_version, "kind": kind} | item
+
+
+def rules_for(kind: str, api_version: str, ownership: Ownership) -> Rules:
+    """Return the rules of a kind.
+
+    What the built-in table cannot know, the lists of a custom resource, is read from the
+    object's own ownership; a custom resource has no undivided mapping that we could know of.
+    """
+    rules = OBJECT_RULES
+    if kind in _ATOMIC:
+        kept = {name: keys for name, keys in rules.keyed.items() if name not in _ATOMIC[kind]}
+        rules = replace(rules, keyed=kept)
+    if kind in _QUANTITIES:
+        rules = replace(rules, quantities=rules.quantities | _QUANTITIES[kind])
+    group = api_version.rpartition("/")[0]
+    if "." in group and not group.endswith(".k8s.io"):
+        learned = {name: (key,) for name, key in keyed_lists(ownership).items()}
+        rules = replace(rules, keyed=learned | dict(rules.keyed), exclusive=frozenset())
+    return rules
+
+
+def canonical_object(item: Fields, rules: Rules, *, key: bytes) -> Fields:
+    """Return the comparable form: no server-owned metadata, no status, no secret.
+
+    Values of a Secret become keyed marks, so nothing made from this form can reveal one.
+    Doing it twice gives the same as doing it once, save for the marks.
+    """
+    tree = {name: value for name, value in item.items() if name != "status"}
+    metadata = tree.get("metadata")
+    if isinstance(metadata, dict):
+        kept = {name: value for name, value in metadata.items() if name not in SERVER_METADATA}
+        annotations = kept.get("annotations")
+        if isinstance(annotations, dict):
+            kept["annotations"] = {
+                name: value for name, value in annotations.items() if name not in BOOKKEEPING
+            }
+        tree["metadata"] = kept
+    if kind_of_object(item) == "Secret":
+        _mark_secrets(tree, key)
+    result = normalize(tree, rules)
+    assert isinstance(result, dict)  # noqa: S101  # a mapping stays a mapping
+    return result
+
+
+def compare(*, desired: Fields, live: Fields, rules: Rules) -> tuple[Change, ...]:
+    """Return the declared fields that differ, between two objects in canonical form."""
+    fitted = _fit(desired, live)
+    assert isinstance(fitted, dict)  # noqa: S101  # a mapping stays a mapping
+    missing = tuple(
+        Change(path=path, desired={}, live=None)
+        for path in leaves(desired)
+        if path[-1] in _PRESENCE and at(live, path) is None
+    )
+    return (*diff(desired=desired, live=fitted, rules=rules), *missing)
+
+
+def leaves(tree: Fields, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value, and of every mapping that is empty."""
+    for name, value in tree.items():
+        here = (*path, name)
+        if isinstance(value, dict) and value:
+            yield from leaves(value, here)
+        else:
+            yield here
+
+
+def at(tree: Tree, path: Path) -> Tree:
+    """Return what stands at a path; None when nothing does.
+
+    Inside a list that is written as a whole nothing has a path of its own.
+    """
+    for segment in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(segment)
+    return tree
+
+
+def is_default(path: Path, value: Tree) -> bool:
+    """True for a value that the API server may have filled in for a field nobody declared."""
+    if not OBJECT_RULES.opaque.isdisjoint(path[:-1]):
+        return False  # a name that the user chose, and not a field
+    if isinstance(value, dict):
+        return all(is_default((*path, name), item) for name, item in value.items())
+    known = _DEFAULTS.get(path[-1])
+    if known is None:
+        return value is None or value == []
+    return not known or (not isinstance(value, list) and value in known)
+
+
+def is_zero(value: Tree) -> bool:
+    """True for what the API server does not store in most fields of the built-in kinds."""
+    return value in ("", 0, [], {}, None)  # False is among them, since it equals 0
+
+
+def path_of_pointer(item: Fields, pointed: Path, rules: Rules) -> Path:
+    """Write a JSON pointer, which counts list items, as a path, which names them by key."""
+    path: list[str] = []
+    here: Tree = item
+    name = ""
+    for part in pointed:
+        if isinstance(here, list):
+            found = here[int(part)] if part.isdigit() and int(part) < len(here) else None
+            named = (item_segment(found, key) for key in rules.keyed.get(name, ()))
+            path.append(next((segment for segment in named if segment), f"[{part}]"))
+            here = found
+        else:
+            path.append(part)
+            here = here.get(part) if isinstance(here, dict) else None
+            name = part
+    return tuple(path)
+
+
+def _fit(desired: Tree, live: Tree) -> Tree:
+    """Leave out of the live side what the server filled in where only whole values compare.
+
+    An item of a list that is written as a whole has defaults too; they count as little as
+    those of a field. An empty value that was declared is the same as one that is not there.
+    """
+    if isinstance(desired, dict) and isinstance(live, dict):
+        fitted = {
+            key: _fit(desired[key], value) if key in desired else value
+            for key, value in live.items()
+        }
+        return fitted | _empty(desired, live)
+    if isinstance(desired, list) and isinstance(live, list) and len(live) == len(desired):
+        return [_declared(wanted, seen) for wanted, seen in zip(desired, live, strict=True)]
+    return live
+
+
+def _declared(desired: Tree, live: Tree) -> Tree:
+    if isinstance(desired, dict) and isinstance(live, dict):
+        fitted = {key: _declared(value, live[key]) for key, value in desired.items() if key in live}
+        return fitted | _empty(desired, live)
+    return _fit(desired, live)
+
+
+def _empty(desired: Fields, live: Fields) -> Fields:
+    return {key: value for key, value in desired.items() if value in ([], {}) and key not in live}
+
+
+def _mark_secrets(tree: Fields, key: bytes) -> None:
+    """Replace the values of a Secret by marks; `stringData` is only another way to write it."""
+    marks: Fields = {}
+    for field, encoded in (("data", True), ("stringData", False)):
+        values = tree.pop(field, None)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            text = value if isinstance(value, str) else str(value or "")
+            marks[name] = "hmac:" + Secret(_encoded(text, encoded)).fingerprint(key)
+    if marks:
+        tree["data"] = marks
+
+
+def _encoded(text: str, encoded: bool) -> str:
+    """Write a value in one base64 form, since line ends and padding are no part of it."""
+    raw = text.encode()
+    if encoded:
+        try:
+            raw = base64.b64decode("".join(text.split()), validate=True)
+        except binascii.Error:
+            return text
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,213 @@
+"""Who owns which field of a Kubernetes object, read from its `managedFields`.
+
+The API server keeps one entry for each writer, with the fields it wrote last. An entry is a
+claim of a tool, not proof of a person, and a removed field has no owner at all. The verdict
+reads it; so does whoever moves fields from one owner to another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from sys import intern
+
+from holdfast.core.live import Writer
+from holdfast.core.tree import Path, Tree
+
+MERGED = "ancient-changes"
+"""The name under which the API server merges the oldest entries: anyone's."""
+UNTRACKED = "before-first-apply"
+"""The name it gives to fields whose writers it did not record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one manager owns by one kind of write.
+
+    `at` is whole seconds and missing for writes to `scale`; it does not move when another
+    writer takes a field away, so it must not be used to order events.
+    """
+
+    manager: str
+    operation: str
+    """`Apply` or `Update`."""
+    subresource: str | None
+    api_version: str
+    at: datetime | None
+    paths: frozenset[Path]
+    """Fields and list items, without the mappings that merely hold them."""
+
+    @property
+    def writer(self) -> Writer:
+        return Writer(
+            manager=self.manager,
+            operation=self.operation.lower(),
+            subresource=self.subresource,
+            at=self.at,
+        )
+
+    def owns(self, path: Path) -> bool:
+        """True when the entry has this field, or a whole value that contains it."""
+        return covers(self.paths, path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """All entries of one object."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def wiped(self) -> bool:
+        """True when there is no entry: from then on the API server tracks no update."""
+        return not self.entries
+
+    def ours(self, managers: frozenset[str], api_version: str) -> frozenset[Path] | None:
+        """Return what we own by apply; None when no entry is ours.
+
+        An update under our name is somebody else's: we only ever apply. The server converts our
+        entry to the version of our last apply, so another version cannot be compared.
+        """
+        found = [
+            entry.paths
+            for entry in self.entries
+            if is_ours(entry, managers) and entry.api_version == api_version
+        ]
+        return frozenset[Path]().union(*found) if found else None
+
+    def foreign(self, managers: frozenset[str], api_version: str) -> tuple[Entry, ...]:
+        """Return the entries of other writers, in the version whose paths are comparable."""
+        return tuple(
+            entry
+            for entry in self.entries
+            if not is_ours(entry, managers) and entry.api_version == api_version
+        )
+
+    def owners(self, path: Path, api_version: str) -> tuple[Entry, ...]:
+        """Return every entry that has the field, the last known write first."""
+        found = [
+            entry for entry in self.entries if entry.api_version == api_version and entry.owns(path)
+        ]
+        return tuple(sorted(found, key=_recency, reverse=True))
+
+
+def read_ownership(managed: object) -> Ownership:
+    """Read `metadata.managedFields`, leaving out what cannot be read.
+
+    An entry that owns nothing is kept out: a wiped object has one empty entry.
+    """
+    raw = managed if isinstance(managed, list) else []
+    entries = (_entry(item) for item in raw if isinstance(item, Mapping))
+    return Ownership(entries=tuple(entry for entry in entries if entry.paths))
+
+
+def is_ours(entry: Entry, managers: frozenset[str]) -> bool:
+    """True for what one of our managers applied."""
+    return entry.operation == "Apply" and entry.manager in managers
+
+
+def covers(paths: frozenset[Path], path: Path) -> bool:
+    """True when a set has this field, or a whole value that contains it.
+
+    The fields of a list item are owned one by one, the key among them; an item of which nothing
+    but itself is owned is a whole value, as in a list of references.
+    """
+    if path in paths:
+        return True
+    for length in range(len(path) - 1, 0, -1):
+        around = path[:length]
+        if around in paths:
+            if not around[-1].startswith("["):
+                return True
+            return not any(len(found) > length and found[:length] == around for found in paths)
+    return False
+
+
+def touches(paths: frozenset[Path], path: Path) -> bool:
+    """True when a set has this field, something inside it, or a whole value around it."""
+    depth = len(path)
+    return covers(paths, path) or any(found[:depth] == path for found in paths)
+
+
+def keyed_lists(ownership: Ownership) -> dict[str, str]:
+    """Return the lists that the API server matches by key, and the fields of that key.
+
+    This is the schema as far as the object shows it, and so holds for custom resources too.
+    """
+    found: dict[str, str] = {}
+    for entry in ownership.entries:
+        for path in entry.paths:
+            for name, segment in pairwise(path):
+                if segment.startswith("[") and "=" in segment:
+                    parts = segment[1:-1].split(",")
+                    found.setdefault(name, ",".join(part.partition("=")[0] for part in parts))
+    return found
+
+
+def _entry(raw: Mapping[object, object]) -> Entry:
+    fields = raw.get("fieldsV1")
+    return Entry(
+        manager=intern(str(raw.get("manager") or "unknown")),
+        operation=intern(str(raw.get("operation") or "Update")),
+        subresource=str(raw["subresource"]) if raw.get("subresource") else None,
+        api_version=intern(str(raw.get("apiVersion") or "")),
+        at=_time(raw.get("time")),
+        paths=frozenset(_paths(fields, ())) if isinstance(fields, Mapping) else frozenset(),
+    )
+
+
+def _paths(fields: Mapping[str, object], path: Path) -> Iterator[Path]:
+    for key, inner in fields.items():
+        if key == ".":
+            # Of a mapping this says only that it exists, which its fields say as well.
+            if path and (path[-1].startswith("[") or len(fields) == 1):
+                yield path
+            continue
+        segment = _segment(key)
+        if segment is None:
+            continue
+        here = (*path, segment)
+        if isinstance(inner, Mapping) and inner:
+            yield from _paths(inner, here)
+        else:
+            yield here
+
+
+@lru_cache(maxsize=4096)
+def _segment(key: str) -> str | None:
+    """Write one key of FieldsV1 as a path segment. Interned: objects of a kind share them."""
+    mark, _, rest = key.partition(":")
+    match mark:
+        case "f":
+            return intern(rest)
+        case "i":
+            return intern(f"[{rest}]")
+        case "k" | "v":
+            try:
+                value: Tree = json.loads(rest)
+            except ValueError:
+                return None
+            if isinstance(value, dict):
+                names = ",".join(f"{name}={_text(item)}" for name, item in sorted(value.items()))
+                return intern(f"[{names}]")
+            return intern(f"[{_text(value)}]")
+    return None
+
+
+def _text(value: Tree) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(value).replace("Z", "+00:00")) if value else None
+    except ValueError:
+        return None
+
+
+def _recency(entry: Entry) -> tuple[bool, float]:
+    return (entry.at is not None, entry.at.timestamp() if entry.at else 0.0)

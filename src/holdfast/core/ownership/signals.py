@@ -1,0 +1,326 @@
+"""The four signals by which an object shows that it is not as declared.
+
+Each is blind to something: values to additions, ownership to reordering, others' ownership to
+removals, a dry run to what admission rewrites. The verdict joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.core.diff import Change, same
+from holdfast.core.drift import Cause, DriftKind, cause_of
+from holdfast.core.live import Writer
+from holdfast.core.normalize import Rules
+from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.objects import (
+    at,
+    canonical_object,
+    compare,
+    is_default,
+    is_zero,
+    kind_of_object,
+    leaves,
+    rules_for,
+)
+from holdfast.core.ownership.owned import (
+    MERGED,
+    UNTRACKED,
+    Entry,
+    covers,
+    is_ours,
+    read_ownership,
+    touches,
+)
+from holdfast.core.tree import Fields, Path, Tree
+
+
+class Signal(StrEnum):
+    """What showed a difference."""
+
+    VALUE = "value"
+    LOST = "lost"
+    """We no longer own it, although its value is right."""
+    KEPT = "kept"
+    """We own it, and no longer declare it."""
+    ADDED = "added"
+    DRY_RUN = "dry-run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What we want of one object, and what we hold when all is well."""
+
+    item: Fields
+    digest: str
+    managers: frozenset[str]
+    """The field managers we apply this item under; not the one that only seeds replicas."""
+    expected: frozenset[Path] | None = None
+    """Our entry in the answer to an apply or dry run; None has it estimated from the fields."""
+    uid: str | None = None
+    """The object we applied to. Another uid is another object of the same name."""
+    applied: bool = True
+    """False before our first apply, when owning nothing is no alarm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One field that differs, whose it is, and why we think so.
+
+    `writer` is a tool's claim. It is None for a removal, which leaves no trace.
+    """
+
+    change: Change
+    kind: DriftKind
+    signal: Signal
+    field_class: FieldClass
+    evidence: str
+    writer: Writer | None = None
+    cause: Cause = Cause.UNKNOWN
+    rule: str | None = None
+    """The ignore rule that hid it."""
+    confirmed: bool = True
+    """False when only a dry run can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Everything that is looked at, in the form in which it can be compared."""
+
+    kind: str
+    raw: Fields
+    rules: Rules
+    desired: Fields
+    live: Fields
+    dry_run: Fields | None
+    foreign: tuple[Entry, ...]
+    ours: frozenset[Path]
+    expected: frozenset[Path] | None
+    wiped: bool
+    comparable: bool
+    """True when our entry is there, in the version we declare."""
+
+    @classmethod
+    def open(
+        cls, declared: Declaration, live: Fields, *, key: bytes, dry_run: Fields | None
+    ) -> Case:
+        api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
+        kind = kind_of_object(declared.item) or kind_of_object(live)
+        named: Fields = {"apiVersion": api_version, "kind": kind}
+        ownership = read_ownership(at(live, ("metadata", "managedFields")))
+        rules = rules_for(kind, api_version, ownership)
+        ours = ownership.ours(declared.managers, api_version)
+        present = any(is_ours(entry, declared.managers) for entry in ownership.entries)
+        return cls(
+            kind=kind,
+            raw=live | named,
+            rules=rules,
+            desired=canonical_object(declared.item | named, rules, key=key),
+            live=canonical_object(live | named, rules, key=key),
+            dry_run=None if dry_run is None else canonical_object(dry_run | named, rules, key=key),
+            foreign=ownership.foreign(declared.managers, api_version),
+            ours=frozenset(_stored(path, kind) for path in ours or ()),
+            expected=None
+            if declared.expected is None
+            else frozenset(_stored(path, kind) for path in declared.expected),
+            wiped=declared.applied and not present,
+            comparable=ours is not None,
+        )
+
+    def values(self) -> Iterator[Finding]:
+        """Declared fields whose live value differs."""
+        seen: set[Path] = set()
+        for found in compare(desired=self.desired, live=self.live, rules=self.rules):
+            change = self._whole_item(found)
+            if change.path in seen or self._dropped(found):
+                continue
+            seen.add(change.path)
+            writer = self.writer(change.path)
+            cause, evidence, confirmed = self._explained(change, writer)
+            yield self.finding(
+                change, Signal.VALUE, evidence, writer=writer, cause=cause, confirmed=confirmed
+            )
+
+    def lost(self) -> Iterator[Finding]:
+        """What we should own and do not, although the value is as declared."""
+        if not self.comparable:
+            return
+        should = self.expected
+        if should is None:
+            should = frozenset(path for path in leaves(self.desired) if self._owned_if_sent(path))
+        for path in sorted(should):
+            if touches(self.ours, path):
+                continue
+            value = at(self.desired, path)
+            writer = self.writer(path)
+            evidence = f"we no longer own it; {_told(writer)}"
+            yield self.settled(Change(path=path, desired=value, live=value), Signal.LOST, evidence)
+
+    def kept(self) -> Iterator[Finding]:
+        """What we still own and no longer declare: the next apply removes it."""
+        seen: set[Path] = set()
+        for path in sorted(self.ours if self.expected is None else self.ours - self.expected):
+            root = self._added(path)
+            if root is None or root in seen:
+                continue
+            seen.add(root)
+            value = at(self.live, root)
+            if value is None:
+                continue
+            evidence = "it was applied before, and is no longer declared"
+            yield self.settled(Change(path=root, desired=None, live=value), Signal.KEPT, evidence)
+
+    def additions(self) -> Iterator[Finding]:
+        """What other writers put beside ours, which an apply would leave in place."""
+        seen: set[Path] = set()
+        for entry in self.foreign:
+            for path in sorted(entry.paths):
+                root = self._added(path)
+                if root is None or root in seen or covers(self.ours, root):
+                    continue
+                seen.add(root)
+                value = at(self.live, root)
+                if value is None or is_default(root, value):
+                    continue
+                yield self.finding(
+                    Change(path=root, desired=None, live=value),
+                    Signal.ADDED,
+                    f"not declared; {_told(entry.writer)}",
+                    writer=entry.writer,
+                    cause=cause_of(entry.writer),
+                )
+
+    def unforeseen(self) -> Iterator[Finding]:
+        """What a dry run would change and nothing else showed."""
+        if self.dry_run is None:
+            return
+        for found in compare(desired=self.dry_run, live=self.live, rules=self.rules):
+            writer = self.writer(found.path)
+            evidence = f"an apply would change it; {_told(writer)}"
+            yield self.finding(
+                found, Signal.DRY_RUN, evidence, writer=writer, cause=cause_of(writer)
+            )
+
+    def settled(self, change: Change, signal: Signal, evidence: str) -> Finding:
+        """A finding about ownership alone, which a dry run confirms or clears."""
+        writer = self.writer(change.path) if signal is Signal.LOST else None
+        found = self.finding(
+            change, signal, evidence, writer=writer, cause=cause_of(writer), confirmed=False
+        )
+        if self.dry_run is None:
+            return found
+        wanted = at(self.dry_run, change.path)
+        if same(wanted, at(self.live, change.path)):
+            clear = f"{evidence}; an apply would leave the value as it is"
+            return replace(found, field_class=FieldClass.OBSERVED, evidence=clear, confirmed=True)
+        return replace(
+            found,
+            change=replace(change, desired=wanted, live=at(self.live, change.path)),
+            confirmed=True,
+        )
+
+    def finding(
+        self,
+        change: Change,
+        signal: Signal,
+        evidence: str,
+        *,
+        writer: Writer | None,
+        cause: Cause,
+        confirmed: bool = True,
+    ) -> Finding:
+        return Finding(
+            change=change,
+            kind=_kind(change.path, self.kind),
+            signal=signal,
+            field_class=FieldClass.OWNED,
+            evidence=evidence,
+            writer=writer,
+            cause=cause,
+            confirmed=confirmed,
+        )
+
+    def writer(self, path: Path) -> Writer | None:
+        """The other writer who holds a field or part of it, where there is one."""
+        found = [entry for entry in self.foreign if touches(entry.paths, path)]
+        found.sort(key=lambda entry: (entry.at is not None, entry.at and entry.at.timestamp()))
+        return found[-1].writer if found else None
+
+    def _explained(self, change: Change, writer: Writer | None) -> tuple[Cause, str, bool]:
+        if writer is not None:
+            return cause_of(writer), _told(writer), True
+        if self.wiped:
+            return Cause.UNKNOWN, "the record of who owns what was wiped", True
+        if self.dry_run is not None and same(at(self.dry_run, change.path), change.live):
+            told = "nobody else owns it and a dry run gives the same: admission rewrites it"
+            return Cause.ADMISSION, told, True
+        if touches(self.ours, change.path):
+            told = "we own it with another value: it was declared anew, or admission rewrote it"
+            return Cause.UNKNOWN, told, self.dry_run is not None
+        if change.live is None:
+            return Cause.UNKNOWN, "removed; a removal leaves no trace of its writer", True
+        return Cause.UNKNOWN, "nobody owns it", True
+
+    def _dropped(self, change: Change) -> bool:
+        """True when the server did not store a zero that we sent: it is still listed as ours.
+
+        Had somebody removed it, it would not be.
+        """
+        if change.live is not None or change.desired == {} or not is_zero(change.desired):
+            return False
+        return not self.comparable or covers(self.ours, change.path)
+
+    def _whole_item(self, change: Change) -> Change:
+        """Tell of a missing list item once, not once for each of its fields."""
+        if change.live is None:
+            for length in range(1, len(change.path)):
+                path = change.path[:length]
+                if path[-1].startswith("[") and at(self.live, path) is None:
+                    return Change(path=path, desired=at(self.desired, path), live=None)
+        return change
+
+    def _added(self, path: Path) -> Path | None:
+        """Where an addition begins: at a list item, or at a field that nobody declared."""
+        tree: Tree = self.desired
+        for length, segment in enumerate(path, 1):
+            if not isinstance(tree, dict):
+                return None  # inside a value that was declared whole
+            tree = tree.get(segment)
+            if tree is None:
+                items = (
+                    end for end in range(length, len(path) + 1) if path[end - 1].startswith("[")
+                )
+                return path[: next(items, len(path))]
+        return None
+
+    def _owned_if_sent(self, path: Path) -> bool:
+        if path[0] in ("apiVersion", "kind") or path[:2] in _NAMES:
+            return False
+        return at(self.desired, path) not in ({}, [])
+
+
+_NAMES = (("metadata", "name"), ("metadata", "namespace"), ("metadata", "generateName"))
+
+
+def _kind(path: Path, kind: str) -> DriftKind:
+    if kind == "Secret" and path[:1] == ("data",):
+        return DriftKind.SECRET
+    return DriftKind.IMAGE if path[-1] == "image" else DriftKind.CONFIGURATION
+
+
+def _stored(path: Path, kind: str) -> Path:
+    """Where the server keeps a field; `stringData` of a Secret is never stored as such."""
+    return ("data", *path[1:]) if kind == "Secret" and path[:1] == ("stringData",) else path
+
+
+def _told(writer: Writer | None) -> str:
+    """Say who wrote a field, and when, as far as the API server knows."""
+    if writer is None:
+        return "nobody else owns it"
+    if writer.manager in (MERGED, UNTRACKED):
+        return f"the API server keeps it under {writer.manager}, so its writer is unknown"
+    how = f"{writer.operation}, {writer.subresource}" if writer.subresource else writer.operation
+    when = f" at {writer.at:%Y-%m-%dT%H:%M:%SZ}" if writer.at else " at an unknown time"
+    return f"{writer.manager} ({how}) wrote it{when}"

@@ -1,0 +1,148 @@
+"""Whether a Kubernetes object is as declared, and if not, what moved and who moved it.
+
+No single signal is complete, so four are joined: the declared values against the live ones, what
+we own against what we should own, what others own beside us, and the answer of a server-side dry
+run where the first three leave a doubt. Target adapters and the GitOps door call `judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.core.diff import Change
+from holdfast.core.drift import DriftKind
+from holdfast.core.ownership.delegated import ALONE, FieldClass, Surroundings, delegated_to, welcome
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.signals import Case, Declaration, Finding, Signal
+from holdfast.core.tree import Fields, Path
+
+
+class State(StrEnum):
+    """How a live object stands to its declaration."""
+
+    IN_SYNC = "in-sync"
+    DRIFTED = "drifted"
+    SUSPECT = "suspect"
+    """Not told from what was given: ask the server for a dry run and judge again."""
+    WIPED = "wiped"
+    """Our record of ownership is gone, so what else moved cannot be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer for one object, with everything that was seen on the way."""
+
+    state: State
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def drifted(self) -> tuple[Finding, ...]:
+        """The findings that make it drift."""
+        return tuple(
+            found
+            for found in self.findings
+            if found.field_class is FieldClass.OWNED and found.confirmed
+        )
+
+    @property
+    def hidden(self) -> tuple[tuple[str, Path], ...]:
+        """Which rule hid what."""
+        return tuple((found.rule, found.change.path) for found in self.findings if found.rule)
+
+
+def memo_key(live: Fields, desired_digest: str) -> tuple[str, str, str]:
+    """The world a verdict holds for: while none of the three changes, neither does it."""
+    metadata = live.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    return str(found.get("uid")), str(found.get("resourceVersion")), desired_digest
+
+
+def judge(
+    *,
+    declared: Declaration,
+    live: Fields | None,
+    key: bytes,
+    now: datetime,
+    around: Surroundings = ALONE,
+    ignore: Sequence[IgnoreRule] = (),
+    dry_run: Fields | None = None,
+) -> Verdict:
+    """Join the signals into one verdict.
+
+    `live` is None when the server said that there is no such object; an unanswered question
+    must not get here. `dry_run` is what a forced server-side dry run of the declaration
+    returned. `key` marks the values of Secrets, so that they can be compared and not read.
+    """
+    whole = _whole_object(declared, live)
+    if live is None or whole is not None:
+        return Verdict(state=State.DRIFTED, findings=(whole,) if whole else ())
+    case = Case.open(declared, live, key=key, dry_run=dry_run)
+    raw = [*case.values()]
+    for more in (case.lost, case.kept, case.additions, case.unforeseen):
+        known = frozenset(found.change.path for found in raw)
+        raw.extend(found for found in more() if not _around(known, found.change.path))
+    findings = tuple(
+        _classified(found, case, around=around, ignore=ignore, now=now)
+        for found in sorted(raw, key=lambda found: found.change.path)
+    )
+    return Verdict(state=_state(findings, wiped=case.wiped), findings=findings)
+
+
+def _whole_object(declared: Declaration, live: Fields | None) -> Finding | None:
+    """The finding that there is no object, or another of the same name."""
+    if live is None:
+        evidence = "the server has no such object; a deletion leaves no trace of its writer"
+    elif declared.uid is not None and at(live, ("metadata", "uid")) != declared.uid:
+        evidence = "another object has the name: it was deleted and created again"
+    else:
+        return None
+    return Finding(
+        change=Change(path=(), desired=None, live=None),
+        kind=DriftKind.RESOURCE,
+        signal=Signal.VALUE,
+        field_class=FieldClass.OWNED,
+        evidence=evidence,
+    )
+
+
+def _classified(
+    found: Finding,
+    case: Case,
+    *,
+    around: Surroundings,
+    ignore: Sequence[IgnoreRule],
+    now: datetime,
+) -> Finding:
+    if found.field_class is not FieldClass.OWNED:
+        return found
+    path = found.change.path
+    to = delegated_to(path, found.writer, around)
+    if to is not None:
+        told = f"{found.evidence}; left to {to}"
+        return replace(found, field_class=FieldClass.DELEGATED, evidence=told, confirmed=True)
+    if found.signal is Signal.ADDED and found.writer is not None:
+        declared = isinstance(at(case.desired, path[:-1]), dict)
+        if welcome(path, found.writer, around, map_declared=declared):
+            return replace(found, field_class=FieldClass.OBSERVED)
+    for rule in ignore:
+        if rule.hides(path, item=case.raw, rules=case.rules, writer=found.writer, now=now):
+            return replace(found, field_class=FieldClass.IGNORED, rule=rule.name, confirmed=True)
+    return found
+
+
+def _state(findings: tuple[Finding, ...], *, wiped: bool) -> State:
+    if wiped:
+        return State.WIPED
+    owned = [found for found in findings if found.field_class is FieldClass.OWNED]
+    if any(found.confirmed for found in owned):
+        return State.DRIFTED
+    return State.SUSPECT if owned else State.IN_SYNC
+
+
+def _around(known: frozenset[Path], path: Path) -> bool:
+    """True when a path, or one inside or around it, was found before."""
+    return any(path[: len(found)] == found or found[: len(path)] == path for found in known)

@@ -1,0 +1,283 @@
+"""A verdict joins what each signal alone cannot tell, and says what it rests on.
+
+The objects were captured from a real cluster after real edits: tests/support/edits.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.edits import DEPLOYMENT, EDITS, SERVER, Edit, changed
+from tests.support.ownership import KEY, NOW, declare, verdict
+
+from holdfast.core.drift import Cause, DriftKind, cause_of
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.live import Writer
+from holdfast.core.ownership.delegated import FieldClass, Surroundings, delegated_to
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.signals import Signal
+from holdfast.core.ownership.verdict import State, Verdict, judge, memo_key
+from holdfast.core.tree import Path, show_path
+
+BY_NAME = {edit.name: edit for edit in EDITS}
+
+
+# Any, here and below: objects of the Kubernetes API as they come over the wire.
+def captured(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(BY_NAME[name].file.read_text())
+    return found
+
+
+def live_after(name: str) -> dict[str, Any]:
+    live: dict[str, Any] = captured(name)["live"]
+    return live
+
+
+def paths(found: Verdict) -> list[str]:
+    return [show_path(item.change.path) for item in found.drifted]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_an_edit_gets_its_state_kind_writer_and_cause(edit: Edit) -> None:
+    found = verdict(edit.item, live_after(edit.name))
+    assert found.state is edit.state
+    assert {
+        (
+            show_path(item.change.path),
+            item.signal,
+            item.cause,
+            item.writer.manager if item.writer else None,
+            item.kind,
+            item.field_class,
+        )
+        for item in found.findings
+    } == {
+        (item.path, item.signal, item.cause, item.manager, item.kind, item.field_class)
+        for item in edit.findings
+    }
+    assert all(item.evidence for item in found.findings)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_after_a_dry_run_nothing_is_suspect(edit: Edit) -> None:
+    answer = captured(edit.name)["dry_run"]
+    found = verdict(edit.item, live_after(edit.name), dry_run=answer or None)
+    assert found.state is (edit.after_dry_run or edit.state)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_what_a_heal_answers_is_in_sync_save_for_additions(edit: Edit) -> None:
+    """The answer of a dry run is the object as it would be after an apply."""
+    answer = captured(edit.name)["dry_run"]
+    if answer:
+        found = verdict(edit.item, answer)
+        assert {item.signal for item in found.drifted} <= {Signal.ADDED}
+
+
+def test_no_secret_shows_in_a_verdict() -> None:
+    found = verdict(BY_NAME["a secret and one more"].item, live_after("a secret and one more"))
+    assert paths(found) == ["data.more", "data.token"]
+    assert "hunter2" not in repr(found)
+    assert "aHVudGVyMg" not in repr(found)
+
+
+def test_an_object_that_is_gone_or_another_is_a_drift_of_resource() -> None:
+    gone = verdict(DEPLOYMENT, None)
+    other = judge(
+        declared=declare(DEPLOYMENT, uid="another"), live=live_after("nothing"), key=KEY, now=NOW
+    )
+    for found in (gone, other):
+        assert found.state is State.DRIFTED
+        assert [item.kind for item in found.findings] == [DriftKind.RESOURCE]
+
+
+def test_owning_nothing_is_no_alarm_before_the_first_apply() -> None:
+    live = live_after("nothing")
+    del live["metadata"]["managedFields"]
+    assert verdict(DEPLOYMENT, live).state is State.WIPED
+    never = declare(DEPLOYMENT, applied=False)
+    assert judge(declared=never, live=live, key=KEY, now=NOW).state is State.IN_SYNC
+
+
+def test_an_unknown_merged_writer_stays_unknown() -> None:
+    live = live_after("kubectl set image")
+    for entry in live["metadata"]["managedFields"]:
+        if entry["manager"] == "kubectl-set":
+            entry["manager"] = "ancient-changes"
+            del entry["time"]
+    [found] = verdict(DEPLOYMENT, live).drifted
+    assert (found.cause, found.kind) == (Cause.UNKNOWN, DriftKind.IMAGE)
+    assert "its writer is unknown" in found.evidence
+
+
+def test_a_value_that_we_own_and_did_not_declare_needs_a_dry_run() -> None:
+    """Either Git moved on, which an apply cures, or admission rewrote it, which none does."""
+    live = live_after("nothing")
+
+    def relabel(item: dict[str, Any]) -> None:
+        item["metadata"]["labels"]["app"] = "rewritten"
+
+    rewritten = changed(live, relabel)
+    assert verdict(DEPLOYMENT, rewritten).state is State.SUSPECT
+    [admission] = verdict(DEPLOYMENT, rewritten, dry_run=rewritten).drifted
+    assert admission.cause is Cause.ADMISSION
+    [declared] = verdict(DEPLOYMENT, rewritten, dry_run=live).drifted
+    assert declared.cause is Cause.UNKNOWN
+
+
+def test_a_verdict_is_remembered_for_one_object_one_version_and_one_declaration() -> None:
+    live = live_after("nothing")
+    uid, version = live["metadata"]["uid"], live["metadata"]["resourceVersion"]
+    assert memo_key(live, "sha256:1") == (uid, version, "sha256:1")
+
+
+def rule(**fields: Any) -> IgnoreRule:
+    return IgnoreRule(name="r", owner="ana", **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "hidden"),
+    [
+        (rule(pointer="/spec/template/spec/containers/0/image"), True),
+        (rule(glob="spec.**.containers[name=*].image"), True),
+        (rule(glob="spec.template.spec.containers[name=server]"), True),
+        (rule(manager="kubectl-*"), True),
+        (rule(manager="kubectl-set", kind="Deployment", object_name="b*"), True),
+        (rule(pointer="/spec/replicas"), False),
+        (rule(glob="spec.*.image"), False),
+        (rule(manager="helm"), False),
+        (rule(manager="kubectl-set", kind="Service"), False),
+        (rule(manager="kubectl-set", namespace="elsewhere"), False),
+        (rule(manager="kubectl-set", expires=NOW), False),
+        (rule(manager="kubectl-set", expires=NOW + timedelta(hours=1)), True),
+    ],
+)
+def test_a_rule_hides_what_it_names_and_the_verdict_says_so(
+    given: IgnoreRule, hidden: bool
+) -> None:
+    found = verdict(DEPLOYMENT, live_after("kubectl set image"), ignore=[given])
+    assert found.state is (State.IN_SYNC if hidden else State.DRIFTED)
+    assert [(name, show_path(path)) for name, path in found.hidden] == (
+        [("r", f"{SERVER}.image")] if hidden else []
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: rule(),
+        lambda: rule(pointer=""),
+        lambda: rule(pointer="/spec"),
+        lambda: rule(glob="**"),
+        lambda: rule(glob="spec.**"),
+        lambda: rule(manager="*"),
+    ],
+)
+def test_a_rule_for_a_whole_object_is_refused(build: Callable[[], IgnoreRule]) -> None:
+    with pytest.raises(ConfigurationError, match="whole object"):
+        build()
+
+
+def test_a_rule_hides_security_only_when_it_says_so() -> None:
+    name = "a container and a privilege added by another manager"
+    live = live_after(name)
+    found = verdict(DEPLOYMENT, live, ignore=[rule(manager="miner-operator")])
+    assert paths(found) == ["spec.template.spec.hostNetwork"]
+    allowed = verdict(DEPLOYMENT, live, ignore=[rule(manager="miner-operator", security=True)])
+    assert allowed.state is State.IN_SYNC
+
+
+def test_an_addition_of_a_trusted_manager_is_only_observed() -> None:
+    live = live_after("a container and a privilege added by another manager")
+    around = Surroundings(trusted=frozenset({"miner-operator"}))
+    found = verdict(DEPLOYMENT, live, around=around)
+    assert found.state is State.IN_SYNC
+    assert {item.field_class for item in found.findings} == {FieldClass.OBSERVED}
+
+
+def without_replicas(item: dict[str, Any]) -> None:
+    del item["spec"]["replicas"]
+
+
+def test_replicas_that_were_not_declared_are_nobodys_drift() -> None:
+    live = live_after("kubectl scale")
+    found = verdict(changed(DEPLOYMENT, without_replicas), live)
+    assert found.state is State.IN_SYNC
+    assert [item.field_class for item in found.findings] == [FieldClass.OBSERVED]
+
+
+def test_a_container_is_not_welcome_under_the_name_of_a_system_controller() -> None:
+    live = live_after("a container and a privilege added by another manager")
+    for entry in live["metadata"]["managedFields"]:
+        if entry["manager"] == "miner-operator":
+            entry["manager"] = "kube-controller-manager"
+    added = ["spec.template.spec.containers[name=miner]", "spec.template.spec.hostNetwork"]
+    assert paths(verdict(DEPLOYMENT, live)) == added
+
+
+@pytest.mark.parametrize(
+    ("writer", "cause"),
+    [
+        (Writer(manager="kube-controller-manager", subresource="scale"), Cause.AUTOSCALER),
+        (Writer(manager="kube-controller-manager", subresource="status"), Cause.CONTROLLER),
+        (Writer(manager="kubectl", subresource="scale"), Cause.PERSON),
+        (Writer(manager="OpenAPI-Generator"), Cause.PERSON),
+        (Writer(manager="backup-operator"), Cause.CONTROLLER),
+        (Writer(manager="ancient-changes"), Cause.UNKNOWN),
+        (Writer(manager="before-first-apply"), Cause.UNKNOWN),
+    ],
+)
+def test_a_writer_is_judged_by_its_manager_and_subresource(writer: Writer, cause: Cause) -> None:
+    assert cause_of(writer) is cause
+
+
+def test_a_write_to_scale_has_a_writer_and_no_time() -> None:
+    [found] = verdict(DEPLOYMENT, live_after("kubectl scale")).drifted
+    assert found.evidence == "kubectl (update, scale) wrote it at an unknown time"
+
+
+REPLICAS: Path = ("spec", "replicas")
+CPU: Path = ("spec", "containers", "[name=app]", "resources", "requests", "cpu")
+BUNDLE: Path = ("webhooks", "[name=w]", "clientConfig", "caBundle")
+SIDECAR: Path = ("spec", "containers", "[name=istio-proxy]")
+WEIGHT: Path = ("spec", "rules", "[0]", "backendRefs", "[name=canary]", "weight")
+HPA = Writer(manager="kube-controller-manager", subresource="scale")
+PERSON = Writer(manager="kubectl-edit")
+
+
+@pytest.mark.parametrize(
+    ("path", "writer", "around", "left"),
+    [
+        (REPLICAS, HPA, Surroundings(), True),
+        (REPLICAS, Writer(manager="keda-operator"), Surroundings(), True),
+        (REPLICAS, Writer(manager="kubectl", subresource="scale"), Surroundings(), False),
+        (REPLICAS, None, Surroundings(), False),
+        (REPLICAS, None, Surroundings(autoscaler="ScaledObject/bot"), True),
+        (CPU, Writer(manager="vpa-updater"), Surroundings(), True),
+        (CPU, PERSON, Surroundings(), False),
+        (CPU, None, Surroundings(vertical="VerticalPodAutoscaler/bot"), True),
+        (BUNDLE, Writer(manager="cainjector"), Surroundings(), True),
+        (BUNDLE, PERSON, Surroundings(), False),
+        (SIDECAR, None, Surroundings(), True),
+        (SIDECAR, PERSON, Surroundings(), False),
+        (WEIGHT, PERSON, Surroundings(), False),
+        (WEIGHT, PERSON, Surroundings(delegated=("spec.rules[*].backendRefs[*].weight",)), True),
+    ],
+)
+def test_a_field_of_another_controller_is_recognised(
+    path: Path, writer: Writer | None, around: Surroundings, left: bool
+) -> None:
+    assert (delegated_to(path, writer, around) is not None) is left
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_judging_changes_nothing_that_it_was_given(edit: Edit) -> None:
+    found = captured(edit.name)
+    before = copy.deepcopy((edit.item, found))
+    verdict(edit.item, found["live"], dry_run=found["dry_run"] or None)
+    assert (edit.item, found) == before

@@ -116,6 +116,13 @@ class DriftError(ValidationError):
         self.plan = plan
 
 
+class InvalidSpec(ValidationError):
+    """The spec of an InferenceService cannot be served as it stands."""
+
+    code = "invalid-spec"
+    summary = "Spec was refused"
+
+
 class AuthError(HoldfastError):
     """The credential is missing, malformed, unknown, expired or revoked."""
 
@@ -154,6 +161,13 @@ class Conflict(HoldfastError):
     code = "conflict"
     summary = "Another writer was first"
     retry = Retry.AFTER_READING
+
+
+class AlreadyExists(Conflict):
+    """An object of that name is there already, and it is not the one that was meant."""
+
+    code = "already-exists"
+    summary = "Already exists"
 
 
 class StalePlan(Conflict):

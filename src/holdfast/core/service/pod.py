@@ -1,0 +1,284 @@
+"""Renders the pod of one variant of an InferenceService.
+
+A change of what this returns restarts models all over the world, so the output is pinned by
+golden files: an operator of another version must render the same bytes for the same object.
+Called by `children`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+
+from holdfast.core.quantity import parse_duration, parse_quantity
+from holdfast.core.service.engines import HOST, PORT, Engine, engine_of
+from holdfast.core.service.spec import HealthCheckSpec, InferenceService, ResourceSpec
+from holdfast.core.tree import Fields, Tree, plain
+
+CONTAINER = "server"
+GPU = "nvidia.com/gpu"
+GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+GPU_MEMORY_NOTE = "holdfast.dev/gpu-memory"
+MODEL_NOTE = "holdfast.dev/model"
+LEAVE = 5
+"""Seconds between leaving the endpoints and the stop signal: proxies learn of it with a delay."""
+DRAIN = 30
+_INTERVAL = 10
+_TIMEOUT = 5
+_REPORTED = Decimal("0.92")
+"""Cards report less than their name says: 24 GB cards between 22.5 and 24 GiB."""
+
+
+def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> Fields:
+    """Render the template of the primary's or the canary's pods."""
+    spec = service.spec
+    resources = spec.resources or ResourceSpec()
+    notes: Fields = {MODEL_NOTE: model_of(service, canary=canary)}
+    if resources.gpu_memory is not None:
+        notes[GPU_MEMORY_NOTE] = str(resources.gpu_memory)
+    engine = engine_of(spec.backend)
+    pod: Fields = {
+        "automountServiceAccountToken": False,
+        "containers": [_container(service, engine, canary=canary)],
+        # Variables such as VLLM_PORT, made from a Service called vllm, confuse the servers.
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": LEAVE + drain_seconds(service) + 5,
+        **_scheduling(service),
+    }
+    if engine.shared_memory:
+        pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    return {"metadata": {"labels": labels, "annotations": notes}, "spec": pod}
+
+
+def model_of(service: InferenceService, *, canary: bool) -> str:
+    """The model that a variant serves."""
+    own = service.spec.canary.model_ref if canary and service.spec.canary else None
+    return own or service.spec.model_ref
+
+
+def startup_seconds(service: InferenceService) -> int:
+    """How long a pod may take to load its model."""
+    check = service.spec.health_check
+    return _seconds(check.startup if check else None) or engine_of(service.spec.backend).startup
+
+
+def drain_seconds(service: InferenceService) -> int:
+    """How long requests may take to end."""
+    rollout = service.spec.rollout
+    return _seconds(rollout.drain_timeout if rollout else None) or DRAIN
+
+
+def _container(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+    spec = service.spec
+    container: Fields = {
+        "name": CONTAINER,
+        "image": _image(service, engine, canary=canary),
+        **_command(service, engine, canary=canary),
+        "env": _environment(service, engine, canary=canary),
+        "ports": [{"containerPort": PORT, "name": "http", "protocol": "TCP"}],
+        **_probes(service, engine, canary=canary),
+        "lifecycle": _lifecycle(engine),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    amounts = _amounts(spec.resources or ResourceSpec())
+    if amounts:
+        container["resources"] = amounts
+    if engine.shared_memory:
+        container["volumeMounts"] = [{"mountPath": "/dev/shm", "name": "shared-memory"}]  # noqa: S108  # where the engines look
+    return container
+
+
+def _image(service: InferenceService, engine: Engine, *, canary: bool) -> str:
+    spec = service.spec
+    own = spec.canary.image if canary and spec.canary else None
+    given = own or spec.image
+    if given:
+        return given
+    image = engine.image or ""  # a backend without one is refused when the spec is checked
+    if spec.vllm_version is not None:
+        return f"{image.partition(':')[0]}:v{spec.vllm_version.removeprefix('v')}"
+    return image
+
+
+def _command(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+    spec = service.spec
+    own = spec.canary if canary else None
+    command = (own.command if own else None) or spec.command
+    given = own.args if own and own.args is not None else spec.args
+    args = _filled(given or (), service, canary=canary)
+    if command:
+        line = _filled(command, service, canary=canary)
+        rest = _address(engine, line, args)
+        return {"command": list[Tree](line), **({"args": list[Tree](rest)} if rest else {})}
+    if not engine.command:
+        return {"args": list[Tree](args)} if args else {}
+    line = _filled(engine.command, service, canary=canary)
+    model = model_of(service, canary=canary)
+    if engine.local_model_flag and model.startswith("/"):
+        remote, local = engine.local_model_flag
+        line = [local if part == remote else part for part in line]
+    own_flags = [*_names(service, engine, args, canary=canary), *_gpus(service, engine, args)]
+    if (
+        engine.drain_flag
+        and spec.vllm_version is None
+        and _image(service, engine, canary=canary) == engine.image
+        and not _has(args, engine.drain_flag)
+    ):
+        own_flags += [engine.drain_flag, str(drain_seconds(service))]
+    everything = [*own_flags, *args]
+    return {"command": list[Tree](line), "args": list[Tree](_address(engine, line, everything))}
+
+
+def _address(engine: Engine, line: Sequence[str], args: Sequence[str]) -> list[str]:
+    """The arguments, with the address in front unless the user gave one."""
+    flags = engine.address_flags
+    pairs = zip(flags[::2], flags[1::2], strict=True)
+    missing = [
+        part for flag, value in pairs if not _has([*line, *args], flag) for part in (flag, value)
+    ]
+    return [*missing, *args]
+
+
+def _names(
+    service: InferenceService, engine: Engine, args: Sequence[str], *, canary: bool
+) -> list[str]:
+    """Let both variants answer to the same names: callers do not know which one they reach."""
+    if engine.names_flag is None or _has(args, engine.names_flag):
+        return []
+    models = (service.spec.model_ref, model_of(service, canary=canary))
+    return [engine.names_flag, *dict.fromkeys((service.name, *models))]
+
+
+def _gpus(service: InferenceService, engine: Engine, args: Sequence[str]) -> list[str]:
+    count = service.spec.resources.gpus if service.spec.resources else 0
+    if engine.parallel_flag is None or count < 2 or _has(args, engine.parallel_flag):
+        return []
+    return [engine.parallel_flag, str(count)]
+
+
+def _has(line: Sequence[str], flag: str) -> bool:
+    return any(part == flag or part.startswith(f"{flag}=") for part in line)
+
+
+def _filled(line: Sequence[str], service: InferenceService, *, canary: bool) -> list[str]:
+    known = {
+        "${MODEL}": model_of(service, canary=canary),
+        "${HOST}": HOST,
+        "${PORT}": str(PORT),
+    }
+    filled = []
+    for part in line:
+        for name, value in known.items():
+            part = part.replace(name, value)
+        filled.append(part)
+    return filled
+
+
+def _environment(service: InferenceService, engine: Engine, *, canary: bool) -> list[Tree]:
+    spec = service.spec
+    plain_values = {"HOST": HOST, "PORT": str(PORT), **(spec.env or {})}
+    for name, value in engine.env:
+        plain_values[name] = _filled([value], service, canary=canary)[0]
+    variables: list[Tree] = [
+        {"name": name, "value": plain_values[name]} for name in sorted(plain_values)
+    ]
+    for name, ref in sorted((spec.secrets or {}).items()):
+        source: Tree = {"secretKeyRef": {"key": ref.key, "name": ref.name}}
+        variables.append({"name": name, "valueFrom": source})
+    return variables
+
+
+def _probes(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+    check = service.spec.health_check or HealthCheckSpec()
+    interval = _seconds(check.interval) or _INTERVAL
+    timeout = _seconds(check.timeout) or min(_TIMEOUT, interval)
+    timing: Fields = {"periodSeconds": interval, "timeoutSeconds": timeout}
+    path = check.path or engine.path
+    asked: Fields = {"httpGet": _get(path)}
+    started: Fields = {"httpGet": _get(check.path or engine.startup_path or path)}
+    ready = asked
+    if engine.ready and check.path is None:
+        command = list[Tree](_filled(engine.ready, service, canary=canary))
+        ready = started = {"exec": {"command": command}}
+    tries = math.ceil(startup_seconds(service) / interval)
+    return {
+        "startupProbe": {**started, **timing, "failureThreshold": tries},
+        "readinessProbe": {**ready, **timing, "failureThreshold": 2},
+        "livenessProbe": {**asked, **timing, "failureThreshold": 6},
+    }
+
+
+def _get(path: str) -> Fields:
+    return {"path": path, "port": "http", "scheme": "HTTP"}
+
+
+def _lifecycle(engine: Engine) -> Fields:
+    hooks: Fields = {"preStop": {"sleep": {"seconds": LEAVE}}}
+    if engine.post_start:
+        hooks["postStart"] = {"exec": {"command": list[Tree](engine.post_start)}}
+    return hooks
+
+
+def _amounts(resources: ResourceSpec) -> Fields:
+    requests: Fields = {}
+    limits: Fields = {}
+    if resources.cpu is not None:
+        requests["cpu"] = str(resources.cpu)  # no limit: throttling a tokenizer starves the GPU
+    if resources.memory is not None:
+        requests["memory"] = limits["memory"] = str(resources.memory)
+    if resources.gpus:
+        requests[GPU] = limits[GPU] = str(resources.gpus)
+    amounts: Fields = {"requests": requests} if requests else {}
+    return {**amounts, "limits": limits} if limits else amounts
+
+
+def _scheduling(service: InferenceService) -> Fields:
+    given = service.spec.scheduling
+    pod: Fields = {}
+    if given and given.node_selector:
+        pod["nodeSelector"] = plain(given.node_selector)
+    if given and given.tolerations:
+        pod["tolerations"] = plain(given.tolerations)
+    affinity = plain(given.affinity) if given and given.affinity else None
+    resources = service.spec.resources
+    if resources and resources.gpu_memory is not None:
+        affinity = _with_gpu_memory(affinity, str(resources.gpu_memory))
+    if affinity:
+        pod["affinity"] = affinity
+    return pod
+
+
+def _with_gpu_memory(affinity: Tree, quantity: str) -> Tree:
+    """Ask for nodes whose GPUs are large enough, on top of what the user asks for.
+
+    The terms of a node selector are alternatives, so the requirement joins each of them.
+    """
+    amount = parse_quantity(quantity) or Decimal(0)
+    mebibytes = (amount * _REPORTED / 2**20).to_integral_value(ROUND_FLOOR)
+    large: Tree = {"key": GPU_MEMORY_LABEL, "operator": "Gt", "values": [str(mebibytes)]}
+    whole = dict(affinity) if isinstance(affinity, dict) else {}
+    node = _mapping(whole.get("nodeAffinity"))
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = _mapping(node.get(key)).get("nodeSelectorTerms")
+    old = [_mapping(term) for term in terms] if isinstance(terms, list) else []
+    new: list[Tree] = []
+    for term in old or [{}]:
+        matched = term.get("matchExpressions")
+        kept = matched if isinstance(matched, list) else []
+        new.append({**term, "matchExpressions": [*kept, large]})
+    whole["nodeAffinity"] = {**node, key: {"nodeSelectorTerms": new}}
+    return whole
+
+
+def _mapping(value: Tree) -> Fields:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _seconds(value: str | None) -> int:
+    seconds = parse_duration(value) if value is not None else None
+    return math.ceil(seconds) if seconds else 0

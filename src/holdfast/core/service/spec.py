@@ -1,0 +1,291 @@
+"""The custom resource `InferenceService`, as values.
+
+The operator reconciles these, others embed them. The reference's names are kept (`model_ref`,
+`min_replicas`, `health_check`), and beside them stands what a real pod needs. A field left unset
+is "not mine", as everywhere in Holdfast: it is neither written nor compared.
+How a value must look is said once, in its type; the checks here and the schema that the API
+server enforces are both read off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated
+
+from holdfast.core.errors import InvalidSpec
+from holdfast.core.policy import OnDrift
+from holdfast.core.workload import SecretRef, TaskType
+
+API_VERSION = "holdfast.dev/v1alpha1"
+KIND = "InferenceService"
+MAX_NAME = 40
+"""`NAME-primary-` and the hashes of a ReplicaSet and a pod have to fit into 63 characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a text or a number has to look like, in the words of a schema.
+
+    `numeric` texts may also be written as numbers: quantities, and durations in nanoseconds.
+    `says` ends the sentence "it is not …".
+    """
+
+    says: str
+    pattern: str | None = None
+    numeric: bool = False
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int = 253
+
+
+Text = Annotated[str, Form(says="a text of 1 to 1000 characters", pattern=r"\S", max_length=1000)]
+Slug = Annotated[
+    str,
+    Form(says="a slug", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63),
+]
+Argument = Annotated[str, Form(says="a text of at most 8192 characters", max_length=8192)]
+Image = Annotated[
+    str, Form(says="the name of an image", pattern=r"^[^\s@:/][^\s]*$", max_length=500)
+]
+Quantity = Annotated[
+    str,
+    Form(
+        says="a quantity such as 4, 500m or 16Gi",
+        pattern=r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
+        numeric=True,
+        minimum=1,
+        max_length=40,
+    ),
+]
+Duration = Annotated[
+    str,
+    Form(
+        says="a duration such as 30s, 1m30s or 500ms",
+        pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}(\.[0-9]{1,9})?s)?([0-9]{1,9}ms)?$",
+        max_length=40,
+    ),
+]
+Seconds = Annotated[
+    str,
+    Form(
+        says="a duration in whole seconds such as 10s or 1m30s, which is what probes can count",
+        pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$",
+        numeric=True,
+        minimum=1_000_000_000,
+        max_length=40,
+    ),
+]
+Count = Annotated[int, Form(says="a whole number from 1 to 1000", minimum=1, maximum=1000)]
+CountOrNone = Annotated[int, Form(says="a whole number from 0 to 1000", minimum=0, maximum=1000)]
+Gpus = Annotated[int, Form(says="a whole number from 0 to 64", minimum=0, maximum=64)]
+Percent = Annotated[int, Form(says="a percentage from 0 to 100", minimum=0, maximum=100)]
+HttpPath = Annotated[str, Form(says="a path that starts with '/'", pattern=r"^/\S*$")]
+MetricName = Annotated[
+    str, Form(says="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200)
+]
+Version = Annotated[
+    str, Form(says="a version such as 0.32.0", pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSpec:
+    """What one replica needs. `gpu_memory` is what each of its GPUs must have at the least."""
+
+    cpu: Quantity | None = None
+    memory: Quantity | None = None
+    gpu_memory: Quantity | None = None
+    gpu: Gpus | None = None
+    """Left unset, it is 1 when `gpu_memory` is given."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a replica asks for."""
+        if self.gpu is not None:
+            return self.gpu
+        return 1 if self.gpu_memory is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisSpec:
+    """Judge a canary by a metric."""
+
+    metric: Text
+    max: float | None = None
+    min: float | None = None
+    interval: Duration | None = None
+    rounds: Count | None = None
+
+    def __post_init__(self) -> None:
+        _durations_as_text(self, "interval")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanarySpec:
+    """A second group that gets `weight` percent of the requests while it is ready."""
+
+    weight: Percent
+    model_ref: Text | None = None
+    image: Image | None = None
+    command: tuple[Argument, ...] | None = None
+    args: tuple[Argument, ...] | None = None
+    replicas: Count | None = None
+    analysis: AnalysisSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheckSpec:
+    """How a replica is judged. `startup` is the budget for loading the model.
+
+    Numbers are seconds here, and nanoseconds on the wire.
+    """
+
+    path: HttpPath | None = None
+    interval: Seconds | None = None
+    timeout: Seconds | None = None
+    startup: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        _durations_as_text(self, "interval", "timeout", "startup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscalingSpec:
+    """What the autoscaler looks at: `cpu`, `memory`, or a metric that the pods report."""
+
+    metric: MetricName | None = None
+    target: float | None = None
+    """Percent of the request for cpu and memory, the value per pod for any other metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """Limits of a change: how many extra pods, and how long requests may take to end."""
+
+    max_surge: Count | None = None
+    drain_timeout: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _durations_as_text(self, "drain_timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingSpec:
+    """Where pods may run, handed to Kubernetes as it stands."""
+
+    node_selector: Mapping[str, str] | None = None
+    tolerations: tuple[Mapping[str, object], ...] | None = None
+    affinity: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceServiceSpec:
+    """What is to be served, and how."""
+
+    model_ref: Text
+    backend: Slug | None = None
+    """Left unset, it is vLLM."""
+    display_name: Text | None = None
+    description: Argument | None = None
+    task_type: TaskType | None = None
+    image: Image | None = None
+    command: tuple[Argument, ...] | None = None
+    args: tuple[Argument, ...] | None = None
+    env: Mapping[str, str] | None = None
+    secrets: Mapping[str, SecretRef] | None = None
+    vllm_version: Version | None = None
+    replicas: Count | None = None
+    """With bounds for an autoscaler, only the number to start with."""
+    min_replicas: CountOrNone | None = None
+    max_replicas: CountOrNone | None = None
+    autoscaling: AutoscalingSpec | None = None
+    resources: ResourceSpec | None = None
+    canary: CanarySpec | None = None
+    health_check: HealthCheckSpec | None = None
+    rollout: RolloutSpec | None = None
+    scheduling: SchedulingSpec | None = None
+    on_drift: OnDrift | None = None
+
+    @property
+    def autoscaled(self) -> bool:
+        """True when an autoscaler chooses the number. Both bounds 0 is the reference's "no"."""
+        return bool(self.min_replicas and self.max_replicas)
+
+    def validate(self) -> None:
+        """Raise InvalidSpec with everything that is wrong, unless nothing is."""
+        from holdfast.core.service.check import problems  # it needs the types, not vice versa
+
+        found = problems(self)
+        if found:
+            count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+            raise InvalidSpec(f"The InferenceService has {count}.", problems=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One aspect of how a service is doing. `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    observed_generation: int | None = None
+    last_transition_time: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceServiceStatus:
+    """What the operator says. `ready`, `replicas` and `message` are the summary."""
+
+    ready: bool = False
+    replicas: int = 0
+    ready_replicas: int | None = None
+    message: str = ""
+    selector: str | None = None
+    """Of the primary's pods, for the scale subresource."""
+    observed_generation: int | None = None
+    canary_weight: int | None = None
+    """The share that the canary really gets, which is not always the declared one."""
+    split_mode: str | None = None
+    drift: str | None = None
+    url: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceService:
+    """The whole object."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+    spec: InferenceServiceSpec
+    status: InferenceServiceStatus | None = None
+
+    def validate(self) -> None:
+        """Raise InvalidSpec with everything that is wrong, the name included."""
+        from holdfast.core.service.check import name_problems, problems
+
+        found = [*name_problems(self.name), *problems(self.spec)]
+        if found:
+            count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+            raise InvalidSpec(f"The InferenceService has {count}.", problems=found)
+
+
+def duration_text(seconds: float) -> str:
+    """Write seconds as a duration: 10.0 is `10s`."""
+    return f"{Decimal(str(seconds)).normalize():f}s"
+
+
+def _durations_as_text(value: object, *names: str) -> None:
+    for name in names:
+        given: object = getattr(value, name)
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            object.__setattr__(value, name, duration_text(given))

@@ -1,0 +1,300 @@
+"""One workload, two forms: `WorkloadSpec` and the custom resource. The only place that maps them.
+
+What the custom resource cannot say, or Kubernetes cannot honour, is refused with the reason.
+What it says beyond a workload (where pods may run, what to do about drift) is kept from the
+object that is already there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from holdfast.core.command import split_command
+from holdfast.core.errors import InvalidSpec, Problem
+from holdfast.core.quantity import parse_duration
+from holdfast.core.service.engines import DEFAULT_BACKEND
+from holdfast.core.service.spec import (
+    AnalysisSpec,
+    AutoscalingSpec,
+    CanarySpec,
+    HealthCheckSpec,
+    InferenceService,
+    InferenceServiceSpec,
+    ResourceSpec,
+    RolloutSpec,
+)
+from holdfast.core.tree import Tree
+from holdfast.core.workload import (
+    Analysis,
+    Autoscaling,
+    Canary,
+    ExecutionPolicy,
+    Health,
+    Resources,
+    Rollout,
+    TaskType,
+    WorkloadSpec,
+)
+
+ENTRYPOINT = "entrypoint"
+CANARY_ARGS = "canary_args"
+"""Keys of `config` for what a container has and a workload elsewhere has not: a command beside
+its image, and arguments of the canary alone."""
+
+
+def service_of(
+    spec: WorkloadSpec, *, namespace: str, base: InferenceService | None = None
+) -> InferenceService:
+    """Write a workload as a custom resource. Raises InvalidSpec for what it cannot carry."""
+    problems = list(_unhonoured(spec))
+    low, high, replicas = _amount(spec)
+    config = spec.config or {}
+    command = _words(config.get(ENTRYPOINT))
+    old = base.spec if base else None
+    service = InferenceService(
+        name=spec.slug,
+        namespace=namespace,
+        uid=base.uid if base else "",
+        resource_version=base.resource_version if base else "",
+        generation=base.generation if base else 0,
+        labels=base.labels if base else {},
+        annotations=base.annotations if base else {},
+        spec=InferenceServiceSpec(
+            model_ref=spec.model,
+            backend=str(spec.backend),
+            display_name=None if spec.name == spec.slug else spec.name,
+            description=spec.description,
+            task_type=TaskType(spec.task_type) if spec.task_type is not None else None,
+            image=spec.image,
+            command=command if spec.command is None else tuple(split_command(spec.command)),
+            args=spec.args,
+            env=spec.env,
+            secrets=spec.secrets,
+            vllm_version=spec.vllm_version,
+            replicas=replicas,
+            min_replicas=low,
+            max_replicas=high,
+            autoscaling=_scale(spec.autoscaling),
+            resources=_resources(spec.resources),
+            canary=_canary(spec.canary, _words(config.get(CANARY_ARGS))),
+            health_check=_health(spec.health),
+            rollout=_rollout(spec.rollout),
+            scheduling=old.scheduling if old else None,
+            on_drift=old.on_drift if old else None,
+        ),
+        status=base.status if base else None,
+    )
+    try:
+        service.validate()
+    except InvalidSpec as error:
+        problems += error.problems
+    if problems:
+        raise InvalidSpec(
+            f"Workload {spec.slug} cannot run on Kubernetes as it is declared.", problems=problems
+        )
+    return service
+
+
+def spec_of(service: InferenceService) -> WorkloadSpec:
+    """Read a custom resource as a workload. With bounds, `replicas` was only the first number."""
+    spec = service.spec
+    config: dict[str, Tree] = {}
+    beside = spec.image is not None or spec.args is not None
+    if spec.command is not None and beside:
+        config[ENTRYPOINT] = list(spec.command)
+    if spec.canary and spec.canary.args is not None:
+        config[CANARY_ARGS] = list(spec.canary.args)
+    scale = spec.autoscaling
+    return WorkloadSpec(
+        name=spec.display_name or service.name,
+        slug=service.name,
+        project=service.namespace,
+        model=spec.model_ref,
+        backend=spec.backend or DEFAULT_BACKEND,
+        description=spec.description,
+        task_type=spec.task_type,
+        command=None if spec.command is None or beside else shlex.join(spec.command),
+        image=spec.image,
+        args=spec.args,
+        env=spec.env,
+        secrets=spec.secrets,
+        config=config or None,
+        vllm_version=spec.vllm_version,
+        replicas=None if spec.autoscaled else spec.replicas,
+        autoscaling=Autoscaling(
+            min=spec.min_replicas or 1,
+            max=spec.max_replicas or 1,
+            metric=scale.metric if scale else None,
+            target=scale.target if scale else None,
+        )
+        if spec.autoscaled
+        else None,
+        resources=Resources(
+            cpu=spec.resources.cpu,
+            memory=spec.resources.memory,
+            gpu=spec.resources.gpu,
+            gpu_memory=spec.resources.gpu_memory,
+        )
+        if spec.resources
+        else None,
+        canary=_workload_canary(spec.canary),
+        rollout=Rollout(max_surge=spec.rollout.max_surge, drain_timeout=spec.rollout.drain_timeout)
+        if spec.rollout
+        else None,
+        health=Health(
+            path=spec.health_check.path,
+            interval=spec.health_check.interval,
+            timeout=spec.health_check.timeout,
+            startup=spec.health_check.startup,
+        )
+        if spec.health_check
+        else None,
+    )
+
+
+def _unhonoured(spec: WorkloadSpec) -> Iterator[Problem]:
+    for name in ("worker_id", "gpu_resource_id"):
+        if getattr(spec, name) is not None:
+            yield Problem(
+                field=name,
+                reason="on Kubernetes the scheduler chooses the node.",
+                fix="Leave it out, and give scheduling.nodeSelector in the custom resource.",
+            )
+    if spec.execution_policy == ExecutionPolicy.SCHEDULED:
+        yield Problem(
+            field="execution_policy",
+            reason="an InferenceService runs all the time, not by a schedule.",
+            fix="Use fixed or autoscaling, or give replicas.",
+        )
+    for name in spec.config or {}:
+        if name not in (ENTRYPOINT, CANARY_ARGS) or _words((spec.config or {})[name]) is None:
+            yield Problem(
+                field="config",
+                reason="settings of other targets mean nothing to a container.",
+                fix="Give them as args of the backend.",
+            )
+            return
+    fixed = spec.execution_policy == ExecutionPolicy.FIXED
+    known = {"replicas"} if fixed else {"min_workers", "max_workers"}
+    if set(spec.execution_policy_config or {}) - known - {"cron", "window"}:
+        yield Problem(
+            field="execution_policy_config",
+            reason="it has details that an autoscaler of Kubernetes does not know.",
+            fix=f"Keep {' and '.join(sorted(known))}.",
+        )
+
+
+def _amount(spec: WorkloadSpec) -> tuple[int | None, int | None, int | None]:
+    """The bounds and the number, whichever way they were declared."""
+    if spec.autoscaling is not None:
+        # 0 and 0 would be read as "no autoscaling", so it is handed on as what cannot be.
+        return spec.autoscaling.min, spec.autoscaling.max, None
+    details = spec.execution_policy_config or {}
+    if spec.execution_policy == ExecutionPolicy.FIXED:
+        return None, None, _whole(details.get("replicas"), 1)
+    if spec.execution_policy == ExecutionPolicy.AUTOSCALING:
+        return _whole(details.get("min_workers"), 0), _whole(details.get("max_workers"), 1), None
+    return None, None, spec.replicas
+
+
+def _scale(given: Autoscaling | None) -> AutoscalingSpec | None:
+    if given is None or (given.metric is None and given.target is None):
+        return None
+    return AutoscalingSpec(metric=given.metric, target=given.target)
+
+
+def _resources(given: Resources | None) -> ResourceSpec | None:
+    if given is None:
+        return None
+    return ResourceSpec(
+        cpu=_text(given.cpu),
+        memory=_text(given.memory),
+        gpu_memory=_text(given.gpu_memory),
+        gpu=given.gpu,
+    )
+
+
+def _canary(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | None:
+    if given is None or (given.is_none and args is None):
+        return None
+    judged = given.analysis
+    return CanarySpec(
+        weight=given.weight,
+        model_ref=given.model,
+        image=given.image,
+        command=None if given.command is None else tuple(split_command(given.command)),
+        args=args,
+        replicas=given.replicas,
+        analysis=AnalysisSpec(
+            metric=judged.metric,
+            max=judged.max,
+            min=judged.min,
+            interval=_duration(judged.interval),
+            rounds=judged.rounds,
+        )
+        if judged
+        else None,
+    )
+
+
+def _workload_canary(given: CanarySpec | None) -> Canary | None:
+    if given is None:
+        return None
+    judged = given.analysis
+    return Canary(
+        weight=given.weight,
+        model=given.model_ref,
+        image=given.image,
+        command=None if given.command is None else shlex.join(given.command),
+        replicas=given.replicas,
+        analysis=Analysis(
+            metric=judged.metric,
+            max=judged.max,
+            min=judged.min,
+            interval=judged.interval,
+            rounds=judged.rounds,
+        )
+        if judged
+        else None,
+    )
+
+
+def _health(given: Health | None) -> HealthCheckSpec | None:
+    if given is None:
+        return None
+    return HealthCheckSpec(
+        path=given.path,
+        interval=_duration(given.interval),
+        timeout=_duration(given.timeout),
+        startup=_duration(given.startup),
+    )
+
+
+def _rollout(given: Rollout | None) -> RolloutSpec | None:
+    if given is None:
+        return None
+    return RolloutSpec(max_surge=given.max_surge, drain_timeout=_duration(given.drain_timeout))
+
+
+def _duration(value: str | float | None) -> str | None:
+    """Seconds without a unit are a workload's way to write them, and no one else's."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    seconds = parse_duration(text)
+    return f"{text}s" if text[-1:].isdigit() and seconds is not None else text
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _words(value: Tree) -> tuple[str, ...] | None:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(str(item) for item in value)
+    return None
+
+
+def _whole(value: Tree, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

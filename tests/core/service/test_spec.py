@@ -1,0 +1,113 @@
+"""An InferenceService is checked as a whole, and every problem is named at once."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.inference_services import ACCEPTED, REFUSED, Refused, document
+
+from holdfast.core.errors import AlreadyExists, Conflict, InvalidSpec, ValidationError
+from holdfast.core.service.rules import RULES
+from holdfast.core.service.spec import (
+    CanarySpec,
+    HealthCheckSpec,
+    InferenceService,
+    InferenceServiceSpec,
+    ResourceSpec,
+)
+from holdfast.wire.inference_service_v1alpha1 import service_from_json
+
+
+def spec(**given: object) -> InferenceServiceSpec:
+    base: dict[str, object] = {
+        "model_ref": "llama3-8b-q4",
+        "replicas": 2,
+        "resources": ResourceSpec(cpu="4", memory="16Gi", gpu_memory="24Gi"),
+        "health_check": HealthCheckSpec(path="/healthz", interval="10s", timeout="5s"),
+    }
+    return InferenceServiceSpec(**{**base, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"canary": CanarySpec(model_ref="llama3-8b-q8", weight=50)},
+        {"min_replicas": 2, "max_replicas": 10},
+    ],
+)
+def test_a_good_spec_passes(given: dict[str, object]) -> None:
+    spec(**given).validate()
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
+def test_a_wrong_one_is_refused_and_says_where(case: Refused) -> None:
+    with pytest.raises(InvalidSpec) as refusal:
+        service_from_json(document(case.change))
+    fields = [problem.field for problem in refusal.value.problems]
+    assert any(field == case.field or field.startswith(f"{case.field}.") for field in fields)
+    assert isinstance(refusal.value, ValidationError)
+
+
+@pytest.mark.parametrize("why", ACCEPTED)
+def test_what_is_right_is_accepted(why: str) -> None:
+    service_from_json(document(ACCEPTED[why])).validate()
+
+
+def test_every_rule_is_broken_by_some_case() -> None:
+    """A rule that no case breaks is a rule that nobody has seen at work."""
+    broken = set()
+    for case in REFUSED:
+        with pytest.raises(InvalidSpec) as refusal:
+            service_from_json(document(case.change))
+        broken |= {str(problem) for problem in refusal.value.problems}
+    assert [rule.field for rule in RULES if str(rule.problem) not in broken] == []
+
+
+def test_all_problems_are_named_at_once() -> None:
+    wrong = spec(
+        model_ref="", replicas=0, min_replicas=10, max_replicas=5, health_check=HealthCheckSpec(
+            path="", interval=0, timeout="soon",  # type: ignore[arg-type]
+        ), canary=CanarySpec(model_ref="", weight=101),
+    )  # fmt: skip
+    with pytest.raises(InvalidSpec) as refusal:
+        wrong.validate()
+    assert {
+        "modelRef", "replicas", "minReplicas", "canary.modelRef", "canary.weight",
+        "healthCheck.path", "healthCheck.interval", "healthCheck.timeout",
+    } <= {problem.field for problem in refusal.value.problems}  # fmt: skip
+
+
+def test_a_part_of_the_wrong_kind_is_named() -> None:
+    with pytest.raises(InvalidSpec, match="canary: a str was given"):
+        spec(canary="much").validate()
+
+
+@pytest.mark.parametrize("name", ["a" * 41, "", "Upper", "4-first", "ends-", "dots.in"])
+def test_a_name_that_pods_could_not_carry_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"metadata\.name"):
+        InferenceService(name=name, spec=spec()).validate()
+
+
+def test_a_name_of_forty_letters_is_accepted() -> None:
+    InferenceService(name="a" * 40, spec=spec()).validate()
+
+
+def test_a_secret_in_clear_is_refused_and_not_repeated() -> None:
+    for given in (
+        {"args": ("--api-key", "hunter2hunter2")},
+        {"env": {"HF_TOKEN": "hunter2hunter2"}},
+        {"args": ("--x", "hf_" + "a1B2" * 9)},
+    ):
+        with pytest.raises(InvalidSpec) as refusal:
+            spec(**given).validate()
+        assert "hunter2" not in str(refusal.value)
+        assert "a1B2" not in str(refusal.value)
+
+
+def test_a_number_of_seconds_is_a_duration() -> None:
+    check = HealthCheckSpec(path="/", interval=10, timeout=5.0)  # type: ignore[arg-type]
+    assert (check.interval, check.timeout) == ("10s", "5s")
+
+
+def test_an_object_that_is_there_already_is_a_conflict() -> None:
+    assert issubclass(AlreadyExists, Conflict)

@@ -202,6 +202,6 @@ def test_a_field_that_is_no_longer_declared_is_left_to_the_next_apply(
     del shorter["spec"]["template"]["spec"]["tolerations"]
     assert verdict(shorter, live).state is State.SUSPECT
     dry_run = apply(cluster, shorter, namespace, dry_run=True)
-    [found] = verdict(shorter, live, dry_run=dry_run).drifted
+    [found] = verdict(shorter, live, dry_run=dry_run).differing
     assert show_path(found.change.path) == "spec.template.spec.tolerations"
     assert found.change.desired is None

@@ -34,7 +34,10 @@ from holdfast.core.ownership.owned import (
     read_ownership,
     touches,
 )
-from holdfast.core.tree import Fields, Path, Tree
+from holdfast.core.tree import Fields, Path, Tree, digest
+
+APPLIED: Path = ("metadata", "annotations", "holdfast.dev/applied")
+"""Holds the digest of the declaration that was applied last."""
 
 
 class Signal(StrEnum):
@@ -55,6 +58,7 @@ class Declaration:
 
     item: Fields
     digest: str
+    """Stands in the item's own annotation too, where `declare` made it."""
     managers: frozenset[str]
     """The field managers we apply this item under; not the one that only seeds replicas."""
     expected: frozenset[Path] | None = None
@@ -63,6 +67,20 @@ class Declaration:
     """The object we applied to. Another uid is another object of the same name."""
     applied: bool = True
     """False before our first apply, when owning nothing is no alarm."""
+
+
+def declare(item: Fields, manager: str) -> Declaration:
+    """Make a manifest a declaration: it then carries its own digest.
+
+    The live object says by it whether a difference is drift, or a change that was declared since.
+    """
+    metadata = item["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    revision = digest(item)
+    annotations = metadata.get("annotations")
+    notes = {**(annotations if isinstance(annotations, dict) else {}), APPLIED[-1]: revision}
+    sealed: Fields = {**item, "metadata": {**metadata, "annotations": notes}}
+    return Declaration(item=sealed, digest=revision, managers=frozenset({manager}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +101,8 @@ class Finding:
     """The ignore rule that hid it."""
     confirmed: bool = True
     """False when only a dry run can tell."""
+    pending: bool = False
+    """Still ours and untouched by others: it differs because it was declared anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +121,8 @@ class Case:
     wiped: bool
     comparable: bool
     """True when our entry is there, in the version we declare."""
+    renewed: bool
+    """The declaration is not the one that was applied last, and nobody else says so."""
 
     @classmethod
     def open(
@@ -113,6 +135,9 @@ class Case:
         rules = rules_for(kind, api_version, ownership)
         ours = ownership.ours(declared.managers, api_version)
         present = any(is_ours(entry, declared.managers) for entry in ownership.entries)
+        foreign = ownership.foreign(declared.managers, api_version)
+        applied = at(live, APPLIED)
+        told = any(entry.owns(APPLIED) for entry in foreign)
         return cls(
             kind=kind,
             raw=live | named,
@@ -120,13 +145,14 @@ class Case:
             desired=canonical_object(declared.item | named, rules, key=key),
             live=canonical_object(live | named, rules, key=key),
             dry_run=None if dry_run is None else canonical_object(dry_run | named, rules, key=key),
-            foreign=ownership.foreign(declared.managers, api_version),
+            foreign=foreign,
             ours=frozenset(_stored(path, kind) for path in ours or ()),
             expected=None
             if declared.expected is None
             else frozenset(_stored(path, kind) for path in declared.expected),
             wiped=declared.applied and not present,
             comparable=ours is not None,
+            renewed=applied is not None and applied != declared.digest and not told,
         )
 
     def values(self) -> Iterator[Finding]:
@@ -139,9 +165,11 @@ class Case:
             seen.add(change.path)
             writer = self.writer(change.path)
             cause, evidence, confirmed = self._explained(change, writer)
-            yield self.finding(
+            found_now = self.finding(
                 change, Signal.VALUE, evidence, writer=writer, cause=cause, confirmed=confirmed
             )
+            pending = self.renewed and writer is None and cause is not Cause.ADMISSION
+            yield replace(found_now, pending=pending)
 
     def lost(self) -> Iterator[Finding]:
         """What we should own and do not, although the value is as declared."""
@@ -170,7 +198,8 @@ class Case:
             if value is None:
                 continue
             evidence = "it was applied before, and is no longer declared"
-            yield self.settled(Change(path=root, desired=None, live=value), Signal.KEPT, evidence)
+            kept = self.settled(Change(path=root, desired=None, live=value), Signal.KEPT, evidence)
+            yield replace(kept, pending=True)
 
     def additions(self) -> Iterator[Finding]:
         """What other writers put beside ours, which an apply would leave in place."""

@@ -40,13 +40,18 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def drifted(self) -> tuple[Finding, ...]:
-        """The findings that make it drift."""
+    def differing(self) -> tuple[Finding, ...]:
+        """The findings that an apply is there to end."""
         return tuple(
             found
             for found in self.findings
             if found.field_class is FieldClass.OWNED and found.confirmed
         )
+
+    @property
+    def drifted(self) -> tuple[Finding, ...]:
+        """What moved without being declared."""
+        return tuple(found for found in self.differing if not found.pending)
 
     @property
     def hidden(self) -> tuple[tuple[str, Path], ...]:

@@ -23,7 +23,8 @@ setup: $(READY) ## Make the virtual environment (the other targets do it by them
 quickstart: $(READY) ## See the main job done, on this machine, in about a minute
 	@$(BIN)/python examples/quickstart.py
 
-test: $(READY) ## Run the test suite
+test: $(READY) ## Run the test suite; builds its cluster first, once per machine
+	@$(BIN)/python tools/cluster.py build > /dev/null || test -z "$$HOLDFAST_REQUIRE_TESTBED"
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
 lint: $(READY) ## Linter and formatter, checking only

@@ -1,0 +1,250 @@
+"""The operator against the API server's own limits: healing, creating, resting."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+from tests.support.cluster import Cluster
+
+from bench.kube import all_of, connected, cpu_seconds, operator, percentile, running_cluster
+from bench.report import Row
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.informer import Informer
+from holdfast.adapters.kubernetes.objects import Object, Resource
+from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.core.service.children import Facts
+from holdfast.core.service.manifests import manifests
+from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
+from holdfast.core.tree import Fields
+
+SERVICES = 1_000
+EDITS = 200
+REST = 30.0
+OURS, PLAIN = "bench", "bench-plain"
+GROUP = "holdfast.dev"
+DEPLOYMENTS = Resource(
+    group="apps", version="v1", kind="Deployment", plural="deployments", namespaced=True
+)
+EDITED = "edited.example.com/image:1"
+
+
+class Images:
+    """The image of each Deployment as a watch tells it."""
+
+    def __init__(self, informer: Informer, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.now: dict[str, str] = {}
+        self.edited: set[str] = set()
+        self.process = process
+        self._changed = asyncio.Event()
+        informer.add_handler(self._take)
+
+    def _take(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            container = new["spec"]["template"]["spec"]["containers"][0]
+            name = new["metadata"]["name"]
+            self.now[name] = container["image"]
+            if container["image"] == EDITED:
+                self.edited.add(name)
+            self._changed.set()
+
+    async def until(self, holds: Callable[[dict[str, str]], bool], within: float = 300.0) -> None:
+        """Wait for a change after which it holds."""
+        async with asyncio.timeout(within):
+            while not holds(self.now):
+                if self.process and self.process.poll() is not None:
+                    raise RuntimeError(f"the operator ended with {self.process.returncode}")
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def measure() -> list[Row]:
+    """Everything on one cluster, one after the other."""
+    with running_cluster() as cluster:
+        _prepare(cluster)
+        return asyncio.run(_measure(cluster))
+
+
+def _prepare(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "deploy/crds")
+    for name in (OURS, PLAIN):
+        cluster.kubectl("create", "namespace", name)
+
+
+async def _measure(cluster: Cluster) -> list[Row]:
+    async with connected(cluster) as api:
+        plain = [item for n in range(SERVICES) for item in _children(n)]
+        limit = len(plain) / await all_of(lambda item: api.apply(item, manager="plain"), plain)
+        await _remove(api, PLAIN)
+        await all_of(lambda item: api.apply(item), map(_service, range(SERVICES)))
+        seen = Informer(api, Scope(resource=DEPLOYMENTS, namespace=OURS))
+        following = asyncio.create_task(seen.run())
+        await seen.wait_synced(60)
+        images = Images(seen)
+        with operator(cluster) as process:
+            images.process = process
+            began = time.perf_counter()
+            await images.until(lambda now: len(now) == SERVICES)
+            await _quiet(process)
+            created = len(plain) / (time.perf_counter() - began)
+            rows = [
+                _rate(f"children of {SERVICES:,} new InferenceServices", created, limit, 0.8),
+                *await _heal_one(api, images),
+                await _heal_all(api, images, process),
+                *await _rest(cluster, process),
+            ]
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    return rows
+
+
+async def _heal_one(api: KubeApi, images: Images) -> list[Row]:
+    """Edit → healed, against the patch and an apply that changes as much."""
+    patches: list[float] = []
+    applies: list[float] = []
+    healed: list[float] = []
+    lone = next(iter(_children(0)))
+    await api.apply(lone, manager="plain", force=True)
+    for index in range(EDITS):
+        name = f"s-{index * 7 % SERVICES:04d}-primary"
+        began = time.perf_counter()
+        images.edited.discard(name)
+        await _edit(api, name)
+        patches.append(time.perf_counter() - began)
+        await images.until(lambda now, name=name: name in images.edited and now[name] != EDITED)
+        healed.append(time.perf_counter() - began)
+        changed = _with_image(lone, f"plain.example.com/image:{index}")
+        began = time.perf_counter()
+        await api.apply(changed, manager="plain", force=True)
+        applies.append(time.perf_counter() - began)
+    rows = []
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        ours = percentile(healed, share) * 1000
+        bare = (percentile(patches, share) + percentile(applies, share)) * 1000
+        rows.append(
+            Row(
+                what=f"edit → healed against patch + apply, {name}, {SERVICES:,} services",
+                ours=f"{ours:.1f} ms",
+                peer=f"{bare:.1f} ms",
+                ratio=bare / ours,
+                goal=1 / 1.5,
+            )
+        )
+    return rows
+
+
+async def _heal_all(api: KubeApi, images: Images, process: subprocess.Popen[bytes]) -> Row:
+    """Everything edited at once while the operator sleeps; then it wakes."""
+    plain = [next(iter(_children(n))) for n in range(SERVICES)]
+    await all_of(lambda item: api.apply(item, manager="plain", force=True), plain)
+    changed = [_with_image(item, "plain.example.com/image:all") for item in plain]
+    limit = SERVICES / await all_of(
+        lambda item: api.apply(item, manager="plain", force=True), changed
+    )
+    process.send_signal(signal.SIGSTOP)
+    names = [f"s-{n:04d}-primary" for n in range(SERVICES)]
+    await all_of(lambda item: _edit(api, item["name"]), ({"name": name} for name in names))
+    await images.until(lambda now: all(now[name] == EDITED for name in names))
+    began = time.perf_counter()
+    process.send_signal(signal.SIGCONT)
+    await images.until(lambda now: EDITED not in now.values())
+    rate = SERVICES / (time.perf_counter() - began)
+    return _rate(f"{SERVICES:,} drifted Deployments healed", rate, limit, 0.8)
+
+
+async def _rest(cluster: Cluster, process: subprocess.Popen[bytes]) -> list[Row]:
+    """What the operator does when nothing happens."""
+    await _quiet(process)
+    mark = len(cluster.audit_events(user_agent="holdfast", namespace=OURS))
+    before = cpu_seconds(process.pid)
+    await asyncio.sleep(REST)
+    share = (cpu_seconds(process.pid) - before) / REST
+    calls = len(cluster.audit_events(user_agent="holdfast", namespace=OURS)) - mark
+    return [
+        Row(
+            what=f"processor at rest with {SERVICES:,} services, limit 2 % of a core",
+            ours=f"{share:.2%}",
+            peer="2 %",
+            ratio=0.02 / max(share, 1e-4),
+            goal=1.0,
+        ),
+        Row(
+            what=f"API calls about single objects in {REST:g} s of rest (none is 1)",
+            ours=str(calls),
+            peer="0",
+            ratio=1 / (1 + calls),
+            goal=1.0,
+        ),
+    ]
+
+
+def _rate(what: str, ours: float, limit: float, goal: float) -> Row:
+    return Row(
+        what=f"{what}, against plain applies",
+        ours=f"{ours:.0f}/s",
+        peer=f"{limit:.0f}/s",
+        ratio=ours / limit,
+        goal=goal,
+    )
+
+
+def _spec() -> InferenceServiceSpec:
+    return InferenceServiceSpec(
+        model_ref="meta-llama/Llama-3.1-8B-Instruct",
+        replicas=1,
+        env={f"VARIABLE_{n}": f"value {n}" for n in range(6)},
+    )
+
+
+def _service(index: int) -> Object:
+    spec = {"modelRef": _spec().model_ref, "replicas": 1, "env": dict(_spec().env or {})}
+    metadata = {"name": f"s-{index:04d}", "namespace": OURS}
+    kind = "InferenceService"
+    return {"apiVersion": f"{GROUP}/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _children(index: int) -> tuple[Fields, ...]:
+    """What the operator makes of a service, for whoever applies it without thinking."""
+    service = InferenceService(name=f"s-{index:04d}", namespace=PLAIN, spec=_spec())
+    return manifests(service, Facts())
+
+
+async def _edit(api: KubeApi, name: str) -> None:
+    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": EDITED}]
+    await api.patch(DEPLOYMENTS, name, patch, namespace=OURS, manager="kubectl-edit")
+
+
+def _with_image(item: Object, image: str) -> Object:
+    spec = item["spec"]
+    pod = spec["template"]["spec"]
+    container = {**pod["containers"][0], "image": image}
+    template = {**spec["template"], "spec": {**pod, "containers": [container]}}
+    return {**item, "spec": {**spec, "template": template}}
+
+
+async def _remove(api: KubeApi, namespace: str) -> None:
+    for api_version, kind in (
+        ("apps/v1", "Deployment"),
+        ("v1", "Service"),
+        ("policy/v1", "PodDisruptionBudget"),
+    ):
+        resource = await api.resource_of(api_version, kind)
+        found = await api.list(resource, namespace=namespace)
+        await all_of(
+            lambda item, resource=resource: api.delete(
+                resource, item["metadata"]["name"], namespace=namespace
+            ),
+            found.items,
+        )
+
+
+async def _quiet(process: subprocess.Popen[bytes]) -> None:
+    """Wait until the operator has nothing left to do."""
+    idle = 0
+    while idle < 4:
+        before = cpu_seconds(process.pid)
+        await asyncio.sleep(0.5)
+        idle = idle + 1 if cpu_seconds(process.pid) - before < 0.03 else 0

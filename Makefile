@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 WORKERS ?= 2
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements/uv.txt requirements/dev.txt
 	@echo "Setting up $(VENV) (once) ..."
@@ -35,14 +35,17 @@ types: $(READY) ## Type checker, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict tests/typing
 
-testbed: $(READY) ## Build the Kubernetes test cluster (once per machine, about 7 minutes)
+testbed: $(READY) ## Build the Kubernetes test cluster and Helm (once per machine, about 9 minutes)
 	@$(BIN)/python tools/cluster.py build
 
-cluster: $(READY) ## Start a Kubernetes cluster to play with
+cluster: $(READY) ## Start a Kubernetes cluster with the operator, to play with
 	@$(BIN)/python tools/cluster.py start
 
-cluster-stop: $(READY) ## End that cluster
+cluster-stop: $(READY) ## End that cluster and the operator
 	@$(BIN)/python tools/cluster.py stop
+
+demo-kubernetes: $(READY) ## See the operator at work on a real control plane, in about a minute
+	@$(BIN)/python examples/kubernetes_demo.py
 
 check: lint types test ## What CI runs, no more and no less
 
@@ -60,8 +63,10 @@ format: $(READY) ## Format and fix what the linter can fix
 lock: $(READY) ## Resolve the locked requirements anew
 	@echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/uv.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --extra kubernetes --group dev --group peers -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra kubernetes -c requirements/dev.txt -o deploy/requirements.txt
+	@echo 'hatchling' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -c requirements/dev.txt -o deploy/requirements-build.txt
 
 clean: ## Remove the virtual environment and what tools left behind
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: testbed cluster cluster-stop help setup quickstart test lint types check check-long bench format lock clean
+.PHONY: testbed cluster cluster-stop demo-kubernetes help setup quickstart test lint types check check-long bench format lock clean

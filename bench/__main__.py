@@ -7,7 +7,7 @@ import sys
 
 from bench.report import machine, table
 
-ALL = ("ensure", "requests", "creates", "streams", "commands", "start")
+ALL = ("ensure", "requests", "creates", "streams", "commands", "start", "verdicts")
 
 
 def main(names: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import time
@@ -21,7 +22,7 @@ from holdfast.core.service.manifests import manifests
 from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
 from holdfast.core.tree import Fields
 
-SERVICES = 1_000
+SERVICES = int(os.environ.get("BENCH_SERVICES", "1000"))
 EDITS = 200
 REST = 30.0
 OURS, PLAIN = "bench", "bench-plain"
@@ -94,7 +95,7 @@ async def _measure(cluster: Cluster) -> list[Row]:
                 _rate(f"children of {SERVICES:,} new InferenceServices", created, limit, 0.8),
                 *await _heal_one(api, images),
                 await _heal_all(api, images, process),
-                *await _rest(cluster, process),
+                *await _rest(api, cluster, process),
             ]
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -155,8 +156,9 @@ async def _heal_all(api: KubeApi, images: Images, process: subprocess.Popen[byte
     return _rate(f"{SERVICES:,} drifted Deployments healed", rate, limit, 0.8)
 
 
-async def _rest(cluster: Cluster, process: subprocess.Popen[bytes]) -> list[Row]:
+async def _rest(api: KubeApi, cluster: Cluster, process: subprocess.Popen[bytes]) -> list[Row]:
     """What the operator does when nothing happens."""
+    await _all_ready(api)
     await _quiet(process)
     mark = len(cluster.audit_events(user_agent="holdfast", namespace=OURS))
     before = cpu_seconds(process.pid)
@@ -239,6 +241,16 @@ async def _remove(api: KubeApi, namespace: str) -> None:
             ),
             found.items,
         )
+
+
+async def _all_ready(api: KubeApi) -> None:
+    resource = await api.resource_of(f"{GROUP}/v1alpha1", "InferenceService")
+    async with asyncio.timeout(300):
+        while True:
+            found = await api.list(resource, namespace=OURS)
+            if all(item.get("status", {}).get("ready") for item in found.items):
+                return
+            await asyncio.sleep(1)
 
 
 async def _quiet(process: subprocess.Popen[bytes]) -> None:

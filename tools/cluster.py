@@ -1,25 +1,35 @@
-"""Starts and ends a Kubernetes cluster to play with: `build`, `start`, `stop`, `status`.
+"""Starts and ends a Kubernetes cluster with an operator: `build`, `start`, `stop`, `status`.
 
 Called by `make testbed`, `make cluster` and `make cluster-stop`.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.support import gateway, helm
 from tests.support.cluster import Cluster, is_running
+from tests.support.processes import alive, wait_until
 from tests.support.testbed import NoTestbed, cache_root, find_or_build, say_on_stderr
 
 DIRECTORY = cache_root() / "cluster"
+CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
+DEFINITION = "crd/inferenceservices.holdfast.dev"
 USAGE = "usage: tools/cluster.py build|start|stop|status"
 
 
 def build() -> None:
     print(find_or_build(say_on_stderr).directory)
+    print(helm.find_or_build(say_on_stderr))
+    gateway.definitions()
 
 
 def start() -> None:
@@ -33,6 +43,7 @@ def start() -> None:
         print(
             f"The cluster runs at {cluster.server} (started in {time.monotonic() - began:.1f} s)."
         )
+    _start_operator(cluster)
     _explain(cluster)
 
 
@@ -40,8 +51,9 @@ def stop() -> None:
     if not is_running(DIRECTORY):
         print("No cluster runs.")
         return
+    _stop_operator()
     Cluster.join(DIRECTORY, stay=True).stop()
-    print("The cluster is gone.")
+    print("The cluster and the operator are gone.")
 
 
 def status() -> None:
@@ -50,9 +62,47 @@ def status() -> None:
         sys.exit(1)
     cluster = Cluster.join(DIRECTORY, stay=True)
     print(f"The cluster runs at {cluster.server}.")
-    for name, pid in {"keeper": cluster.keeper, **cluster.pids}.items():
+    pids = {"keeper": cluster.keeper, **cluster.pids, "operator": _operator() or 0}
+    for name, pid in pids.items():
         print(f"  {name:<24} pid {pid:<8} {_resident_megabytes(pid):>4} MB")
     _explain(cluster)
+
+
+def _start_operator(cluster: Cluster) -> None:
+    """Install the definitions and run the operator beside the cluster, unless it runs."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    cluster.kubectl("wait", "--for=condition=Established", DEFINITION, "--timeout=30s")
+    if _operator() is not None:
+        return
+    with (DIRECTORY / "operator.log").open("ab") as log:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("holdfast"), "operator",
+             "--metrics-address", "127.0.0.1:0"],
+            env=cluster.kubectl_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    (DIRECTORY / "operator.pid").write_text(str(process.pid))
+
+
+def _stop_operator() -> None:
+    pid = _operator()
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not alive(pid), 30, "the operator to end")
+    (DIRECTORY / "operator.pid").unlink(missing_ok=True)
+
+
+def _operator() -> int | None:
+    """Return the process id of the operator; a number that is somebody else's by now is not it."""
+    with suppress(OSError, ValueError):
+        pid = int((DIRECTORY / "operator.pid").read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if alive(pid) and b"operator" in command:
+            return pid
+    return None
 
 
 def _explain(cluster: Cluster) -> None:
@@ -63,12 +113,24 @@ To use it:
 
   export KUBECONFIG={cluster.kubeconfig}
   alias kubectl={kubectl}
-  kubectl get nodes
+
+The operator runs too. To see it work:
+
+  kubectl apply --server-side -f - <<END
+  apiVersion: holdfast.dev/v1alpha1
+  kind: InferenceService
+  metadata: {{name: chat}}
+  spec: {{modelRef: Qwen/Qwen3-8B, replicas: 2, resources: {{cpu: 500m, memory: 1Gi}}}}
+  END
+  kubectl get inferenceservices.holdfast.dev chat --watch
+  kubectl set image deployment/chat-primary '*=my-own-build'
+  kubectl describe inferenceservices.holdfast.dev chat
+  kubectl delete inferenceservices.holdfast.dev chat
 
 Two nodes offer 8 GPUs each. Pods are scheduled for real but not run; annotations on them say how
 they behave, for example testbed.holdfast.dev/load-seconds: "30" (all of them: testbed/stages/).
 Logs and the audit log: {cluster.directory}
-`make cluster-stop` ends it."""
+`make cluster-stop` ends both."""
     )
 
 
@@ -89,6 +151,6 @@ if __name__ == "__main__":
         sys.exit(64)
     try:
         COMMANDS[sys.argv[1]]()
-    except NoTestbed as missing:
+    except (NoTestbed, helm.NoHelm, gateway.NoGatewayApi) as missing:
         print(missing, file=sys.stderr)
         sys.exit(1)

@@ -14,6 +14,7 @@ from holdfast.core.live import Absent
 from holdfast.core.policy import OnDrift
 from holdfast.core.workload import Resources, WorkloadSpec
 from holdfast.reconcile import reconciler
+from holdfast.wire.service_mapping import refused
 
 ON_ONE_MACHINE = ("embedded", "embedded-submitting", "remote")
 SPEC = WorkloadSpec(
@@ -36,3 +37,40 @@ def test_one_machine_refuses_resources_when_it_plans_and_when_it_ensures(
             assert await target.observe(desired.id) == Absent(id=desired.id)
 
     asyncio.run(story())
+
+
+REFUSED: dict[str, dict[str, object]] = {
+    "worker_id": {"worker_id": "w1"},
+    "gpu_resource_id": {"gpu_resource_id": "g1"},
+    "execution_policy": {
+        "execution_policy": "scheduled",
+        "execution_policy_config": {"cron": "0 8 * * *", "window": "8h"},
+    },
+    "config": {"config": {"threads": 4}},
+    "image": {"backend": "custom"},
+    "command": {"command": "vllm serve m --port 9000"},
+    "autoscaling": {"autoscaling": {"min": 0, "max": 3}},
+    "health": {"health": {"interval": "500ms"}},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_kubernetes_refuses_under_the_workloads_own_names_what_it_cannot_honour(
+    field: str,
+) -> None:
+    given: dict[str, object] = {"name": "chat", "model": "m", "backend": "vllm", **REFUSED[field]}
+    desired = desired_of(WorkloadSpec(**given), project=PROJECT)  # type: ignore[arg-type]
+    problems = refused(desired.id.slug, desired.fields)
+    assert problems
+    assert {problem.field.split(".")[0].split("[")[0] for problem in problems} == {field}
+    assert all(problem.reason and problem.fix for problem in problems)
+
+
+def test_kubernetes_honours_what_one_machine_cannot() -> None:
+    assert refused("chat", SPEC.fields()) == []
+
+
+def test_parts_of_a_workload_are_judged_without_the_rest() -> None:
+    """An update names only what it changes: what is not in it cannot be its fault."""
+    assert refused("chat", {"replicas": 3}) == []
+    assert [problem.field for problem in refused("chat", {"worker_id": "w1"})] == ["worker_id"]

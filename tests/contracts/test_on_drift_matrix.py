@@ -1,7 +1,7 @@
 """Five policies, three situations, every target, both colours: the table that we publish.
 
-On the remote target a proxy counts what crosses the wire, so that "no change" means that no
-mutating request was even sent.
+On the remote target a proxy counts what crosses the wire, and in a cluster the API server's audit
+log does, so that "no change" means that no mutating request was even sent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.support.cluster import Cluster
 from tests.support.colours import COLOURS, Awaited, management
 from tests.support.fault_proxy import FaultProxy
+from tests.support.kube_api import MERGE_PATCH
 from tests.support.server import RunningServer, bearer, running_server
 
 from holdfast import (
@@ -33,6 +35,7 @@ from holdfast.adapters.store import Store
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.testing import a_spec, async_memory_client, drift, memory_client
+from holdfast.wire.crd import GROUP, PLURAL, VERSION
 
 NUMBERS = itertools.count(1)
 WANTED, MOVED = 2, 9
@@ -43,7 +46,10 @@ class World(ABC):
 
     # Any: either colour, under the same names.
     client: Any
-    proxy: FaultProxy | None = None
+
+    def written(self) -> int | None:
+        """Say how many mutating requests were sent so far; None where there are no requests."""
+        return None
 
     @abstractmethod
     def move(self, live: Live) -> None:
@@ -76,8 +82,11 @@ class Embedded(World):
 
 class Remote(World):
     def __init__(self, colour: str, server: RunningServer, proxy: FaultProxy) -> None:
-        self._server, self.proxy = server, proxy
+        self._server, self._proxy = server, proxy
         self.client = management(colour, proxy.url, project="acme", token=server.token("acme"))
+
+    def written(self) -> int:
+        return len(self._proxy.mutating)
 
     def move(self, live: Live) -> None:
         config = {"execution_policy": "fixed", "execution_policy_config": {"replicas": MOVED}}
@@ -90,6 +99,33 @@ class Remote(World):
         assert answer.status_code == 200, answer.text
 
 
+class Kubernetes(World):
+    """No operator runs: the policy is about the declaration, which is the object itself."""
+
+    def __init__(self, colour: str, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self.client = management(colour, f"kubernetes:///{namespace}", project="acme")
+
+    def move(self, live: Live) -> None:
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{self._namespace}/{PLURAL}/{live.id.slug}"
+        self._cluster.api().request(
+            "PATCH",
+            f"{path}?fieldManager=curl",
+            {"spec": {"replicas": MOVED}},
+            content_type=MERGE_PATCH,
+        )
+
+    def written(self) -> int:
+        return len(
+            self._cluster.audit_events(
+                user_agent="holdfast-sdk",
+                verbs=("create", "update", "patch", "delete", "deletecollection"),
+                resource=PLURAL,
+                namespace=self._namespace,
+            )
+        )
+
+
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, FaultProxy]]:
     with (
@@ -99,7 +135,13 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningSe
         yield server, proxy
 
 
-@pytest.fixture(params=itertools.product(("memory", "embedded", "remote"), COLOURS), ids="-".join)
+TARGETS = [
+    *itertools.product(("memory", "embedded", "remote"), COLOURS),
+    *(pytest.param(("kubernetes", colour), marks=pytest.mark.cluster) for colour in COLOURS),
+]
+
+
+@pytest.fixture(params=TARGETS, ids="-".join)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     target, colour = request.param
     made: World
@@ -107,8 +149,11 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made = Memory(colour)
     elif target == "embedded":
         made = Embedded(colour, tmp_path)
-    else:
+    elif target == "remote":
         made = Remote(colour, *request.getfixturevalue("remote"))
+    else:
+        cluster = request.getfixturevalue("kubeconfig")
+        made = Kubernetes(colour, cluster, request.getfixturevalue("namespace"))
     with made.client:
         yield made
 
@@ -143,11 +188,10 @@ def test_each_policy_does_in_each_situation_what_the_table_says(
         before = world.client.get(where.slug)
         assert before is not None
         assert before.generation == 2
-    if world.proxy:
-        world.proxy.reset()
+    written = world.written()
 
     noticed, ref, plan = observed(world, spec, policy)
-    sent = None if world.proxy is None else len(world.proxy.mutating)
+    sent = None if written is None else (world.written() or 0) - written
     after = world.client.get(where.slug)
 
     if situation == "absent":

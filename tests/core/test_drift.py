@@ -74,7 +74,7 @@ def test_a_path_has_a_kind(path: Path, kind: DriftKind) -> None:
         ("Mozilla", Cause.PERSON),
         ("curl", Cause.PERSON),
         ("holdfast-sdk", Cause.PERSON),
-        ("helm", Cause.PERSON),
+        ("helm", Cause.GITOPS),
         ("helm-controller", Cause.GITOPS),
         ("argocd-application-controller", Cause.GITOPS),
         ("keda-operator", Cause.AUTOSCALER),

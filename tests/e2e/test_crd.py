@@ -106,7 +106,7 @@ def test_the_columns_show_what_matters(cluster: Cluster, namespace: str) -> None
         "ready": True,
         "replicas": 2,
         "drift": "none",
-        "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
+        "conditions": [{"type": "Ready", **condition}, {"type": "UpToDate", **condition}],
     }
     cluster.kubectl(
         "patch", "hold", "my-llama", "-n", namespace, "--subresource=status", "--type=merge",

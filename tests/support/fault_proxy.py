@@ -19,6 +19,7 @@ delivered, and its response awaited, even when the client has given up.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -124,8 +125,9 @@ class _Client:
 class FaultProxy:
     """Listens on loopback, in a thread of its own, while its `with` block runs."""
 
-    def __init__(self, upstream_url: str) -> None:
+    def __init__(self, upstream_url: str, *, upstream_tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(upstream_url)
+        self._upstream_tls = upstream_tls
         self._upstream = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._lock = threading.Lock()
         self._requests: list[Recorded] = []
@@ -345,7 +347,9 @@ class FaultProxy:
         self, request: Recorded, message: bytes, send: Callable[[bytes], Awaitable[None]]
     ) -> Head:
         """Deliver the request once, passing the response to `send` as it comes."""
-        reader, writer = await asyncio.open_connection(*self._upstream, limit=HEAD_LIMIT)
+        reader, writer = await asyncio.open_connection(
+            *self._upstream, limit=HEAD_LIMIT, ssl=self._upstream_tls
+        )
         try:
             writer.write(message)
             await writer.drain()

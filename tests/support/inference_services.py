@@ -217,6 +217,31 @@ REFUSED = [
         change={"rollout": {"drainTimeout": "0s"}},
         field="rollout.drainTimeout",
     ),
+    Refused(
+        why="a secret to pull with that no object can be called",
+        change={"imagePullSecrets": ["Not Usable"]},
+        field="imagePullSecrets[0]",
+    ),
+    Refused(
+        why="an account that no object can be called",
+        change={"serviceAccountName": "Not_usable"},
+        field="serviceAccountName",
+    ),
+    Refused(
+        why="a volume at the root",
+        change={"modelVolume": {"claim": "weights", "path": "/"}},
+        field="modelVolume.path",
+    ),
+    Refused(
+        why="a volume over the shared memory",
+        change={"modelVolume": {"claim": "weights", "path": "/dev/shm"}},
+        field="modelVolume.path",
+    ),
+    Refused(
+        why="a volume without a claim",
+        change={"modelVolume": {"path": "/models"}},
+        field="modelVolume.claim",
+    ),
 ]
 
 ACCEPTED: dict[str, dict[str, Any]] = {
@@ -230,6 +255,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "with quantities as numbers": {"resources": {"cpu": 4}},
     "with the model alone": {"replicas": None, "resources": None, "healthCheck": None},
     "with the port that is given": {"args": ["--port", "${PORT}"]},
+    "with a private image and a volume": {
+        "image": "registry.example/vllm:1",
+        "imagePullSecrets": ["registry", "mirror.example"],
+        "serviceAccountName": "models",
+        "modelVolume": {"claim": "weights", "path": "/models", "readOnly": True},
+    },
     "with a weight of 0": canary(weight=0),
     "with a weight of 100": canary(weight=100),
     "with everything": {

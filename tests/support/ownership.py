@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.adapters.kubernetes.harness import api_for, cluster_config
 from tests.support.cluster import Cluster
 
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.core.ownership.delegated import ALONE, Surroundings
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.owned import read_ownership
 from holdfast.core.ownership.signals import Declaration
+from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.ownership.verdict import Verdict, judge
-from holdfast.core.tree import digest
+from holdfast.core.tree import Fields, digest
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
 MANAGER = "holdfast-operator"
 KEY = b"a key of the tests"
@@ -65,3 +75,69 @@ def apply(
     )
     found: dict[str, Any] = json.loads(answer)
     return found
+
+
+class Bench:
+    """One object on a real cluster, and the keeper of it."""
+
+    def __init__(self, cluster: Cluster, namespace: str, client: ClusterClient) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.client = client
+        self.keeper = Keeper(client, manager=MANAGER, key=KEY, clock=SystemClock())
+
+    def declared(self, item: dict[str, Any], **more: Any) -> Declaration:
+        placed = {**item, "metadata": {**item["metadata"], "namespace": self.namespace}}
+        return replace(sealed(placed, MANAGER), **more)
+
+    async def live(self, declared: Declaration) -> dict[str, Any]:
+        found: Any = await self.client.get(ref_of(declared.item))
+        assert found is not None
+        return dict(found)
+
+    async def look(self, declared: Declaration, **more: Any) -> Verdict:
+        return await self.keeper.look(declared, await self.live(declared), **more)
+
+    async def heal(
+        self,
+        declared: Declaration,
+        *,
+        leave: frozenset[tuple[str, ...]] = frozenset(),
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Look and heal as a controller does: again when another writer was first."""
+        while True:
+            live = await self.live(declared)
+            try:
+                found = await self.keeper.look(declared, live, **more)
+                healed: Any = await self.keeper.heal(declared, live, found, leave=leave)
+            except KubeConflict as conflict:
+                if conflict.reason is not ConflictReason.CHANGED:
+                    raise
+            else:
+                return dict(healed)
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.cluster.kubectl(*arguments, "-n", self.namespace)
+
+    def patch(self, kind: str, form: str, body: object, *flags: str) -> str:
+        return self.kubectl("patch", kind, "bot", f"--type={form}", "-p", json.dumps(body), *flags)
+
+
+def on_cluster(
+    cluster: Cluster, namespace: str, story: Callable[[Bench], Awaitable[None]], **config: Any
+) -> None:
+    """Play a story with a keeper on a real cluster."""
+
+    async def played() -> None:
+        kubeconfig = config.get("kubeconfig", cluster.kubeconfig)
+        async with api_for(cluster_config(kubeconfig)) as api:
+            await story(Bench(cluster, namespace, ClusterClient(api)))
+
+    asyncio.run(played())
+
+
+def managers(live: Fields) -> set[tuple[str, str]]:
+    """Every owner of something outside the status."""
+    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    return {(entry.manager, entry.operation) for entry in entries if entry.subresource != "status"}

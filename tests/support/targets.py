@@ -6,17 +6,20 @@ async context manager that yields the target and cleans up after it.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import pytest
 from tests.support.server import running_server
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.http.line import LoopLine
 from holdfast.adapters.http.target import RemoteTarget
 from holdfast.adapters.http.transport import Transport
+from holdfast.adapters.kubernetes.target_open import open_target
 from holdfast.adapters.memory.target import MemoryTarget
 from holdfast.adapters.store import Store, StoreTarget
 from holdfast.core.live import Writer
@@ -75,9 +78,30 @@ async def remote(home: Path) -> AsyncIterator[Control]:
             await target.aclose()
 
 
+@asynccontextmanager
+async def kubernetes(home: Path) -> AsyncIterator[Control]:
+    """The cluster that KUBECONFIG names, in a namespace of its own. No operator runs in it."""
+    name = f"contract-{secrets.token_hex(4)}"
+    target = open_target("", name, writer=WRITER, timeout=30)
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    try:
+        await target.api.create(document)
+        yield target.within(60)
+        spaces = await target.api.resource_of("v1", "Namespace")
+        await target.api.delete(spaces, name)
+    finally:
+        await target.aclose()
+
+
 FACTORIES: dict[str, Factory] = {
     "embedded": embedded,
     "embedded-submitting": embedded_submitting,
     "memory": memory,
     "remote": remote,
+    "kubernetes": kubernetes,
 }
+NAMES = [
+    pytest.param(name, marks=pytest.mark.cluster) if name == "kubernetes" else name
+    for name in FACTORIES
+]
+"""The parameters of a fixture: those that need the real cluster are marked so."""

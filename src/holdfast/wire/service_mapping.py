@@ -8,10 +8,11 @@ object that is already there.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from holdfast.core.command import split_command
-from holdfast.core.errors import InvalidSpec, Problem
+from holdfast.core.errors import InvalidSpec, Problem, ValidationError
+from holdfast.core.plan import AMOUNT
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service.engines import DEFAULT_BACKEND
 from holdfast.core.service.spec import (
@@ -24,7 +25,7 @@ from holdfast.core.service.spec import (
     ResourceSpec,
     RolloutSpec,
 )
-from holdfast.core.tree import Tree
+from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import (
     Analysis,
     Autoscaling,
@@ -36,11 +37,37 @@ from holdfast.core.workload import (
     TaskType,
     WorkloadSpec,
 )
+from holdfast.wire.spec_v1 import spec_from_fields
 
 ENTRYPOINT = "entrypoint"
 CANARY_ARGS = "canary_args"
 """Keys of `config` for what a container has and a workload elsewhere has not: a command beside
 its image, and arguments of the canary alone."""
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "name": ("displayName",),
+    "model": ("modelRef",),
+    "backend": ("backend",),
+    "description": ("description",),
+    "task_type": ("taskType",),
+    "command": ("command",),
+    "image": ("image",),
+    "args": ("args",),
+    "env": ("env",),
+    "secrets": ("secrets",),
+    "config": ("command", "canary"),
+    "vllm_version": ("vllmVersion",),
+    "replicas": ("replicas",),
+    "autoscaling": ("minReplicas", "maxReplicas", "autoscaling"),
+    "execution_policy": ("replicas", "minReplicas", "maxReplicas"),
+    "execution_policy_config": ("replicas", "minReplicas", "maxReplicas"),
+    "resources": ("resources",),
+    "canary": ("canary",),
+    "health": ("healthCheck",),
+    "rollout": ("rollout",),
+}
+"""A workload's field and the parts of the custom resource that it is written to."""
+_SAID_AS = {part: name for name, parts in reversed(PARTS.items()) for part in parts}
 
 
 def service_of(
@@ -150,6 +177,65 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
         )
         if spec.health_check
         else None,
+    )
+
+
+def refused(slug: str, fields: Mapping[str, Tree]) -> list[Problem]:
+    """Say what of a workload Kubernetes cannot honour, under the workload's own names.
+
+    Parts of a workload are judged by themselves: what they would join is not known here.
+    """
+    whole = {"name": slug, "model": "unknown", "backend": DEFAULT_BACKEND, **fields}
+    try:
+        service_of(spec_from_fields(slug, whole), namespace="default")
+    except ValidationError as error:
+        found = [_in_our_words(problem, fields) for problem in error.problems]
+        partial = not {"model", "backend"} <= fields.keys()
+        return [each for each in found if not partial or each.field.split(".")[0] in fields]
+    return []
+
+
+def as_declared(live: Fields, slug: str, declared: Fields) -> Fields:
+    """Give live fields the spelling of the declaration, wherever they mean what it says.
+
+    The custom resource has one form for what a workload may say in several: a fixed policy, a
+    canary that is to end, a command line. Without this they would look like drift for ever.
+    """
+    try:
+        service = service_of(spec_from_fields(slug, declared), namespace="default")
+    except ValidationError:  # declared by a later version, or edited by hand
+        return live
+    meant = spec_of(service).fields()
+    fields = dict(live)
+    if _part(meant, AMOUNT) == _part(live, AMOUNT):
+        for name in AMOUNT:
+            fields.pop(name, None)
+        fields |= _part(declared, AMOUNT)
+    for name, value in declared.items():
+        if name not in AMOUNT and _same(meant.get(name), live.get(name)):
+            fields[name] = value
+    return fields
+
+
+def _part(fields: Fields, names: tuple[str, ...]) -> Fields:
+    return {name: fields[name] for name in names if name in fields}
+
+
+def _same(one: Tree, other: Tree) -> bool:
+    return one == other and type(one) is type(other)
+
+
+def _in_our_words(problem: Problem, fields: Mapping[str, Tree]) -> Problem:
+    """Name the field as the user of a WorkloadSpec knows it."""
+    first, dot, rest = problem.field.partition(".")
+    if problem.field == "metadata.name":
+        return Problem(field="slug", reason=problem.reason, fix=problem.fix)
+    name, bracket, place = first.partition("[")
+    said = _SAID_AS.get(name, name)
+    if said == "args" and "args" not in fields:  # a rule about all that is started
+        said = "command"
+    return Problem(
+        field=f"{said}{bracket}{place}{dot}{rest}", reason=problem.reason, fix=problem.fix
     )
 
 

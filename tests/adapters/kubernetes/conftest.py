@@ -9,9 +9,12 @@ from tests.support.cluster_fixture import (
     pytest_configure,
     pytest_itemcollected,
 )
+from tests.support.cluster_target import definitions, kubeconfig
 
 __all__ = [
     "cluster",
+    "definitions",
+    "kubeconfig",
     "namespace",
     "pytest_collection_modifyitems",
     "pytest_configure",

@@ -105,3 +105,79 @@ def test_a_shut_queue_gives_out_what_stands_in_line_and_then_ends_its_workers() 
         await ended
 
     play(story)
+
+
+def test_what_just_changed_passes_a_look_at_everything_but_never_stops_it() -> None:
+    async def story(queue: WorkQueue[str], clock: HandClock) -> None:
+        for number in range(10):
+            queue.add(f"all-{number}", urgent=False)
+        for number in range(6):
+            queue.add(f"now-{number}")
+        got = [await queue.get() for _ in range(8)]
+        assert got[:3] == ["now-0", "now-1", "now-2"]
+        assert [key for key in got if key.startswith("now")] == [f"now-{n}" for n in range(6)]
+        assert got[3] == "all-0"
+
+    play(story)
+
+
+def test_a_key_that_becomes_urgent_while_it_waits_is_still_one_piece_of_work() -> None:
+    async def story(queue: WorkQueue[str], clock: HandClock) -> None:
+        for key in ("a", "b", "c"):
+            queue.add(key, urgent=False)
+        queue.add("c")
+        assert len(queue) == 3
+        got = [await queue.get() for _ in range(3)]
+        assert sorted(got) == ["a", "b", "c"] and got[0] == "c"
+        for key in got:
+            queue.done(key)
+        assert queue.idle
+
+    play(story)
+
+
+def test_very_many_failures_at_once_wait_for_their_turn_together() -> None:
+    async def story(queue: WorkQueue[str], clock: HandClock) -> None:
+        waits = [queue.add_rate_limited(str(number)) for number in range(121)]
+        assert waits[99] == pytest.approx(0.005)
+        assert waits[120] == pytest.approx(2.1)
+
+    play(story)
+
+
+def test_a_meter_sees_what_comes_and_how_long_it_waits() -> None:
+    class Counted:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def added(self) -> None:
+            self.seen.append("added")
+
+        def taken(self, waited: float) -> None:
+            self.seen.append(f"taken after {waited:g}")
+
+        def retried(self) -> None:
+            self.seen.append("retried")
+
+    async def played() -> None:
+        clock, meter = HandClock(), Counted()
+        queue: WorkQueue[str] = WorkQueue(clock=clock, chance=lambda: 1.0, meter=meter)
+        queue.add("a")
+        queue.add("a")
+        await clock.advance(3)
+        await queue.get()
+        queue.add_rate_limited("a")
+        assert meter.seen == ["added", "taken after 3", "retried"]
+
+    asyncio.run(played())
+
+
+def test_a_worker_that_is_cancelled_in_its_turn_passes_it_on() -> None:
+    async def story(queue: WorkQueue[str], clock: HandClock) -> None:
+        first, second = (asyncio.ensure_future(queue.get()) for _ in range(2))
+        await settle()
+        queue.add("a")
+        first.cancel()
+        assert await second == "a"
+
+    play(story)

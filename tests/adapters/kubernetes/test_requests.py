@@ -20,6 +20,7 @@ from tests.adapters.kubernetes.harness import (
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.objects import Resource
+from holdfast.adapters.kubernetes.retry import asked_wait
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -130,6 +131,42 @@ def test_a_busy_server_is_asked_again_after_the_time_it_named_also_for_writes() 
     ask(answers, write, clock=clock)
     assert len(answers.asked) == 2
     assert 7 <= clock.slept[0] <= 8
+
+
+def test_a_time_of_day_to_ask_again_is_counted_from_the_answers_own() -> None:
+    """Clocks differ; the wait is what the server means by it."""
+    clock = HastyClock()
+    headers = {
+        "Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Date": "Sun, 06 Nov 1994 08:49:30 GMT",
+    }
+    answers = Answers({**status(503, "ServiceUnavailable"), "headers": headers}, config_map("a", 1))
+    ask(answers, write, clock=clock)
+    assert len(answers.asked) == 2
+    assert 7 <= clock.slept[0] <= 8
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "7000"}, 60.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, None),
+        (
+            {
+                "retry-after": "Sun, 06 Nov 1994 08:49:37 GMT",
+                "date": "Sun, 06 Nov 1994 08:50:00 GMT",
+            },
+            0.0,
+        ),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_server_asks_for_is_bounded(
+    headers: dict[str, str], wait: float | None
+) -> None:
+    assert asked_wait(headers) == wait
 
 
 def test_a_wait_beyond_the_deadline_is_not_begun() -> None:

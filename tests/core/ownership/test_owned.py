@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -57,6 +58,12 @@ def test_every_form_of_key_becomes_a_path() -> None:
         "spec.selector",
     ]
     assert entry.at == datetime(2026, 11, 16, 1, tzinfo=UTC)
+
+
+def test_an_entry_kept_as_text_is_read_alike() -> None:
+    text = ENTRY | {"fieldsV1": json.dumps(ENTRY["fieldsV1"])}
+    assert read_ownership([text]) == read_ownership([ENTRY])
+    assert read_ownership([ENTRY | {"fieldsV1": "{not json"}]).wiped
 
 
 def test_a_mapping_is_owned_by_its_fields_unless_it_is_empty() -> None:

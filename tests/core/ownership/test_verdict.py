@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 from tests.support.edits import DEPLOYMENT, EDITS, SERVER, Edit, changed
-from tests.support.ownership import KEY, NOW, declare, verdict
+from tests.support.ownership import KEY, MANAGER, NOW, declare, verdict
 
 from holdfast.core.drift import Cause, DriftKind, cause_of
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Writer
-from holdfast.core.ownership.delegated import FieldClass, Surroundings, delegated_to
+from holdfast.core.ownership.delegated import FieldClass, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.signals import Signal
+from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.ownership.verdict import State, Verdict, judge, memo_key
-from holdfast.core.tree import Path, show_path
+from holdfast.core.tree import show_path
 
 BY_NAME = {edit.name: edit for edit in EDITS}
 
@@ -228,6 +229,9 @@ def test_a_container_is_not_welcome_under_the_name_of_a_system_controller() -> N
         (Writer(manager="kubectl", subresource="scale"), Cause.PERSON),
         (Writer(manager="OpenAPI-Generator"), Cause.PERSON),
         (Writer(manager="backup-operator"), Cause.CONTROLLER),
+        (Writer(manager="holdfast-replicas", operation="apply"), Cause.CONTROLLER),
+        (Writer(manager="helm"), Cause.GITOPS),
+        (Writer(manager="helm-controller"), Cause.GITOPS),
         (Writer(manager="ancient-changes"), Cause.UNKNOWN),
         (Writer(manager="before-first-apply"), Cause.UNKNOWN),
     ],
@@ -241,43 +245,31 @@ def test_a_write_to_scale_has_a_writer_and_no_time() -> None:
     assert found.evidence == "kubectl (update, scale) wrote it at an unknown time"
 
 
-REPLICAS: Path = ("spec", "replicas")
-CPU: Path = ("spec", "containers", "[name=app]", "resources", "requests", "cpu")
-BUNDLE: Path = ("webhooks", "[name=w]", "clientConfig", "caBundle")
-SIDECAR: Path = ("spec", "containers", "[name=istio-proxy]")
-WEIGHT: Path = ("spec", "rules", "[0]", "backendRefs", "[name=canary]", "weight")
-HPA = Writer(manager="kube-controller-manager", subresource="scale")
-PERSON = Writer(manager="kubectl-edit")
-
-
-@pytest.mark.parametrize(
-    ("path", "writer", "around", "left"),
-    [
-        (REPLICAS, HPA, Surroundings(), True),
-        (REPLICAS, Writer(manager="keda-operator"), Surroundings(), True),
-        (REPLICAS, Writer(manager="kubectl", subresource="scale"), Surroundings(), False),
-        (REPLICAS, None, Surroundings(), False),
-        (REPLICAS, None, Surroundings(autoscaler="ScaledObject/bot"), True),
-        (CPU, Writer(manager="vpa-updater"), Surroundings(), True),
-        (CPU, PERSON, Surroundings(), False),
-        (CPU, None, Surroundings(vertical="VerticalPodAutoscaler/bot"), True),
-        (BUNDLE, Writer(manager="cainjector"), Surroundings(), True),
-        (BUNDLE, PERSON, Surroundings(), False),
-        (SIDECAR, None, Surroundings(), True),
-        (SIDECAR, PERSON, Surroundings(), False),
-        (WEIGHT, PERSON, Surroundings(), False),
-        (WEIGHT, PERSON, Surroundings(delegated=("spec.rules[*].backendRefs[*].weight",)), True),
-    ],
-)
-def test_a_field_of_another_controller_is_recognised(
-    path: Path, writer: Writer | None, around: Surroundings, left: bool
-) -> None:
-    assert (delegated_to(path, writer, around) is not None) is left
-
-
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_judging_changes_nothing_that_it_was_given(edit: Edit) -> None:
     found = captured(edit.name)
     before = copy.deepcopy((edit.item, found))
     verdict(edit.item, found["live"], dry_run=found["dry_run"] or None)
     assert (edit.item, found) == before
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_a_rule_may_let_a_declared_change_land(lands: bool) -> None:
+    """While drift of the same field stays hidden."""
+    hiding = rule(glob="spec.**.image", lands=lands)
+    declared = sealed(DEPLOYMENT, MANAGER)
+    live = live_after("nothing")
+    live["metadata"].setdefault("annotations", {})["holdfast.dev/applied"] = declared.digest
+
+    def newer(item: dict[str, Any]) -> None:
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/vllm:v9"
+
+    drifted = changed(live, newer)
+    found = judge(declared=declared, live=drifted, key=KEY, now=NOW, ignore=[hiding])
+    assert [item.field_class for item in found.findings if item.rule] == [FieldClass.IGNORED]
+    renewed = sealed(changed(DEPLOYMENT, newer), MANAGER)
+    found = judge(declared=renewed, live=live, key=KEY, now=NOW, ignore=[hiding])
+    image = next(item for item in found.findings if item.change.path[-1] == "image")
+    assert (image.field_class, image.pending) == (
+        (FieldClass.OWNED, True) if lands else (FieldClass.IGNORED, True)
+    )

@@ -21,14 +21,7 @@ from holdfast.core.service.children import Facts, Gateway, WeightedTarget, child
 from holdfast.core.service.manifests import manifests
 from holdfast.core.service.pod import GPU
 from holdfast.core.service.spec import InferenceService
-from holdfast.core.service.split import (
-    CanaryStep,
-    SplitMode,
-    canary_beside,
-    next_step,
-    replicas_for,
-    share,
-)
+from holdfast.core.service.split import SplitMode, canary_beside, replicas_for, share
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 GOLDEN = Path(__file__).parent / "children"
@@ -64,6 +57,11 @@ CASES: dict[str, tuple[dict[str, Any], Facts]] = {
     "custom": ({"backend": "tei", "image": "registry.example/tei:1", "args": ["--x"]}, Facts()),
     "canary-through-a-gateway": (canary(), Facts(gateway=GATEWAY, canary_ready=True)),
     "canary-by-ratio": ({"replicas": 5, **canary()}, Facts(canary_ready=True)),
+    "private-image-and-volume": (ACCEPTED["with a private image and a volume"], Facts()),
+    "volume-without-shared-memory": (
+        {"backend": "llamacpp", "modelVolume": {"claim": "weights", "path": "/models"}},
+        Facts(),
+    ),
     "everything": (ACCEPTED["with everything"], Facts(canary_ready=True, primary_replicas=4)),
 }
 
@@ -76,6 +74,24 @@ def test_the_children_are_byte_for_byte_what_they_were(case: str) -> None:
     if os.environ.get("HOLDFAST_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_a_volume_for_weights_is_mounted_beside_the_shared_memory() -> None:
+    objects = rendered(service(modelVolume={"claim": "weights", "path": "/models"}))
+    mounts = {each["mountPath"]: each["name"] for each in container(objects)["volumeMounts"]}
+    assert mounts == {"/dev/shm": "shared-memory", "/models": "model"}
+    assert pod(objects)["volumes"][1] == {
+        "name": "model",
+        "persistentVolumeClaim": {"claimName": "weights"},
+    }
+
+
+def test_a_promoted_primary_runs_what_is_declared_for_the_canary() -> None:
+    """Exactly as if it had been declared: doing so later restarts nothing."""
+    promoted = rendered(service(**canary()), Facts(promoted=True, canary_applied=False))
+    declared = rendered(service(modelRef="llama3-8b-q8"))
+    assert promoted["Deployment/my-llama-primary"] == declared["Deployment/my-llama-primary"]
+    assert "Deployment/my-llama-canary" not in promoted
 
 
 def test_one_deployment_carries_the_service() -> None:
@@ -277,42 +293,3 @@ def test_a_canary_beside_a_scaled_primary_comes_close_to_its_weight(
     best = min(range(1, 100 * primary + 2), key=lambda each: abs(share(primary, each) - weight))
     got = abs(share(primary, count) - weight)
     assert got <= abs(share(primary, best) - weight) + 100 // (primary + 1)
-
-
-@given(st.data())
-def test_requests_are_never_sent_to_a_canary_that_cannot_answer(data: st.DataObject) -> None:
-    seen = {
-        name: data.draw(st.booleans())
-        for name in ("wanted", "exists", "ready", "routed", "accepted", "drained")
-    }
-    step = next_step(weight=data.draw(st.integers(0, 100)), **seen)
-    if step is CanaryStep.ATTACH:
-        assert seen["ready"]
-    if step is CanaryStep.DELETE:
-        assert not seen["routed"]
-        assert seen["accepted"]
-        assert seen["drained"]
-    if seen["exists"] and seen["routed"] and not seen["ready"]:
-        assert step is CanaryStep.DETACH
-
-
-def test_a_canary_comes_and_goes_in_the_right_order() -> None:
-    seen = {"exists": False, "ready": False, "routed": False, "accepted": True, "drained": False}
-    story = []
-    for wanted, change in [
-        (True, {}),
-        (True, {"exists": True}),
-        (True, {"ready": True}),
-        (True, {"routed": True}),
-        (False, {}),
-        (False, {"routed": False, "accepted": False}),
-        (False, {"accepted": True}),
-        (False, {"drained": True}),
-        (False, {"exists": False}),
-    ]:
-        seen |= change
-        story.append(next_step(wanted=wanted, weight=20, **seen).value)
-    assert story == [
-        "create", "wait-until-ready", "attach", "nothing",
-        "detach", "wait-until-detached", "drain", "delete", "nothing",
-    ]  # fmt: skip

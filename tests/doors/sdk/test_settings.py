@@ -71,7 +71,7 @@ def test_a_token_never_goes_in_clear_to_another_unless_allowed(host: str) -> Non
         ({"HOLDFAST_URL": "https://host/?a=b"}, "HOLDFAST_URL"),
         ({"INFERENCEKEY_BASE_URL": "https://me:pw@host"}, "INFERENCEKEY_BASE_URL"),
         ({"HOLDFAST_URL": "sqlite://"}, "HOLDFAST_URL"),
-        ({"HOLDFAST_URL": "kubernetes://prod/ml"}, "Kubernetes"),
+        ({"HOLDFAST_URL": "kubernetes://prod/M L"}, "namespace"),
         ({"HOLDFAST_PROJECT": "Not A Slug"}, "not-a-slug"),
         ({"HOLDFAST_TOKEN": TOKEN}, "HOLDFAST_URL"),
         ({"HOLDFAST_URL": "https://host", "HOLDFAST_TOKEN": TOKEN + "\nX: y"}, "HOLDFAST_TOKEN"),

@@ -125,8 +125,13 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     ):
         api = Api(server=server, http=http, project="acme")
         assert '"phase":"ready"' in api.ask("GET", "workloads/bot/readiness-events").text
-        rows = api.ask("GET", "history?slug=bot").json()["history"]
-        assert "adopted" in {row["action"] for row in rows}
+
+        def adopted() -> bool:
+            """It is recorded after it has happened."""
+            rows = api.ask("GET", "history?slug=bot").json()["history"]
+            return "adopted" in {row["action"] for row in rows}
+
+        wait_until(adopted, 20, "the adoption to be recorded")
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

@@ -29,9 +29,11 @@ from holdfast.wire.ledger_v1 import (
     progress_from_json,
 )
 from holdfast.wire.plan_v1 import step_to_json
+from holdfast.wire.service_mapping import refused
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json
 
 EMBEDDED = "embedded"
+KUBERNETES = "kubernetes"
 PAGE = 500
 IDLE = 90.0
 """Longest silence of a stream; servers send a comment well within it."""
@@ -71,10 +73,12 @@ class RemoteTarget:
         return RemoteTarget(self._transport, deadline=deadline, server=self._server)
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
-        """Say what one machine cannot do, once the control plane has said that it is one.
+        """Say what the control plane's target cannot do, once it has said which it has.
 
         It checks for itself, too, whatever its client believes.
         """
+        if self._server.target == KUBERNETES:
+            return refused(desired.id.slug, desired.fields)
         return unhonoured(desired.fields) if self._server.target == EMBEDDED else ()
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +19,7 @@ from holdfast.adapters.kubernetes.discovery import Discovery
 from holdfast.adapters.kubernetes.errors import Reply, error_of
 from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
 from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError
-from holdfast.reconcile.kube import Expired, KindNotServed
+from holdfast.reconcile.kube import Expired, KindNotServed, ObjectList
 
 PAGE = 500
 TIMEOUT = 30.0
@@ -35,14 +34,6 @@ class Propagation(StrEnum):
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
     ORPHAN = "Orphan"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectList:
-    """A whole list at one version of the cluster."""
-
-    items: list[Object]
-    version: str
 
 
 class KubeApi:

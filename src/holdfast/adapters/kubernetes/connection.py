@@ -89,7 +89,7 @@ class Connection:
         headers = {"Content-Type": content_type} if body is not None else {}
         attempt, renewed = 0, False
         while True:
-            sent = Sent()
+            sent = Sent(once=method != "GET")
             wait: float | None
             try:
                 async with asyncio.timeout(max(ends - self.clock.monotonic(), 0.001)):
@@ -155,7 +155,7 @@ class Connection:
                 except (aiohttp.ClientError, OSError) as error:
                     raise _unanswered(where, _why(error), False) from None
                 # A watch is not read to its end, so its connection cannot serve again.
-                stack.callback(response.close)
+                stack.callback(_cut, response)
                 renew = response.status == 401 and not last
                 if renew and self.config.credentials.rejected(identity):
                     continue
@@ -207,11 +207,30 @@ class Connection:
         return headers
 
 
+def _cut(response: aiohttp.ClientResponse) -> None:
+    """End a stream at once: the farewell of TLS may wait for a peer beyond the life of the loop."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
 class Sent:
     """Whether any part of a request may have left, which decides if it may be repeated."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
+        self.once = once
         self.maybe = False
+
+    def leaving(self) -> None:
+        """Take note that the request goes out now.
+
+        The library repeats a DELETE by itself on a connection that broke, although the name may
+        be another object's by then: the second time is refused.
+        """
+        if self.once and self.maybe:
+            raise aiohttp.ServerDisconnectedError
+        self.maybe = True
 
 
 def _session(user_agent: str) -> aiohttp.ClientSession:
@@ -224,7 +243,7 @@ def _session(user_agent: str) -> aiohttp.ClientSession:
     ) -> None:
         sent = getattr(context, "trace_request_ctx", None)
         if isinstance(sent, Sent):
-            sent.maybe = True
+            sent.leaving()
 
     trace.on_request_headers_sent.append(leaving)
     return aiohttp.ClientSession(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.adapters.kubernetes.retry import asked_wait
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -93,20 +94,23 @@ _UNTYPED = re.compile(
 _OTHER_UID = re.compile(r"uid mismatch|Precondition failed: UID|does not match the UID in record")
 """Such a conflict has no reason of its own: an apply, a write and a deletion each say it so."""
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
-_NOT_BEGUN = frozenset({429, 503})
 
 
 def error_of(reply: Reply) -> HoldfastError:
     """Return the error that an answer means."""
     status = status_in(reply.body)
     code = reply.status
-    if status is None and code in (404, 409, 410):
-        if code == 404:
-            return KindNotServed(
-                f"{reply.where} answered 404: the cluster does not serve this kind.",
-                todo="Install its custom resource definition, or check the server's address.",
-            )
-        status = Status()
+    if status is None and code == 404:
+        return KindNotServed(
+            f"{reply.where} answered 404: the cluster does not serve this kind.",
+            todo="Install its custom resource definition, or check the server's address.",
+        )
+    if status is None and code in (400, 409, 422):
+        return TargetUnavailable(
+            f"{reply.where} answered {code}, and not in the words of an API server.",
+            changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
+            todo="Check what stands between here and the cluster, and try again later.",
+        )
     return _translated(reply, status or Status(), code)
 
 
@@ -151,12 +155,16 @@ def _translated(reply: Reply, status: Status, code: int) -> HoldfastError:
         case 500 if reply.method == "PATCH" and _UNTYPED.search(status.message):
             return _invalid(reply, status, happened)
         case _ if code in _UNAVAILABLE:
-            unknown = reply.writes and code not in _NOT_BEGUN
-            return TargetUnavailable(
+            # A gateway answers 503 also when the server broke off in the middle.
+            begun = code != 429 and not (code == 503 and "retry-after" in reply.headers)
+            unknown = reply.writes and begun
+            unavailable = TargetUnavailable(
                 happened,
                 changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
                 todo="Try again later.",
             )
+            unavailable.retry_after = asked_wait(reply.headers)
+            return unavailable
         case _:
             return ApiError(
                 happened,

@@ -10,32 +10,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TypeAlias
 
-from holdfast.adapters.kubernetes.api import KubeApi
+import msgspec
+
+from holdfast.adapters.kubernetes.api import PAGE, KubeApi
 from holdfast.adapters.kubernetes.objects import (
     Key,
     Object,
     key_of,
+    matches,
     uid_of,
     version_of,
     without_managed_fields,
 )
+from holdfast.adapters.kubernetes.packed import Packed, Packer, unpack
 from holdfast.adapters.kubernetes.retry import back_off
-from holdfast.adapters.kubernetes.watch import SILENCE, Scope, WatchSilent, watch
+from holdfast.adapters.kubernetes.watch import SILENCE, Scope, WatchSilent, list_page, watch
 from holdfast.core.errors import HoldfastError, WaitTimeout
-from holdfast.reconcile.kube import EventType, Expired, WatchEvent
+from holdfast.reconcile.kube import EventType, Expired, KindNotServed, WatchEvent
 
 HEALTHY = 120.0
 """A stream that lasted this long wipes out the memory of earlier failures."""
 SHORTEST, LONGEST = 300.0, 600.0
 """A watch ends by itself after this long, spread so that not all end at once."""
+_SLICE = 50
+"""So many objects are taken in before others get a turn: about 10 ms."""
 
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]
 """Gets an object's old and new form: no old one when it is new, no new one when it is gone.
 It must return quickly and leave both as they are."""
+Index: TypeAlias = Callable[[Object], Iterable[str]]
+"""The values under which an object is found."""
 
 log = logging.getLogger("holdfast")
 
@@ -45,7 +53,7 @@ class VersionsWentBack(HoldfastError):
 
 
 class Informer:
-    """The objects of one scope. Read it only once it has synced, and never change what it gives."""
+    """The objects of one scope, packed. What it gives out is a fresh copy each time."""
 
     def __init__(
         self,
@@ -54,15 +62,23 @@ class Informer:
         *,
         transform: Callable[[Object], Object] = without_managed_fields,
         silence: float = SILENCE,
+        patience: float = 10.0,
+        indexes: Mapping[str, Index] | None = None,
     ) -> None:
         self._api = api
         self.scope = scope
         self._transform = transform
         self._silence = silence
+        self._patience = patience
+        """Seconds between two looks for a kind that is not served."""
         self._clock = api.connection.clock
         self._chance = api.connection.chance
         self._handlers: list[Handler] = []
-        self._items: dict[Key, Object] = {}
+        self._packer = Packer()
+        self._items: dict[Key, Packed] = {}
+        self._indexes = dict(indexes or {})
+        self._found: dict[tuple[str, str], set[Key]] = {}
+        """The keys under each index and value."""
         self._version = ""
         self._synced = asyncio.Event()
         self.error: HoldfastError | None = None
@@ -72,6 +88,16 @@ class Informer:
     def has_synced(self) -> bool:
         """True once a whole list has been taken in; before that, absence means nothing."""
         return self._synced.is_set()
+
+    @property
+    def served(self) -> bool:
+        """False while the cluster does not serve the kind: what exists of it is unknown then."""
+        return not isinstance(self.error, KindNotServed)
+
+    @property
+    def version(self) -> str:
+        """How far the copy has come."""
+        return self._version
 
     async def wait_synced(self, within: float) -> None:
         """Wait for the first whole list. Raises the reason, or WaitTimeout."""
@@ -86,18 +112,51 @@ class Informer:
     def add_handler(self, handler: Handler) -> None:
         """Tell a handler of every object known now and of every change from now on."""
         self._handlers.append(handler)
-        for item in self._items.values():
+        for item in self:
             self._call(handler, None, item)
 
     def get(self, name: str, namespace: str = "") -> Object | None:
-        """Return the copy of one object."""
+        """Return a copy of one object."""
+        packed = self.packed(name, namespace)
+        return None if packed is None else unpack(packed)
+
+    def packed(self, name: str, namespace: str = "") -> Packed | None:
+        """Return one object as it is kept; it never changes, so it may be remembered."""
         return self._items.get(Key(namespace=namespace, name=name))
 
+    def uid(self, key: Key) -> str | None:
+        """Return the uid of one object, or None when there is none."""
+        packed = self._items.get(key)
+        return None if packed is None else packed.uid
+
+    def names(self) -> list[Key]:
+        """Return what there is, by name alone."""
+        return list(self._items)
+
+    def select(self, index: str, value: str) -> list[Object]:
+        """Return copies of the objects that an index has under a value, ordered by name."""
+        keys = sorted(self._found.get((index, value), ()), key=str)
+        return [unpack(self._items[key]) for key in keys]
+
     def __iter__(self) -> Iterator[Object]:
-        return iter(list(self._items.values()))
+        return (unpack(packed) for packed in list(self._items.values()))
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def accept(self, item: Object) -> None:
+        """Take in the answer of a write, so that who wrote reads it before the watch tells.
+
+        Nothing happens when the watch has come as far already, or when it is not in scope.
+        """
+        metadata = item["metadata"]
+        known = not _older(self._version, version_of(item))
+        inside = self.scope.namespace in ("", metadata.get("namespace", ""))
+        if known or not inside or self.scope.fields:
+            return
+        if matches(self.scope.labels, metadata.get("labels") or {}):
+            copy = msgspec.json.decode(msgspec.json.encode(item), type=Object)
+            self._put(self._transform(copy))
 
     async def run(self) -> None:
         """Follow the cluster until cancelled. Failures of the cluster are waited out."""
@@ -111,36 +170,59 @@ class Informer:
                 await self._watch()
                 quick = self._clock.monotonic() - began < 1.0
                 failures = failures + 1 if quick else 0
-            except (Expired, WatchSilent, VersionsWentBack) as error:
+            except (Expired, WatchSilent, VersionsWentBack, KindNotServed) as error:
                 relist = True
                 failures = self._failed(error, failures, began)
             except HoldfastError as error:
                 failures = self._failed(error, failures, began)
-            if failures > 1:  # the first time at once: most gaps are short
+            if not self.served:
+                await self._clock.sleep(
+                    back_off(0, self._chance(), first=self._patience, longest=600)
+                )
+            elif failures > 1:  # the first time at once: most gaps are short
                 wait = back_off(failures - 2, self._chance(), first=0.8, longest=30.0)
                 await self._clock.sleep(wait)
 
     def _failed(self, error: HoldfastError, failures: int, began: float) -> int:
+        if not (isinstance(error, KindNotServed) and not self.served):  # said once is enough
+            log.warning(
+                "watch-interrupted",
+                extra={"kind": self.scope.resource.kind, "code": error.code, "why": error.happened},
+            )
         self.error = error
-        log.warning(
-            "watch-interrupted",
-            extra={"kind": self.scope.resource.kind, "code": error.code, "why": error.happened},
-        )
         return 1 if self._clock.monotonic() - began >= HEALTHY else failures + 1
 
     async def _list(self) -> None:
-        scope = self.scope
-        found = await self._api.list(
-            scope.resource, namespace=scope.namespace, labels=scope.labels, fields=scope.fields
-        )
-        # After a restore the same version may stand for other content, so it proves nothing.
-        restored = _older(found.version, self._version)
-        fresh = {key_of(item): self._transform(item) for item in found.items}
-        for key in [key for key in self._items if key not in fresh]:
-            self._put(key, None)
-        for key, item in fresh.items():
-            self._put(key, item, trust_versions=not restored)
-        self._version = found.version
+        for size in (PAGE, PAGE, 0):  # the last time in one piece
+            try:
+                await self._list_in_pages(size)
+                return
+            except Expired:
+                if not size:
+                    raise
+
+    async def _list_in_pages(self, size: int) -> None:
+        """Take a whole list in page by page, so that it never stands in memory at once."""
+        seen: set[Key] = set()
+        token, restored = "", False
+        while True:
+            page = await list_page(self._api, self.scope, size=size, token=token)
+            if not token:
+                # After a restore the same version may stand for other content: it proves nothing.
+                restored = _older(page.version, self._version)
+            for place, item in enumerate(page.items):
+                self._put(self._transform(item), at=page.version, trust_versions=not restored)
+                seen.add(key_of(item))
+                if place % _SLICE == _SLICE - 1:
+                    await asyncio.sleep(0)
+            token = page.token
+            if not token:
+                break
+        for key in [key for key in self._items if key not in seen]:
+            # What we wrote after the list was taken is not in it.
+            if restored or not _older(page.version, self._items[key].version):
+                self._drop(key)
+        self._version = page.version
         self.error = None
         self._synced.set()
 
@@ -160,28 +242,59 @@ class Informer:
             raise VersionsWentBack(
                 f"Versions of {self.scope.resource.plural} went from {self._version} to {version}."
             )
-        if event.type is not EventType.BOOKMARK:
-            gone = event.type is EventType.DELETED
-            item = self._transform(event.item)
-            self._put(key_of(item), None if gone else item)
+        if event.type is EventType.DELETED:
+            old = self._items.get(key_of(event.item))
+            # The predecessor of one that we created ourselves meanwhile is no news.
+            if old and (old.uid == uid_of(event.item) or not _older(version, old.version)):
+                self._drop(key_of(event.item))
+        elif event.type is not EventType.BOOKMARK:
+            self._put(self._transform(event.item))
         if version:
             self._version = version
 
-    def _put(self, key: Key, item: Object | None, *, trust_versions: bool = True) -> None:
+    def _put(self, item: Object, *, at: str = "", trust_versions: bool = True) -> None:
+        """Take an object in. `at` is the version of the list that it is from: what a list says
+        holds against all that is not newer than the list, also after a restore.
+        """
+        key, version = key_of(item), version_of(item)
         old = self._items.get(key)
-        if item is None:
-            if self._items.pop(key, None) is not None:
-                self._tell(old, None)
-            return
-        self._items[key] = item
         if old is None:
+            self._store(key, item)
             self._tell(None, item)
-        elif uid_of(old) != uid_of(item):
+            return
+        if trust_versions and (version == old.version or _older(at or version, old.version)):
+            return
+        before = unpack(old)
+        if before == item:
+            return
+        self._file(key, before, away=True)
+        self._store(key, item)
+        if old.uid != uid_of(item):
             # Same name, another object: its predecessor went while nobody was looking.
-            self._tell(old, None)
+            self._tell(before, None)
             self._tell(None, item)
-        elif version_of(old) != version_of(item) or not (trust_versions or old == item):
-            self._tell(old, item)
+        else:
+            self._tell(before, item)
+
+    def _drop(self, key: Key) -> None:
+        before = unpack(self._items.pop(key))
+        self._file(key, before, away=True)
+        self._tell(before, None)
+
+    def _store(self, key: Key, item: Object) -> None:
+        self._items[key] = self._packer.pack(item)
+        self._file(key, item)
+
+    def _file(self, key: Key, item: Object, *, away: bool = False) -> None:
+        for name, index in self._indexes.items():
+            for value in index(item):
+                keys = self._found.setdefault((name, value), set())
+                if not away:
+                    keys.add(key)
+                    continue
+                keys.discard(key)
+                if not keys:
+                    del self._found[name, value]
 
     def _tell(self, old: Object | None, new: Object | None) -> None:
         for handler in self._handlers:

@@ -107,10 +107,12 @@ class LeaderElection:
         while not await self._done_within(task, self._timing.every):
             renewed = False
             if self.leads:
-                # Bounded by what is left, so that a hanging request cannot outlast the lease.
+                # Bounded by what is left, so that a hanging request cannot outlast the lease, and
+                # by half of it all, so that one that hangs leaves time for another.
                 left = self._until - self._clock.monotonic()
+                longest = min(left, self._timing.renew_within / 2)
                 try:
-                    async with asyncio.timeout(max(left, 0.001)):
+                    async with asyncio.timeout(max(longest, 0.001)):
                         renewed = await self._attempt()
                 except TimeoutError:
                     renewed = False
@@ -139,6 +141,8 @@ class LeaderElection:
         began = self._clock.monotonic()
         try:
             found = await self._read()
+            if found is None and not self._free():
+                return False  # deleted under a leader, who may act for as long as it said
             if found is None:
                 lease = {
                     "apiVersion": LEASES.api_version,

@@ -6,6 +6,7 @@ cluster, not to us. Nothing outside the adapter should see one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 Object: TypeAlias = dict[str, Any]  # Any: the cluster's own schemas decide what is inside
+_REPORTED = frozenset({"resourceVersion", "managedFields", "annotations"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +99,44 @@ def compact_managed_fields(item: Object) -> Object:
         if isinstance(entry.get("fieldsV1"), dict):
             entry["fieldsV1"] = msgspec.json.encode(entry["fieldsV1"]).decode()
     return item
+
+
+def matches(selector: str, labels: Mapping[str, str]) -> bool:
+    """Say whether labels fit a selector of equalities, inequalities and bare names."""
+    for term in filter(None, (part.strip() for part in selector.split(","))):
+        name, unequal, value = term.partition("!=")
+        if unequal:
+            if labels.get(name.strip()) == value.strip():
+                return False
+            continue
+        name, equal, value = term.partition("=")
+        if equal:
+            if labels.get(name.strip()) != value.removeprefix("=").strip():
+                return False
+        elif name.startswith("!"):
+            if name[1:].strip() in labels:
+                return False
+        elif name not in labels:
+            return False
+    return True
+
+
+def same_but_status(one: Object, other: Object) -> bool:
+    """Say whether nothing moved but what controllers report by themselves: the status."""
+    return _declared(one) == _declared(other)
+
+
+def _declared(item: Object) -> Object:
+    metadata = item["metadata"]
+    left = {name: value for name, value in metadata.items() if name not in _REPORTED}
+    left["annotations"] = {
+        name: value
+        for name, value in (metadata.get("annotations") or {}).items()
+        if not name.startswith("deployment.kubernetes.io/")  # counted up along with the status
+    }
+    left["managedFields"] = [
+        entry
+        for entry in metadata.get("managedFields") or ()
+        if entry.get("subresource") != "status"
+    ]
+    return {**item, "metadata": left, "status": None}

@@ -2,6 +2,7 @@
 
 A key added while it waits is one piece of work; added while it is worked on, it is looked at once
 more afterwards. Failures come back after a growing wait. Handlers of informers add, workers get.
+There are two lines, so that what just changed need not wait for a look at everything.
 """
 
 from __future__ import annotations
@@ -10,18 +11,65 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.reconcile.ports import Clock
 
 FIRST = 0.005
 LONGEST = 1000.0
+RATE, BURST = 10.0, 100.0
+"""Of all repeated looks together: so many a second, after so many at once."""
+_TURN = 4
+"""Every so many looks one comes from the slow line, so that it moves whatever happens."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ShutDown(Exception):
     """The queue gives nothing out any more."""
+
+
+class Meter(Protocol):
+    """Counts what a queue does."""
+
+    def added(self) -> None:
+        """A key was put in line."""
+
+    def taken(self, waited: float) -> None:
+        """A worker took a key that stood in line for so many seconds."""
+
+    def retried(self) -> None:
+        """A key comes back after a failure."""
+
+
+class Bucket:
+    """Lets so many through at once and then so many a second."""
+
+    def __init__(self, clock: Clock, *, rate: float = RATE, burst: float = BURST) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._free = burst
+        self._at = clock.monotonic()
+
+    def take(self) -> float:
+        """Reserve a place and return the seconds until its time has come."""
+        self._refill()
+        self._free -= 1
+        return max(0.0, -self._free / self._rate)
+
+    def try_take(self) -> bool:
+        """Take a place only if there is one now."""
+        self._refill()
+        if self._free < 1:
+            return False
+        self._free -= 1
+        return True
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._free = min(self._burst, self._free + (now - self._at) * self._rate)
+        self._at = now
 
 
 class WorkQueue(Generic[K]):
@@ -34,35 +82,59 @@ class WorkQueue(Generic[K]):
         chance: Callable[[], float],
         first: float = FIRST,
         longest: float = LONGEST,
+        bucket: Bucket | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._first = first
         self._longest = longest
-        self._ready: deque[K] = deque()
-        self._dirty: set[K] = set()
-        """Needs a look: waits in line, or will when its worker is done."""
+        self._bucket = bucket or Bucket(clock)
+        self._meter = meter
+        self._fast: deque[K] = deque()
+        self._slow: deque[K] = deque()
+        self._dirty: dict[K, float] = {}
+        """Needs a look, since when: waits in line, or will when its worker is done."""
+        self._urgent: set[K] = set()
+        """Those of the dirty that belong into the fast line; their places in the slow are void."""
         self._working: set[K] = set()
+        self._turns = 0
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         """The earliest moment of each key in `_later`; other entries of it are void."""
         self._order = 0
         self._failures: dict[K, int] = {}
-        self._changed = asyncio.Event()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._ended = asyncio.Event()
+        self._timer: asyncio.Task[None] | None = None
         self._closed = False
 
     def __len__(self) -> int:
         """How many keys wait to be given out now."""
-        return len(self._ready)
+        return sum(1 for key in self._dirty if key not in self._working)
 
-    def add(self, key: K) -> None:
-        """Ask for a look at a key."""
-        if self._closed or key in self._dirty:
+    @property
+    def idle(self) -> bool:
+        """True when nothing waits in line and nothing is worked on."""
+        return not self._dirty and not self._working
+
+    @property
+    def later(self) -> int:
+        """How many keys are to come at a set moment."""
+        return len(self._due)
+
+    def add(self, key: K, *, urgent: bool = True) -> None:
+        """Ask for a look at a key. What is not urgent lets the rest pass."""
+        if self._closed or (key in self._dirty and (not urgent or key in self._urgent)):
             return
-        self._dirty.add(key)
+        if key not in self._dirty:
+            self._dirty[key] = self._clock.monotonic()
+            if self._meter is not None:
+                self._meter.added()
+        if urgent:
+            self._urgent.add(key)
         if key not in self._working:
-            self._ready.append(key)
-            self._wake()
+            self._line_up(key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Ask for a look later; of several moments the earliest counts."""
@@ -77,17 +149,20 @@ class WorkQueue(Generic[K]):
         self._due[key] = at
         self._order += 1
         heapq.heappush(self._later, (at, self._order, key))
-        self._wake()
+        if self._later[0][2] is key or self._timer is None:
+            self._restart_timer()
 
     def add_rate_limited(self, key: K) -> float:
         """Ask for a look after a failure: twice as long after each, with jitter. Returns the wait.
 
-        `forget` ends the growth.
+        When very many fail at once, all of them together wait longer. `forget` ends the growth.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = min(self._longest, self._first * 2.0 ** min(failures, 60))
-        wait *= 0.5 + self._chance() / 2
+        wait = max(wait * (0.5 + self._chance() / 2), self._bucket.take())
+        if self._meter is not None:
+            self._meter.retried()
         self.add_after(key, wait)
         return wait
 
@@ -102,61 +177,86 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """Wait for a key that nobody else works on. Raises ShutDown once there are none left."""
         while True:
-            self._promote()
-            if self._ready:
-                key = self._ready.popleft()
-                self._dirty.discard(key)
+            for key in self._next():
+                since = self._dirty.pop(key)
+                self._urgent.discard(key)
                 self._working.add(key)
+                if self._meter is not None:
+                    self._meter.taken(self._clock.monotonic() - since)
                 return key
             if self._closed:
                 raise ShutDown
-            self._changed.clear()
-            await self._wait()
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake()  # it was this one's turn: let the next have it
+                raise
 
     def done(self, key: K) -> None:
         """Give a key back; if it was added meanwhile, it is in line again."""
         self._working.discard(key)
         if key in self._dirty:
-            self._ready.append(key)
-        self._wake()
+            self._line_up(key)
+        elif self._closed and self.idle:
+            self._ended.set()
 
     def shutdown(self) -> None:
         """Take nothing more; what stands in line is still given out, what comes later is not."""
         self._closed = True
         self._later.clear()
         self._due.clear()
-        self._wake()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.idle:
+            self._ended.set()
+        while self._waiting:
+            self._wake()
 
     async def drained(self) -> None:
         """Wait, after `shutdown`, until the last worker is done."""
-        while self._working or self._ready:
-            self._changed.clear()
-            await self._changed.wait()
+        await self._ended.wait()
 
-    def _promote(self) -> None:
-        now = self._clock.monotonic()
-        while self._later and self._later[0][0] <= now:
-            at, _, key = heapq.heappop(self._later)
-            if self._due.get(key) == at:
-                del self._due[key]
-                self.add(key)
+    def _line_up(self, key: K) -> None:
+        (self._fast if key in self._urgent else self._slow).append(key)
+        self._wake()
+
+    def _next(self) -> list[K]:
+        """Return the next key, if there is one. A key may stand in line twice, once in vain."""
+        self._turns += 1
+        lines = [self._fast, self._slow]
+        if self._turns % _TURN == 0:
+            lines.reverse()
+        for line in lines:
+            while line:
+                key = line.popleft()
+                moved = line is self._slow and key in self._urgent
+                if key in self._dirty and key not in self._working and not moved:
+                    return [key]
+        return []
 
     def _wake(self) -> None:
-        self._changed.set()
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
-    async def _wait(self) -> None:
-        """Wait until something was added, or until the next moment has come."""
-        if not self._later:
-            await self._changed.wait()
-            return
-        pause = max(self._later[0][0] - self._clock.monotonic(), 0.0)
-        tasks = {
-            asyncio.ensure_future(self._changed.wait()),
-            asyncio.ensure_future(self._clock.sleep(pause)),
-        }
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def _restart_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.ensure_future(self._promote())
+
+    async def _promote(self) -> None:
+        """Put keys in line as their moments come; ends when there are no more."""
+        while self._later:
+            await self._clock.sleep(max(self._later[0][0] - self._clock.monotonic(), 0.0))
+            now = self._clock.monotonic()
+            while self._later and self._later[0][0] <= now:
+                at, _, key = heapq.heappop(self._later)
+                if self._due.get(key) == at:
+                    del self._due[key]
+                    self.add(key)
+        self._timer = None

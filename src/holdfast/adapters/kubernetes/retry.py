@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from email.utils import parsedate_to_datetime
 
 CAP = 60.0
 """Longest wait that a server may ask for."""
@@ -17,9 +18,15 @@ def back_off(attempt: int, chance: float, *, first: float = 0.2, longest: float 
 
 
 def asked_wait(headers: dict[str, str]) -> float | None:
-    """Return what `Retry-After` asks for, at most the cap; None when it asks for nothing."""
+    """Return what `Retry-After` asks for, at most the cap; None when it asks for nothing.
+
+    A time of day is counted from the answer's own, so that clocks need not agree.
+    """
     text = headers.get("retry-after", "").strip()
-    return min(float(text), CAP) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return min(float(text), CAP)
+    until, now = _time(text), _time(headers.get("date", ""))
+    return None if until is None or now is None else min(max(0.0, until - now), CAP)
 
 
 def wait_before(
@@ -39,3 +46,10 @@ def wait_before(
         return None
     jitter = back_off(attempt, chance)
     return jitter if asked is None else asked + min(jitter, 1.0)
+
+
+def _time(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

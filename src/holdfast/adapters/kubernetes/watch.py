@@ -1,4 +1,4 @@
-"""One watch: the events of a kind from a version on, until the stream ends.
+"""One page of a list, and one watch: the events of a kind from a version until the stream ends.
 
 What went wrong is told apart for the informer: an end is normal, an expired version needs a new
 list, and silence is a failure, as a live watch says something at least once a minute.
@@ -16,9 +16,9 @@ import msgspec
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.errors import Reply, Status, error_in_stream, error_of
 from holdfast.adapters.kubernetes.framing import LineFramer, LineTooLong
-from holdfast.adapters.kubernetes.objects import Object, Resource
-from holdfast.core.errors import TargetUnavailable
-from holdfast.reconcile.kube import EventType, WatchEvent
+from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
+from holdfast.core.errors import NotFound, TargetUnavailable
+from holdfast.reconcile.kube import EventType, KindNotServed, WatchEvent
 
 SILENCE = 75.0
 """Bookmarks come about every 61 s, whether anything happens or not."""
@@ -39,12 +39,43 @@ class Scope:
     fields: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a list. `token` asks for the next; it is empty on the last."""
+
+    items: list[Object]
+    version: str
+    token: str
+
+
 class _Line(msgspec.Struct):
     type: str
     object: Object
 
 
 _decoder = msgspec.json.Decoder(_Line)
+
+
+async def list_page(api: KubeApi, scope: Scope, *, size: int, token: str) -> Page:
+    """Return one page; all pages of a list are at one version. Raises Expired past its time."""
+    params = {**_selectors(scope), **({"limit": str(size)} if size else {})}
+    path = scope.resource.path(namespace=scope.namespace)
+    try:
+        answer = await api.request(
+            "GET",
+            path,
+            params={**params, **({"continue": token} if token else {})},
+            secret=scope.resource.secret,
+        )
+    except NotFound as error:
+        raise _not_served(error) from None
+    items: list[Object] = answer.get("items") or []
+    for item in items:
+        # Built-in kinds leave these out of lists, and an apply needs them.
+        item.setdefault("apiVersion", scope.resource.api_version)
+        item.setdefault("kind", scope.resource.kind)
+    token = answer.get("metadata", {}).get("continue", "")
+    return Page(items=items, version=version_of(answer), token=token)
 
 
 async def watch(
@@ -62,8 +93,7 @@ async def watch(
         "allowWatchBookmarks": "true",
         "resourceVersion": version,
         "timeoutSeconds": str(max(1, round(lasting))),
-        **({"labelSelector": scope.labels} if scope.labels else {}),
-        **({"fieldSelector": scope.fields} if scope.fields else {}),
+        **_selectors(scope),
     }
     framer = LineFramer()
     async with api.connection.stream(path, params=params, within=HEAD) as response:
@@ -89,6 +119,11 @@ async def watch(
         raise TargetUnavailable(f"{where} ended inside an event.")
 
 
+def _selectors(scope: Scope) -> dict[str, str]:
+    chosen = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
+    return {name: value for name, value in chosen.items() if value}
+
+
 def _event(line: bytes, where: str, secret: bool) -> WatchEvent:
     try:
         read = _decoder.decode(line)
@@ -106,7 +141,7 @@ async def _refusal(response: aiohttp.ClientResponse, where: str, secret: bool) -
             body = await response.read()
     except (TimeoutError, aiohttp.ClientError, OSError):
         body = b""
-    return error_of(
+    error = error_of(
         Reply(
             method="GET",
             where=where,
@@ -116,3 +151,9 @@ async def _refusal(response: aiohttp.ClientResponse, where: str, secret: bool) -
             secret=secret,
         )
     )
+    return _not_served(error) if isinstance(error, NotFound) else error
+
+
+def _not_served(error: NotFound) -> KindNotServed:
+    """A list exists even when nothing is in it, so one that is not found is a kind's absence."""
+    return KindNotServed(error.happened, todo="Install the kind's definition.")

@@ -47,14 +47,19 @@ class Access(Ledger):
         scopes: Iterable[Scope],
         secret_hash: bytes,
         workload_uid: str | None = None,
+        elsewhere: bool = False,
         expires_at: datetime | None = None,
         writer: Writer = HOLDFAST,
     ) -> Token:
-        """Keep a token that the caller has made; its secret never comes here."""
+        """Keep a token that the caller has made; its secret never comes here.
+
+        `elsewhere` says that another target keeps the workload, and that the caller found it.
+        """
         if self.project(project) is None:
             raise NotFound(f"There is no project {project}.", todo="Create it first.")
         workload = self.record_by_uid(workload_uid) if workload_uid else None
-        if workload_uid and (workload is None or workload.id.project != project):
+        unknown = workload is None or workload.id.project != project
+        if workload_uid and unknown and not elsewhere:
             raise NotFound(f"There is no workload {workload_uid} in project {project}.")
         if self.token(id) is not None:
             raise Conflict(f"There is a token {id} already.", todo="Create it again.")

@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from holdfast.core.diff import same
 from holdfast.core.drift import Cause, cause_of
 from holdfast.core.live import Writer
 from holdfast.core.ownership.ignore import concerns_security
-from holdfast.core.tree import Path, show_path
+from holdfast.core.tree import Path, Tree, show_path
+
+SEED = "holdfast-replicas"
+"""Our own manager that holds a number of replicas until an autoscaler takes it over.
+
+It counts as trusted for replicas, whoever else is: an apply of the rest must neither take them
+back nor prune them. Being only a name, it is trusted with nothing else.
+"""
 
 
 class FieldClass(StrEnum):
@@ -30,7 +38,11 @@ class Surroundings:
     """What is known of the other objects that touch this one."""
 
     autoscaler: str | None = None
-    """The HPA or KEDA object that sets its replicas, such as `HorizontalPodAutoscaler/bot`."""
+    """The HPA or KEDA object that sets its replicas, such as `HorizontalPodAutoscaler/bot`.
+
+    None when nobody looked: then the last writer tells. "" when there is none: replicas that a
+    former autoscaler left behind are ours again.
+    """
     vertical: str | None = None
     """The VPA that sets its resources."""
     delegated: tuple[str, ...] = ()
@@ -53,8 +65,8 @@ def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str
     """Say to whom a field is left, or None when it is ours."""
     cause = cause_of(writer)
     if path in _SCALED:
-        if around.autoscaler:
-            return around.autoscaler
+        if around.autoscaler is not None:
+            return around.autoscaler or None
         return str(writer) if cause is Cause.AUTOSCALER else None
     if "resources" in path and _in_container(path):
         if around.vertical:
@@ -66,11 +78,21 @@ def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str
         sidecar = next((name for name in map(_container, path) if name in _SIDECARS), None)
         if sidecar:
             return f"the injector of {sidecar}"
-    text = show_path(path)
-    for glob in around.delegated:
-        # Brackets are part of a path here, not a class of characters.
-        if fnmatchcase(text, glob.replace("[", "[[]")):
-            return f"the delegation {glob}"
+    glob = _delegation(path, around.delegated)
+    return f"the delegation {glob}" if glob else None
+
+
+def delegated_inside(path: Path, desired: Tree, live: Tree, around: Surroundings) -> str | None:
+    """Say to whom a list is left that is written as a whole, and differs in their fields alone.
+
+    A route's weights under a canary have no owner of their own: the API server knows only one of
+    all its rules.
+    """
+    if not around.delegated or not isinstance(desired, list) or not isinstance(live, list):
+        return None
+    globs = around.delegated
+    if same(_without(desired, path, globs), _without(live, path, globs)):
+        return f"the delegation {', '.join(globs)}"
     return None
 
 
@@ -96,6 +118,24 @@ def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: b
             return True
         return not map_declared or path[-1].startswith("holdfast.dev/")
     return path[0] == "status"
+
+
+def _delegation(path: Path, globs: tuple[str, ...]) -> str | None:
+    text = show_path(path)
+    # Brackets are part of a path here, not a class of characters.
+    return next((glob for glob in globs if fnmatchcase(text, glob.replace("[", "[[]"))), None)
+
+
+def _without(tree: Tree, path: Path, globs: tuple[str, ...]) -> Tree:
+    if isinstance(tree, list):
+        return [_without(item, (*path, f"[{at}]"), globs) for at, item in enumerate(tree)]
+    if isinstance(tree, dict):
+        return {
+            name: _without(value, (*path, name), globs)
+            for name, value in tree.items()
+            if not _delegation((*path, name), globs)
+        }
+    return tree
 
 
 def _in_container(path: Path) -> bool:

@@ -50,6 +50,11 @@ class IgnoreRule:
     expires: datetime | None = None
     security: bool = False
     """Allows hiding what concerns security: it must be said explicitly."""
+    lands: bool = False
+    """Lets a change of the field in the declaration through, while drift of it stays hidden.
+
+    Without it the field keeps its live value whatever is declared.
+    """
 
     def __post_init__(self) -> None:
         top = self.pointer is not None and len(parse_pointer(self.pointer)) < 2

@@ -71,7 +71,7 @@ _QUANTITIES = {
     "HorizontalPodAutoscaler": {"target"},
 }
 """Fields of these kinds whose children are quantities, and that mean other things elsewhere."""
-_PRESENCE = frozenset({"emptyDir"})
+PRESENCE = frozenset({"emptyDir"})
 """Mappings that say something by being there, although they are empty."""
 
 _DEFAULTS: dict[str, frozenset[Tree]] = {
@@ -171,10 +171,25 @@ def canonical_object(item: Fields, rules: Rules, *, key: bytes) -> Fields:
             }
         tree["metadata"] = kept
     if kind_of_object(item) == "Secret":
-        _mark_secrets(tree, key)
+        tree = stored_secret(tree)
+        data = tree.get("data")
+        if isinstance(data, dict):
+            tree["data"] = {name: _mark(value, key) for name, value in data.items()}
     result = normalize(tree, rules)
     assert isinstance(result, dict)  # noqa: S101  # a mapping stays a mapping
     return result
+
+
+def stored_secret(item: Fields) -> Fields:
+    """Return a Secret as the server keeps it: `stringData` is only another way to write `data`."""
+    tree = dict(item)
+    values: Fields = {}
+    for field, encoded in (("data", True), ("stringData", False)):
+        found = tree.pop(field, None)
+        for name, value in found.items() if isinstance(found, dict) else ():
+            text = value if isinstance(value, str) else str(value or "")
+            values[name] = _encoded(text, encoded)
+    return {**tree, "data": values} if values else tree
 
 
 def compare(*, desired: Fields, live: Fields, rules: Rules) -> tuple[Change, ...]:
@@ -184,7 +199,7 @@ def compare(*, desired: Fields, live: Fields, rules: Rules) -> tuple[Change, ...
     missing = tuple(
         Change(path=path, desired={}, live=None)
         for path in leaves(desired)
-        if path[-1] in _PRESENCE and at(live, path) is None
+        if path[-1] in PRESENCE and at(live, path) is None
     )
     return (*diff(desired=desired, live=fitted, rules=rules), *missing)
 
@@ -209,6 +224,38 @@ def at(tree: Tree, path: Path) -> Tree:
             return None
         tree = tree.get(segment)
     return tree
+
+
+def raw_at(tree: Tree, path: Path, rules: Rules) -> Tree:
+    """Return what stands at a path of an object as the server has it, lists being lists."""
+    name = ""
+    for segment in path:
+        if isinstance(tree, dict):
+            tree = tree.get(segment)
+        elif isinstance(tree, list):
+            tree = next((item for item in tree if is_item(item, segment, name, rules)), None)
+        else:
+            return None
+        name = segment
+    return tree
+
+
+def is_item(item: Tree, segment: str, name: str, rules: Rules) -> bool:
+    """True for the item of the list of that name which a path segment means."""
+    return any(item_segment(item, key) == segment for key in rules.keyed.get(name, ()))
+
+
+def addition(desired: Fields, path: Path) -> Path | None:
+    """Where an addition begins: at a list item, or at a field that nobody declared."""
+    tree: Tree = desired
+    for length, segment in enumerate(path, 1):
+        if not isinstance(tree, dict):
+            return None  # inside a value that was declared whole
+        tree = tree.get(segment)
+        if tree is None:
+            items = (end for end in range(length, len(path) + 1) if path[end - 1].startswith("["))
+            return path[: next(items, len(path))]
+    return None
 
 
 def is_default(path: Path, value: Tree) -> bool:
@@ -274,16 +321,9 @@ def _empty(desired: Fields, live: Fields) -> Fields:
     return {key: value for key, value in desired.items() if value in ([], {}) and key not in live}
 
 
-def _mark_secrets(tree: Fields, key: bytes) -> None:
-    """Replace the values of a Secret by marks; `stringData` is only another way to write it."""
-    marks: Fields = {}
-    for field, encoded in (("data", True), ("stringData", False)):
-        values = tree.pop(field, None)
-        for name, value in values.items() if isinstance(values, dict) else ():
-            text = value if isinstance(value, str) else str(value or "")
-            marks[name] = "hmac:" + Secret(_encoded(text, encoded)).fingerprint(key)
-    if marks:
-        tree["data"] = marks
+def _mark(value: Tree, key: bytes) -> str:
+    text = value if isinstance(value, str) else str(value or "")
+    return "hmac:" + Secret(text).fingerprint(key)
 
 
 def _encoded(text: str, encoded: bool) -> str:

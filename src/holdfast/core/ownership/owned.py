@@ -8,6 +8,7 @@ reads it; so does whoever moves fields from one owner to another.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -148,16 +149,46 @@ def keyed_lists(ownership: Ownership) -> dict[str, str]:
     return found
 
 
-def _entry(raw: Mapping[object, object]) -> Entry:
+def fields_of(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the FieldsV1 of one entry, which a cache may keep as text to save memory."""
     fields = raw.get("fieldsV1")
+    if isinstance(fields, str):
+        try:
+            fields = json.loads(fields)
+        except ValueError:
+            fields = None
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _entry(raw: Mapping[str, object]) -> Entry:
     return Entry(
         manager=intern(str(raw.get("manager") or "unknown")),
         operation=intern(str(raw.get("operation") or "Update")),
         subresource=str(raw["subresource"]) if raw.get("subresource") else None,
         api_version=intern(str(raw.get("apiVersion") or "")),
         at=_time(raw.get("time")),
-        paths=frozenset(_paths(fields, ())) if isinstance(fields, Mapping) else frozenset(),
+        paths=_all_paths(raw),
     )
+
+
+def _all_paths(raw: Mapping[str, object]) -> frozenset[Path]:
+    """Read the paths of one entry; those of many objects are alike, so each is read once."""
+    fields = raw.get("fieldsV1")
+    try:
+        # In this version the bytes depend on nothing but the values.
+        key = fields if isinstance(fields, str) else marshal.dumps(fields, 2)  # type: ignore[arg-type]  # anything else raises
+    except ValueError:
+        return frozenset(_paths(fields_of(raw), ()))
+    found = _read.get(key)
+    if found is None:
+        if len(_read) >= _READ:
+            _read.pop(next(iter(_read)), None)
+        found = _read[key] = frozenset(_paths(fields_of(raw), ()))
+    return found
+
+
+_READ = 2048
+_read: dict[str | bytes, frozenset[Path]] = {}
 
 
 def _paths(fields: Mapping[str, object], path: Path) -> Iterator[Path]:
@@ -167,7 +198,7 @@ def _paths(fields: Mapping[str, object], path: Path) -> Iterator[Path]:
             if path and (path[-1].startswith("[") or len(fields) == 1):
                 yield path
             continue
-        segment = _segment(key)
+        segment = segment_of(key)
         if segment is None:
             continue
         here = (*path, segment)
@@ -178,7 +209,7 @@ def _paths(fields: Mapping[str, object], path: Path) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=4096)
-def _segment(key: str) -> str | None:
+def segment_of(key: str) -> str | None:
     """Write one key of FieldsV1 as a path segment. Interned: objects of a kind share them."""
     mark, _, rest = key.partition(":")
     match mark:

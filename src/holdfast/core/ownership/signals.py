@@ -7,15 +7,17 @@ removals, a dry run to what admission rewrites. The verdict joins them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from holdfast.core.diff import Change, same
 from holdfast.core.drift import Cause, DriftKind, cause_of
 from holdfast.core.live import Writer
 from holdfast.core.normalize import Rules
-from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.delegated import SEED, FieldClass
 from holdfast.core.ownership.objects import (
+    addition,
     at,
     canonical_object,
     compare,
@@ -34,7 +36,10 @@ from holdfast.core.ownership.owned import (
     read_ownership,
     touches,
 )
-from holdfast.core.tree import Fields, Path, Tree, digest
+from holdfast.core.tree import Fields, Path, digest
+
+if TYPE_CHECKING:
+    from holdfast.core.ownership.recognize import Form
 
 APPLIED: Path = ("metadata", "annotations", "holdfast.dev/applied")
 """Holds the digest of the declaration that was applied last."""
@@ -67,6 +72,11 @@ class Declaration:
     """The object we applied to. Another uid is another object of the same name."""
     applied: bool = True
     """False before our first apply, when owning nothing is no alarm."""
+    previous: Fields | None = None
+    """The item that was applied last, where the caller still has it: it tells which fields were
+    declared anew even where others have written since."""
+    form: list[Form | None] = field(default_factory=list, init=False, repr=False, compare=False)
+    """How to recognise an object that is as declared; made when it is first needed."""
 
 
 def declare(item: Fields, manager: str) -> Declaration:
@@ -123,6 +133,7 @@ class Case:
     """True when our entry is there, in the version we declare."""
     renewed: bool
     """The declaration is not the one that was applied last, and nobody else says so."""
+    previous: Fields | None
 
     @classmethod
     def open(
@@ -153,6 +164,9 @@ class Case:
             wiped=declared.applied and not present,
             comparable=ours is not None,
             renewed=applied is not None and applied != declared.digest and not told,
+            previous=None
+            if declared.previous is None
+            else canonical_object(declared.previous | named, rules, key=key),
         )
 
     def values(self) -> Iterator[Finding]:
@@ -168,8 +182,9 @@ class Case:
             found_now = self.finding(
                 change, Signal.VALUE, evidence, writer=writer, cause=cause, confirmed=confirmed
             )
-            pending = self.renewed and writer is None and cause is not Cause.ADMISSION
-            yield replace(found_now, pending=pending)
+            untouched = writer is None or writer.manager == SEED
+            pending = self.renewed and untouched and cause is not Cause.ADMISSION
+            yield replace(found_now, pending=pending and self._may_be_new(change.path))
 
     def lost(self) -> Iterator[Finding]:
         """What we should own and do not, although the value is as declared."""
@@ -190,7 +205,7 @@ class Case:
         """What we still own and no longer declare: the next apply removes it."""
         seen: set[Path] = set()
         for path in sorted(self.ours if self.expected is None else self.ours - self.expected):
-            root = self._added(path)
+            root = addition(self.desired, path)
             if root is None or root in seen:
                 continue
             seen.add(root)
@@ -206,7 +221,7 @@ class Case:
         seen: set[Path] = set()
         for entry in self.foreign:
             for path in sorted(entry.paths):
-                root = self._added(path)
+                root = addition(self.desired, path)
                 if root is None or root in seen or covers(self.ours, root):
                     continue
                 seen.add(root)
@@ -271,6 +286,15 @@ class Case:
             confirmed=confirmed,
         )
 
+    def declared_anew(self, found: Finding) -> bool:
+        """True when the declaration of a field is known to have changed since its last apply."""
+        return found.pending or (self.previous is not None and self._may_be_new(found.change.path))
+
+    def _may_be_new(self, path: Path) -> bool:
+        """False when a field is known to be declared as it was before."""
+        before = self.previous
+        return before is None or not same(at(before, path), at(self.desired, path))
+
     def writer(self, path: Path) -> Writer | None:
         """The other writer who holds a field or part of it, where there is one."""
         found = [entry for entry in self.foreign if touches(entry.paths, path)]
@@ -309,20 +333,6 @@ class Case:
                 if path[-1].startswith("[") and at(self.live, path) is None:
                     return Change(path=path, desired=at(self.desired, path), live=None)
         return change
-
-    def _added(self, path: Path) -> Path | None:
-        """Where an addition begins: at a list item, or at a field that nobody declared."""
-        tree: Tree = self.desired
-        for length, segment in enumerate(path, 1):
-            if not isinstance(tree, dict):
-                return None  # inside a value that was declared whole
-            tree = tree.get(segment)
-            if tree is None:
-                items = (
-                    end for end in range(length, len(path) + 1) if path[end - 1].startswith("[")
-                )
-                return path[: next(items, len(path))]
-        return None
 
     def _owned_if_sent(self, path: Path) -> bool:
         if path[0] in ("apiVersion", "kind") or path[:2] in _NAMES:

@@ -7,16 +7,24 @@ run where the first three leave a doubt. Target adapters and the GitOps door cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind
-from holdfast.core.ownership.delegated import ALONE, FieldClass, Surroundings, delegated_to, welcome
+from holdfast.core.ownership.delegated import (
+    ALONE,
+    FieldClass,
+    Surroundings,
+    delegated_inside,
+    delegated_to,
+    welcome,
+)
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.recognize import learn, recognized
 from holdfast.core.ownership.signals import Case, Declaration, Finding, Signal
 from holdfast.core.tree import Fields, Path
 
@@ -53,10 +61,23 @@ class Verdict:
         """What moved without being declared."""
         return tuple(found for found in self.differing if not found.pending)
 
+    def leaving(self, paths: frozenset[Path]) -> Verdict:
+        """The same, with some of what moved only observed."""
+        if not paths:
+            return self
+        findings = tuple(
+            replace(found, field_class=FieldClass.OBSERVED) if found.change.path in paths else found
+            for found in self.findings
+        )
+        return replace(self, findings=findings)
+
     @property
     def hidden(self) -> tuple[tuple[str, Path], ...]:
         """Which rule hid what."""
         return tuple((found.rule, found.change.path) for found in self.findings if found.rule)
+
+
+_IN_SYNC = Verdict(state=State.IN_SYNC)
 
 
 def memo_key(live: Fields, desired_digest: str) -> tuple[str, str, str]:
@@ -82,6 +103,30 @@ def judge(
     must not get here. `dry_run` is what a forced server-side dry run of the declaration
     returned. `key` marks the values of Secrets, so that they can be compared and not read.
     """
+    if live is None or dry_run is not None:
+        return weigh(
+            declared=declared, live=live, key=key, now=now,
+            around=around, ignore=ignore, dry_run=dry_run,
+        )  # fmt: skip
+    if recognized(declared, live):
+        return _IN_SYNC
+    verdict = weigh(declared=declared, live=live, key=key, now=now, around=around, ignore=ignore)
+    if verdict == _IN_SYNC:
+        learn(declared, live)
+    return verdict
+
+
+def weigh(
+    *,
+    declared: Declaration,
+    live: Fields | None,
+    key: bytes,
+    now: datetime,
+    around: Surroundings = ALONE,
+    ignore: Sequence[IgnoreRule] = (),
+    dry_run: Fields | None = None,
+) -> Verdict:
+    """Judge without any short cut, which the short cut is held to."""
     whole = _whole_object(declared, live)
     if live is None or whole is not None:
         return Verdict(state=State.DRIFTED, findings=(whole,) if whole else ())
@@ -95,6 +140,33 @@ def judge(
         for found in sorted(raw, key=lambda found: found.change.path)
     )
     return Verdict(state=_state(findings, wiped=case.wiped), findings=findings)
+
+
+def refused(verdict: Verdict, why: str) -> Verdict:
+    """Settle a suspect whose dry run the server refused: what would heal it is blocked."""
+    return _settled(verdict, lambda found: replace(
+        found, confirmed=True, evidence=f"{found.evidence}; the server refuses to put it back{why}"
+    ))  # fmt: skip
+
+
+def unasked(verdict: Verdict) -> Verdict:
+    """Settle a suspect by what can be seen, for an account that may not ask for a dry run.
+
+    A value that differs is drift; a doubt about ownership alone is none.
+    """
+    told = "a dry run is not permitted to this account"
+
+    def seen(found: Finding) -> Finding:
+        known = found.signal is Signal.VALUE
+        to = FieldClass.OWNED if known else FieldClass.OBSERVED
+        return replace(found, confirmed=True, field_class=to, evidence=f"{found.evidence}; {told}")
+
+    return _settled(verdict, seen)
+
+
+def _settled(verdict: Verdict, settle: Callable[[Finding], Finding]) -> Verdict:
+    findings = tuple(found if found.confirmed else settle(found) for found in verdict.findings)
+    return Verdict(state=_state(findings, wiped=verdict.state is State.WIPED), findings=findings)
 
 
 def _whole_object(declared: Declaration, live: Fields | None) -> Finding | None:
@@ -125,7 +197,9 @@ def _classified(
     if found.field_class is not FieldClass.OWNED:
         return found
     path = found.change.path
-    to = delegated_to(path, found.writer, around)
+    to = delegated_to(path, found.writer, around) or delegated_inside(
+        path, found.change.desired, found.change.live, around
+    )
     if to is not None:
         told = f"{found.evidence}; left to {to}"
         return replace(found, field_class=FieldClass.DELEGATED, evidence=told, confirmed=True)
@@ -135,6 +209,8 @@ def _classified(
             return replace(found, field_class=FieldClass.OBSERVED)
     for rule in ignore:
         if rule.hides(path, item=case.raw, rules=case.rules, writer=found.writer, now=now):
+            if rule.lands and case.declared_anew(found):
+                return replace(found, pending=True)
             return replace(found, field_class=FieldClass.IGNORED, rule=rule.name, confirmed=True)
     return found
 

@@ -7,7 +7,7 @@ written out, so that no default ever looks like drift.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.core.service.engines import DEFAULT_BACKEND
 from holdfast.core.service.pod import model_of, pod_template, startup_seconds
@@ -18,6 +18,7 @@ from holdfast.core.service.spec import (
     ResourceSpec,
 )
 from holdfast.core.service.split import Split, SplitMode, divide
+from holdfast.core.service.variant import canary_as_primary
 from holdfast.core.tree import Fields
 
 WORKLOAD = "holdfast.dev/workload"
@@ -46,6 +47,14 @@ class Facts:
     """All the canary's pods are ready. Unknown counts as not ready."""
     primary_replicas: int | None = None
     """How many the primary has now, for a canary beside a primary that others scale."""
+    split: Split | None = None
+    """The division that was decided, on the way to the declared one. None has it worked out."""
+    canary_applied: bool = True
+    """False while a declared canary is to be away, or left as it is."""
+    promoted: bool = False
+    """The primary runs what is declared for the canary."""
+    replicas_free: bool = False
+    """Somebody else chooses the primary's number although one is declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +144,13 @@ def labels_of(service: InferenceService, role: str | None = None) -> Fields:
 
 def children_of(service: InferenceService, facts: Facts) -> Children:
     """Say what there has to be for a valid service."""
-    spec = service.spec
-    split = split_of(spec, facts)
-    deployments = [_deployment(service, PRIMARY, split.primary)]
+    split = facts.split or split_of(service.spec, facts)
+    number = None if facts.replicas_free else split.primary
+    # Rendered as if it had been declared, so that declaring it later restarts nothing.
+    main = replace(service, spec=canary_as_primary(service.spec)) if facts.promoted else service
+    deployments = [_deployment(main, PRIMARY, number)]
     services = [_service(service, PRIMARY)]
-    if spec.canary is not None:
+    if service.spec.canary is not None and facts.canary_applied:
         deployments.append(_deployment(service, CANARY, split.canary))
         services.append(_service(service, CANARY))
     targets = _targets(service, split)
@@ -178,7 +189,7 @@ def split_of(spec: InferenceServiceSpec, facts: Facts) -> Split:
 
 def _targets(service: InferenceService, split: Split) -> tuple[WeightedTarget, ...]:
     primary = WeightedTarget(name=f"{service.name}-{PRIMARY}", weight=100 - split.weight)
-    if service.spec.canary is None:
+    if service.spec.canary is None and not split.weight:
         return (primary,)
     return (primary, WeightedTarget(name=f"{service.name}-{CANARY}", weight=split.weight))
 
@@ -192,7 +203,7 @@ def _front(service: InferenceService, split: Split, targets: tuple[WeightedTarge
         name=f"{service.name}-svc",
         namespace=service.namespace,
         selector=selector(service.name, role),
-        weights=targets if service.spec.canary else (),
+        weights=targets if len(targets) > 1 else (),
     )
 
 

@@ -21,6 +21,7 @@ GPU = "nvidia.com/gpu"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_MEMORY_NOTE = "holdfast.dev/gpu-memory"
 MODEL_NOTE = "holdfast.dev/model"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where the engines look
 LEAVE = 5
 """Seconds between leaving the endpoints and the stop signal: proxies learn of it with a delay."""
 DRAIN = 30
@@ -46,9 +47,11 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "terminationGracePeriodSeconds": LEAVE + drain_seconds(service) + 5,
         **_scheduling(service),
+        **_account(service),
     }
-    if engine.shared_memory:
-        pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    volumes = _volumes(service, engine)
+    if volumes:
+        pod["volumes"] = [volume for volume, _ in volumes]
     return {"metadata": {"labels": labels, "annotations": notes}, "spec": pod}
 
 
@@ -88,9 +91,36 @@ def _container(service: InferenceService, engine: Engine, *, canary: bool) -> Fi
     amounts = _amounts(spec.resources or ResourceSpec())
     if amounts:
         container["resources"] = amounts
-    if engine.shared_memory:
-        container["volumeMounts"] = [{"mountPath": "/dev/shm", "name": "shared-memory"}]  # noqa: S108  # where the engines look
+    volumes = _volumes(service, engine)
+    if volumes:
+        container["volumeMounts"] = [mount for _, mount in volumes]
     return container
+
+
+def _volumes(service: InferenceService, engine: Engine) -> list[tuple[Fields, Fields]]:
+    """Every volume with its mount."""
+    found: list[tuple[Fields, Fields]] = []
+    if engine.shared_memory:
+        memory: Fields = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+        found.append((memory, {"mountPath": SHARED_MEMORY, "name": "shared-memory"}))
+    own = service.spec.model_volume
+    if own is not None:
+        claim: Fields = {"claimName": own.claim}
+        mount: Fields = {"mountPath": own.path, "name": "model"}
+        if own.read_only:
+            claim["readOnly"] = mount["readOnly"] = True
+        found.append(({"name": "model", "persistentVolumeClaim": claim}, mount))
+    return found
+
+
+def _account(service: InferenceService) -> Fields:
+    spec = service.spec
+    pod: Fields = {}
+    if spec.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    if spec.service_account_name:
+        pod["serviceAccountName"] = spec.service_account_name
+    return pod
 
 
 def _image(service: InferenceService, engine: Engine, *, canary: bool) -> str:

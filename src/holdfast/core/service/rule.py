@@ -1,6 +1,6 @@
 """What a rule of the custom resource is, and the kinds of rule that several fields share.
 
-The rules themselves stand in `service_rules`.
+The rules themselves stand in `rules`.
 """
 
 from __future__ import annotations

@@ -250,6 +250,13 @@ RULES: tuple[Rule, ...] = (
         f"(!has(self.secrets) || !{_TAKEN}.exists(n, n in self.secrets))",
         holds=lambda spec: not (_names(spec.env) | _names(spec.secrets)) & set(OWN_VARIABLES),
     ),
+    Rule(
+        field="modelVolume.path",
+        reason="it is where the memory that processes share is mounted.",
+        fix="Choose another path.",
+        cel="!has(self.modelVolume) || self.modelVolume.path != '/dev/shm'",
+        holds=lambda spec: spec.model_volume is None or spec.model_volume.path != "/dev/shm",  # noqa: S108
+    ),
 )
 
 IMMUTABLE = Rule(

@@ -16,6 +16,7 @@ from typing import Annotated
 
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.policy import OnDrift
+from holdfast.core.service.canary_state import CanaryState
 from holdfast.core.workload import SecretRef, TaskType
 
 API_VERSION = "holdfast.dev/v1alpha1"
@@ -84,6 +85,17 @@ Percent = Annotated[int, Form(says="a percentage from 0 to 100", minimum=0, maxi
 HttpPath = Annotated[str, Form(says="a path that starts with '/'", pattern=r"^/\S*$")]
 MetricName = Annotated[
     str, Form(says="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200)
+]
+ObjectName = Annotated[
+    str,
+    Form(
+        says="the name of a Kubernetes object",
+        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+    ),
+]
+MountPath = Annotated[
+    str,
+    Form(says="an absolute path below '/', without a colon", pattern=r"^/[^\s:]*[^\s:/]$"),
 ]
 Version = Annotated[
     str, Form(says="a version such as 0.32.0", pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")
@@ -181,6 +193,18 @@ class SchedulingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVolumeSpec:
+    """A volume for weights: an existing claim, mounted where the backend looks for models.
+
+    All replicas share it, so a claim for several of them has to allow many readers.
+    """
+
+    claim: ObjectName
+    path: MountPath
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceServiceSpec:
     """What is to be served, and how."""
 
@@ -206,6 +230,11 @@ class InferenceServiceSpec:
     health_check: HealthCheckSpec | None = None
     rollout: RolloutSpec | None = None
     scheduling: SchedulingSpec | None = None
+    image_pull_secrets: tuple[ObjectName, ...] | None = None
+    """Names of Secrets in the same namespace."""
+    service_account_name: ObjectName | None = None
+    """For identities that a cloud grants; no token of the cluster's own is mounted."""
+    model_volume: ModelVolumeSpec | None = None
     on_drift: OnDrift | None = None
 
     @property
@@ -250,7 +279,12 @@ class InferenceServiceStatus:
     """The share that the canary really gets, which is not always the declared one."""
     split_mode: str | None = None
     drift: str | None = None
+    """How many fields are not as declared, in words."""
     url: str | None = None
+    plan: tuple[str, ...] | None = None
+    """What would be put back, where the policy is to write it down only."""
+    canary: CanaryState | None = None
+    """How far the canary is. The operator's own memory, not an interface."""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""How requests are shared between a primary and its canary, and in which order that may change.
+"""How requests are shared between a primary and its canary, and how live objects show it.
 
 A Service has no weights. Where a gateway is set up, a route carries them; elsewhere the only
 honest split is the ratio of pods, so the number of pods follows the weight. Either way a canary
@@ -10,6 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.core.tree import Fields, Tree
+
+TOLERANCE = 10
+"""Percentage points that a ratio of pods may be off the declared weight before it is refused."""
+
 
 class SplitMode(StrEnum):
     """What divides the requests."""
@@ -17,19 +22,6 @@ class SplitMode(StrEnum):
     NONE = "None"
     GATEWAY = "Gateway"
     REPLICA_RATIO = "ReplicaRatio"
-
-
-class CanaryStep(StrEnum):
-    """The next thing to do about a canary. Each is done, and seen to be done, before the next."""
-
-    NOTHING = "nothing"
-    CREATE = "create"
-    WAIT_UNTIL_READY = "wait-until-ready"
-    ATTACH = "attach"
-    DETACH = "detach"
-    WAIT_UNTIL_DETACHED = "wait-until-detached"
-    DRAIN = "drain"
-    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +94,9 @@ def divide(
         primary = base
     else:
         primary, wanted = replicas_for(weight, declared)
-        # With one pod in all, or at weight 0, the canary still runs so that it can be judged.
-        wanted = canary or max(wanted, 1)
-        if primary == 0 and weight < 100:
-            primary = 1
+        # With one pod in all, or at weight 0, the canary still runs so that it can be judged;
+        # at weight 100 a primary still runs, so that there is a way back.
+        wanted, primary = canary or max(wanted, 1), max(primary, 1)
     if not ready or weight == 0:
         return Split(mode=SplitMode.REPLICA_RATIO, primary=declared, canary=wanted, weight=0)
     return Split(
@@ -116,33 +107,82 @@ def divide(
     )
 
 
-def next_step(
-    *,
-    wanted: bool,
-    weight: int,
-    exists: bool,
-    ready: bool,
-    routed: bool,
-    accepted: bool,
-    drained: bool,
-) -> CanaryStep:
-    """Give the one step that may follow from what is seen.
+def expressible(weight: int, given: int) -> bool:
+    """True when the share that pods can give is near enough to the declared weight."""
+    return abs(weight - given) <= TOLERANCE
 
-    `routed` says that requests are being sent to the canary, `accepted` that whoever routes has
-    taken over the last change, `drained` that the grace period since then is over.
+
+def route_weight(route: Fields, canary: str) -> int:
+    """The percentage that a route sends to the Service of that name; 0 where it is not named."""
+    shares = dict(_backends(route))
+    total = sum(shares.values())
+    return (200 * shares.get(canary, 0) + total) // (2 * total) if total else 0
+
+
+def route_accepted(route: Fields) -> bool:
+    """True when every parent of a route has taken over exactly this generation of it.
+
+    A word about an older generation says nothing about this one, and a parent that has not
+    spoken has not agreed.
     """
-    if wanted:
-        if not exists:
-            return CanaryStep.CREATE
-        if weight == 0 or not ready:
-            if routed:
-                return CanaryStep.DETACH
-            return CanaryStep.NOTHING if ready else CanaryStep.WAIT_UNTIL_READY
-        return CanaryStep.NOTHING if routed else CanaryStep.ATTACH
-    if not exists:
-        return CanaryStep.NOTHING
-    if routed:
-        return CanaryStep.DETACH
-    if not accepted:
-        return CanaryStep.WAIT_UNTIL_DETACHED
-    return CanaryStep.DELETE if drained else CanaryStep.DRAIN
+    metadata, spec, status = (_fields(route.get(key)) for key in ("metadata", "spec", "status"))
+    generation = metadata.get("generation")
+    said = [_fields(each) for each in _items(status.get("parents"))]
+    return all(
+        any(
+            _same_parent(_fields(parent), _fields(each.get("parentRef")), metadata)
+            and _agrees(each, generation)
+            for each in said
+        )
+        for parent in _items(spec.get("parentRefs"))
+    )
+
+
+def front_weight(service: Fields, role: str, canary: str) -> int:
+    """What the selector of a Service lets through: 0 or 100, or 50 for pods of both roles.
+
+    `role` is the label that tells the roles apart, `canary` its value on a canary.
+    """
+    chosen = _fields(_fields(service.get("spec")).get("selector"))
+    if not chosen:
+        return 0
+    if role not in chosen:
+        return 50
+    return 100 if chosen[role] == canary else 0
+
+
+def _backends(route: Fields) -> list[tuple[str, int]]:
+    found = []
+    for rule in _items(_fields(route.get("spec")).get("rules")):
+        for each in map(_fields, _items(_fields(rule).get("backendRefs"))):
+            weight = each.get("weight", 1)
+            found.append((str(each.get("name")), weight if isinstance(weight, int) else 1))
+    return found
+
+
+def _agrees(said: Fields, generation: Tree) -> bool:
+    held = {
+        each.get("type")
+        for each in map(_fields, _items(said.get("conditions")))
+        if each.get("status") == "True" and each.get("observedGeneration") == generation
+    }
+    return {"Accepted", "ResolvedRefs"} <= held
+
+
+def _same_parent(wanted: Fields, said: Fields, route: Fields) -> bool:
+    """Compare with what the API server and the controllers fill in."""
+    usual: Fields = {
+        "group": "gateway.networking.k8s.io",
+        "kind": "Gateway",
+        "namespace": route.get("namespace"),
+    }
+    keys = ("group", "kind", "namespace", "name", "sectionName", "port")
+    return all((wanted.get(k) or usual.get(k)) == (said.get(k) or usual.get(k)) for k in keys)
+
+
+def _fields(value: object) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[Tree]:
+    return value if isinstance(value, list) else []

@@ -62,6 +62,16 @@ def no_token(url: str) -> AuthError:
     )
 
 
+def default_project(settings: Settings) -> str | None:
+    """Return the project that a cluster's address or its context stands for; None elsewhere."""
+    if not (settings.get("url") or "").startswith("kubernetes:"):
+        return None
+    from holdfast.doors.sdk.connect import default_project as of_the_cluster
+    from holdfast.doors.sdk.settings import resolve
+
+    return of_the_cluster(resolve(settings.get("url"), environ={}))
+
+
 def default_url() -> str:
     """Return the embedded store of this user."""
     from holdfast.doors.sdk.settings import default_file

@@ -98,6 +98,8 @@ def _checks(session: Session) -> Iterator[Check]:
         yield from _store(settings.path)
     elif settings.is_remote:
         yield from _remote(session, settings)
+    elif settings.scheme == "kubernetes":
+        yield from _cluster(session)
 
 
 def _python() -> Check:
@@ -201,6 +203,27 @@ def _remote(session: Session, settings: Settings) -> Iterator[Check]:
     else:
         count = len(found)
         yield Check(name="token", found=f"reads project {session.project} ({count} workloads)")
+
+
+def _cluster(session: Session) -> Iterator[Check]:
+    """One list tells all: the kubeconfig, the API server, the identity, the definition, RBAC."""
+    from holdfast.adapters.kubernetes.target_objects import UNSEEN
+
+    try:
+        with session.client() as client:
+            found = client.list(timeout=10.0)
+    except HoldfastError as error:
+        yield _failed("cluster", error)
+        return
+    yield Check(name="cluster", found=f"reads project {session.project} ({len(found)} workloads)")
+    waiting = [live for live in found if live.status.message == UNSEEN]
+    if waiting:
+        yield Check(
+            name="operator",
+            verdict=Verdict.WARN,
+            found=f"{len(waiting)} workloads were taken up by no operator",
+            fix="Check that it runs: kubectl get pods -A -l app.kubernetes.io/name=holdfast",
+        )
 
 
 def _failed(name: str, error: HoldfastError) -> Check:

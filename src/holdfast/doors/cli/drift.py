@@ -14,6 +14,7 @@ from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.group import Verb, Verbs
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.drifts import show_drift, show_drifts
+from holdfast.doors.cli.views.explained import show_explained
 
 
 @click.group(
@@ -21,6 +22,7 @@ from holdfast.doors.cli.views.drifts import show_drift, show_drifts
     cls=Verbs,
     examples=[
         "holdfast drift list",
+        "holdfast drift explain support-bot",
         "holdfast drift show drift-aac97b798ad9",
         "holdfast drift history support-bot",
     ],
@@ -68,6 +70,29 @@ def show(session: Session, id: str) -> None:
         session.screen.next(f"holdfast history {drift.workload}")
     else:
         session.screen.next("holdfast ensure -f FILE puts the declared values back")
+
+
+@command.command("explain", cls=Verb, examples=["holdfast drift explain support-bot"])
+@click.argument("workload", shell_complete=options.workload_names, required=False)
+@options.connection
+@options.output("table", "json", "yaml", "jsonl")
+@pass_session
+def explain(session: Session, workload: str | None) -> None:
+    """Explain open drifts in sentences: what moved, who moved it, and what follows.
+
+    When nothing is open, the last drift that ended is explained, if it is remembered.
+    """
+    every = _drifts(session, workload, resolved=True)
+    still = [each for each in every if each.resolved_at is None]
+    chosen = still or list(every[:1])
+    if not session.screen.for_people:
+        show_drifts(session.screen, chosen, now=datetime.now(UTC))
+        return
+    if not still:
+        session.screen.line("No drift is open." + (" The last one:" if chosen else ""))
+    for each in chosen:
+        show_explained(session.screen, each, now=datetime.now(UTC))
+    session.screen.next(f"holdfast history {chosen[0].workload}" if chosen else "holdfast status")
 
 
 @command.command("history", cls=Verb, examples=["holdfast drift history support-bot -o jsonl"])

@@ -14,6 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.doors.cli.exits import Exit, exit_of
 from holdfast.doors.cli.session import Session
 from holdfast.doors.cli.views.errors import show_crash, show_error, show_usage_error
+from holdfast.doors.cli.views.text import called
 
 
 class Verb(click.Command):
@@ -28,7 +29,7 @@ class Verb(click.Command):
         """Usage, what it does, examples, options."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        _write_examples(self.examples, formatter)
+        _write_examples(self.examples, ctx, formatter)
         self.format_options(ctx, formatter)
 
 
@@ -83,7 +84,7 @@ class Verbs(click.Group):
         """Usage, what it does, examples, commands, options."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        _write_examples(self.examples, formatter)
+        _write_examples(self.examples, ctx, formatter)
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
@@ -118,7 +119,7 @@ class Root(Verbs):
 
     def main(self, *args: Any, **more: Any) -> NoReturn:  # Any: click's own signature
         """Run a command line and leave the process."""
-        session = Session()
+        session = Session(program=str(more.get("prog_name") or "holdfast"))
         more |= {"standalone_mode": False, "obj": session}
         sys.exit(_run(super().main, session, args, more))
 
@@ -148,8 +149,11 @@ def _run(main: Any, session: Session, args: Any, more: Any) -> int:  # Any: clic
     return code if isinstance(code, int) else Exit.OK
 
 
-def _write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+def _write_examples(
+    examples: Sequence[str], ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    program = ctx.find_root().info_name or "holdfast"
     if examples:
         with formatter.section("Examples"):
-            for line in examples:
+            for line in (called(program, each) for each in examples):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

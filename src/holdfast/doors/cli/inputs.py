@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.service.spec import KIND, InferenceService
 from holdfast.core.workload import WorkloadSpec
 from holdfast.doors.cli.views.text import count
 from holdfast.wire.spec_v1 import spec_from_document
@@ -29,17 +30,24 @@ class Declared:
     spec: WorkloadSpec
     source: str
     """File and line, for people."""
+    service: InferenceService | None = None
+    """The custom resource that it was declared as, where those were asked for."""
 
 
-def load(paths: Sequence[str], *, recursive: bool = False) -> list[Declared]:
-    """Read every spec, in the order given. Raises ValidationError with all problems at once."""
+def load(
+    paths: Sequence[str], *, recursive: bool = False, services: bool = False
+) -> list[Declared]:
+    """Read every spec, in the order given. Raises ValidationError with all problems at once.
+
+    With `services`, custom resources are read too.
+    """
     found: list[Declared] = []
     problems: list[Problem] = []
     for path in paths:
         for name in _expanded(path, recursive, problems):
             try:
                 for each in _read(name):
-                    _take(each, found, problems)
+                    _take(each, found, problems, services=services)
             except ValidationError as error:
                 problems.extend(error.problems)
     problems.extend(_duplicates(found))
@@ -87,10 +95,15 @@ def _read(name: str) -> Iterator[Document | Declared]:
         for spec in run_spec_file(name):
             yield Declared(spec=spec, source=name)
         return
+    yield from documents_of(name)
+
+
+def documents_of(name: str) -> list[Document]:
+    """Read the documents of one file, or of stdin, whatever they are."""
     data = _bytes(name)
     # JSON on stdin is read as JSON, because YAML does not know all of JSON's escapes.
     is_json = name.endswith(".json") or bool(re.match(rb'\s*\{\s*["}]', data))
-    yield from read_documents(data, source="stdin" if name == "-" else name, json=is_json)
+    return read_documents(data, source="stdin" if name == "-" else name, json=is_json)
 
 
 def _bytes(name: str) -> bytes:
@@ -108,17 +121,30 @@ def _bytes(name: str) -> bytes:
     raise ValidationError(problems=[problem])
 
 
-def _take(each: Document | Declared, found: list[Declared], problems: list[Problem]) -> None:
+def _take(
+    each: Document | Declared, found: list[Declared], problems: list[Problem], *, services: bool
+) -> None:
     if isinstance(each, Declared):
         found.append(each)
         return
     try:
-        found.append(Declared(spec=spec_from_document(each.value), source=each.where()))
+        if services and isinstance(each.value, dict) and each.value.get("kind") == KIND:
+            found.append(_service(each))
+        else:
+            found.append(Declared(spec=spec_from_document(each.value), source=each.where()))
     except ValidationError as error:
         if error.problems:
             problems.extend(_placed(problem, each) for problem in error.problems)
         else:
             problems.append(Problem(field=each.where(), reason=error.happened, fix=error.todo))
+
+
+def _service(document: Document) -> Declared:
+    from holdfast.wire.inference_service_v1alpha1 import service_from_json
+    from holdfast.wire.service_mapping import spec_of
+
+    service = service_from_json(document.value)
+    return Declared(spec=spec_of(service), source=document.where(), service=service)
 
 
 def _placed(problem: Problem, document: Document) -> Problem:

@@ -14,7 +14,8 @@ SECTIONS = {
         "plan": ("plan", "Show what ensure would change."),
         "ensure": ("ensure", "Make live match what is declared."),
         "diff": ("diff", "Show the fields in which live differs from declared."),
-        "render": ("render", "Print specs as documents, offline."),
+        "render": ("render", "Print specs as documents or Kubernetes objects, offline."),
+        "import": ("import_spec", "Write the spec of what runs in a cluster already."),
     },
     "Look": {
         "status": ("status", "Show how workloads do."),
@@ -33,11 +34,13 @@ SECTIONS = {
     },
     "Run a control plane": {
         "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
+        "operator": ("operator", "Run the Kubernetes operator."),
         "project": ("project", "Create and list projects."),
         "token": ("token", "Create, list and revoke tokens."),
         "backup": ("backup", "Copy the store, also while a server writes to it."),
     },
     "Set up": {
+        "install": ("install", "Print what the operator needs in a cluster, offline."),
         "doctor": ("doctor", "Check this machine, the store and the connection."),
         "config": ("config", "Show and change settings."),
         "completion": ("completion", "Print the completion script of a shell."),

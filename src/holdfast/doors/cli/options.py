@@ -74,9 +74,10 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     from holdfast.doors.cli.connect import connect
     from holdfast.doors.cli.settings import resolve
 
-    settings = resolve(ctx.ensure_object(Session).flags)
+    session = ctx.ensure_object(Session)
     try:
-        with connect(settings, project=settings.get("project"), patience=2.0) as client:
+        session.settings = resolve(session.flags)  # without its warnings, which would be shown
+        with connect(session.settings, project=session.project, patience=2.0) as client:
             names = [live.id.slug for live in client.list()]
     except HoldfastError:
         return []

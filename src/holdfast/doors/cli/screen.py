@@ -10,7 +10,7 @@ from typing import TextIO
 from holdfast.core.ink import Ink, no_paint
 from holdfast.core.tree import Fields, Tree
 from holdfast.doors.cli.views.colour import painted, wants_ascii, wants_colour
-from holdfast.doors.cli.views.text import printable, to_ascii
+from holdfast.doors.cli.views.text import called, printable, to_ascii
 
 API_VERSION = "cli.holdfast.dev/v1"
 MACHINE = frozenset({"json", "yaml", "jsonl", "name"})
@@ -19,8 +19,11 @@ MACHINE = frozenset({"json", "yaml", "jsonl", "name"})
 class Screen:
     """One command's output."""
 
-    def __init__(self, *, output: str = "table", colour: str = "auto") -> None:
+    def __init__(
+        self, *, output: str = "table", colour: str = "auto", program: str = "holdfast"
+    ) -> None:
         self.output = output
+        self._program = program
         self._out: TextIO = sys.stdout
         self._err: TextIO = sys.stderr
         self._paints_out = wants_colour(colour, self._out)
@@ -89,7 +92,7 @@ class Screen:
     def next(self, command: str) -> None:
         """End a screen with the next command."""
         if self.for_people:
-            text = f"Next: {printable(command)}"
+            text = f"Next: {printable(called(self._program, command))}"
             self.note(painted(text, Ink.FAINT) if self._paints_err else text)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast serve`: run the control plane, and the workloads, on this machine."""
+"""`holdfast serve`: run the control plane, and the workloads on this machine or in a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from holdfast.doors.server.config import ServerConfig
+    from holdfast.doors.server.config import Cluster, ServerConfig
 
 
 @click.command(
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "holdfast serve",
         "holdfast serve --db /var/lib/holdfast/holdfast.db --port 8400",
         "holdfast serve --host 0.0.0.0 --no-run       # control plane alone, behind TLS",
+        "holdfast serve --target kubernetes://prod/   # workloads are InferenceServices",
     ],
 )
 @click.option("--db", type=click.Path(dir_okay=False), help="Store file (default: the user's own).")
@@ -39,6 +40,17 @@ if TYPE_CHECKING:
     "--run/--no-run",
     default=None,
     help="Start workloads as local processes (default: only when listening on loopback).",
+)
+@click.option(
+    "--target",
+    metavar="kubernetes://CONTEXT/NAMESPACE",
+    help="Keep workloads in a cluster; the store then has projects and tokens alone.",
+)
+@click.option(
+    "--workload-url",
+    metavar="TEMPLATE",
+    help="Where a workload of the cluster answers (default: "
+    "http://{name}-svc.{namespace}.svc:8000).",
 )
 @click.option("--home", type=click.Path(file_okay=False), help="Where logs of workloads are kept.")
 @click.option(
@@ -71,6 +83,8 @@ def command(
     host: str,
     port: int,
     run: bool | None,
+    target: str | None,
+    workload_url: str | None,
     home: str | None,
     secrets_dir: str | None,
     rate: float | None,
@@ -83,6 +97,9 @@ def command(
 
     Stops in order on Ctrl-C: requests under way end, then the processes are stopped. It speaks
     plain HTTP, so put a proxy with TLS in front of it when it listens beyond loopback.
+
+    With --target it runs none: workloads are InferenceService objects, and requests to them go
+    to their Services. Each project has the namespace of its name unless the address names one.
     """
     from holdfast.doors.sdk.settings import default_file
 
@@ -104,6 +121,7 @@ def command(
         run=run,
         home=Path(home) if home else None,
         secrets_dir=Path(secrets_dir) if secrets_dir else None,
+        cluster=_cluster(target, workload_url, run),
         accept_rollback=accept_rollback,
         leave_running=leave_running,
         log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
@@ -114,12 +132,39 @@ def command(
     serve(config)
 
 
+def _cluster(target: str | None, workload_url: str | None, run: bool | None) -> Cluster | None:
+    """Read the address of the cluster that is to keep the workloads."""
+    from holdfast.doors.sdk.settings import resolve
+    from holdfast.doors.server.config import WORKLOAD_URL, Cluster
+
+    if target is None:
+        if workload_url is not None:
+            raise click.UsageError("--workload-url goes with --target.")
+        return None
+    if run:
+        raise click.UsageError("--run starts workloads here; with --target the cluster does.")
+    place = resolve(target, environ={})
+    if place.scheme != "kubernetes":
+        raise click.UsageError("--target takes kubernetes://CONTEXT/NAMESPACE.")
+    url = workload_url or WORKLOAD_URL
+    try:
+        filled = url.format(name="name", namespace="namespace")
+    except (KeyError, IndexError, ValueError):
+        filled = ""
+    if not filled.startswith(("http://", "https://")):
+        raise click.UsageError(
+            "--workload-url is an http:// address with {name} and {namespace} to be filled in."
+        )
+    return Cluster(context=place.context, namespace=place.namespace, workload_url=url.rstrip("/"))
+
+
 def _greet(session: Session, config: ServerConfig, url: str) -> None:
     """Say where it listens, how to make a token, and what to do next."""
     screen = session.screen
     screen.line(f"Holdfast listens on {url}")
     screen.line(f"  store      {config.db}")
-    screen.line(f"  workloads  {'run here' if config.runs else 'are kept, not run (--run)'}")
+    runs = "run here" if config.runs else "are kept, not run (--run)"
+    screen.line(f"  workloads  {'are kept by the cluster' if config.cluster else runs}")
     screen.line()
     screen.line("Make a token, in another terminal:")
     screen.line(f"  holdfast token create --name me --scope admin --db {config.db} -p PROJECT")

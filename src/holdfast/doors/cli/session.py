@@ -23,8 +23,10 @@ if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
 class Session:
     """One run of the command."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "holdfast") -> None:
         self.flags: dict[str, str] = {}
+        self.program = program
+        """How the user calls this command: `holdfast`, or `kubectl holdfast`."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -39,17 +41,25 @@ class Session:
     @cached_property
     def screen(self) -> Screen:
         """Where to write. Only flags and environment decide, so that errors can be shown too."""
-        return Screen(output=self.flags.get("output", "table"), colour=self.colour)
+        return Screen(
+            output=self.flags.get("output", "table"), colour=self.colour, program=self.program
+        )
 
     @property
     def colour(self) -> str:
         """When to colour."""
         return self.flags.get("color", "auto")
 
-    @property
+    @cached_property
     def project(self) -> str:
         """The project that a bare slug belongs to."""
-        return self.settings.get("project") or "default"
+        from holdfast.doors.cli.connect import default_project
+        from holdfast.doors.cli.settings import DEFAULT
+
+        given = self.settings.get("project")
+        if given is None or self.settings.kind("project") == DEFAULT:
+            return default_project(self.settings) or given or "default"
+        return given
 
     @property
     def place(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import replace
 from typing import ClassVar, NoReturn, Self
 
 from holdfast.core.errors import DriftWarning
 from holdfast.core.redact import Secret
-from holdfast.doors.sdk.connect import Options, connect
+from holdfast.doors.sdk.connect import Options, connect, default_project
 from holdfast.doors.sdk.engine import Engine
 from holdfast.doors.sdk.settings import Settings, resolve
 from holdfast.reconcile.ports import Control
@@ -38,13 +39,14 @@ class BaseClient:
     ) -> None:
         """Say where workloads are kept.
 
-        `url` is `https://HOST`, `sqlite:///FILE` or `memory://`; without it `HOLDFAST_URL`, then
-        `INFERENCEKEY_BASE_URL`, then a file of this user. `timeout` bounds each call in total,
-        retries included. `manager` is the tool that writes are attributed to. `target` is for
-        tests that bring their own.
+        `url` is `https://HOST`, `kubernetes://CONTEXT/NAMESPACE`, `sqlite:///FILE` or `memory://`;
+        without it `HOLDFAST_URL`, then `INFERENCEKEY_BASE_URL`, then a file of this user.
+        `timeout` bounds each call in total, retries included. `manager` is the tool that writes
+        are attributed to. `target` is for tests that bring their own.
         """
         if target is None:
             settings = resolve(url, project=project, token=token, allow_insecure=allow_insecure)
+            settings = replace(settings, project=default_project(settings))
         else:
             settings = Settings(scheme="memory", url="memory://", project=project or "default")
         options = Options(

@@ -49,6 +49,8 @@ def connect(settings: Settings, options: Options) -> Control:
         return RemoteTarget(transport(settings, options, settings.token))
     if settings.path is not None:
         return _embedded(settings, options)
+    if settings.scheme == "kubernetes":
+        return _cluster(settings, options)
     from holdfast.adapters.memory.target import MemoryTarget
 
     return MemoryTarget(
@@ -79,6 +81,34 @@ def _embedded(settings: Settings, options: Options) -> Control:
     assert settings.path is not None  # noqa: S101  # the caller looked
     store = Store.open(settings.path, mode=Mode.CLIENT, clock=options.clock)
     return StoreTarget(store, writer=Writer(manager=options.manager, actor=_user()))
+
+
+def default_project(settings: Settings) -> str | None:
+    """Return the project of calls that name none; in a cluster, the namespace one would get."""
+    if settings.project is not None or settings.scheme != "kubernetes":
+        return settings.project
+    from holdfast.adapters.kubernetes.kubeconfig import load_config
+
+    return load_config(settings.context or None, clock=SystemClock()).namespace
+
+
+def _cluster(settings: Settings, options: Options) -> Control:
+    from holdfast.doors.sdk.background import BackgroundTarget
+
+    try:
+        from holdfast.adapters.kubernetes.target_open import open_target
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"A Kubernetes target needs {error.name}, which is not installed.",
+            todo="pip install 'holdfast[kubernetes]'",
+        ) from error
+    target = open_target(
+        settings.context,
+        settings.namespace,
+        writer=Writer(manager=options.manager),
+        timeout=options.timeout,
+    )
+    return BackgroundTarget(target) if options.blocking else target
 
 
 def _user() -> str | None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.adapters.http.address import is_loopback
 from holdfast.core.errors import ConfigurationError
@@ -30,13 +30,18 @@ class Settings:
     """A connection, resolved and checked, but not made."""
 
     scheme: str
-    """`https`, `http`, `sqlite` or `memory`."""
+    """`https`, `http`, `sqlite`, `kubernetes` or `memory`."""
     url: str
     """Without credentials, so it may be shown."""
     path: Path | None = None
     """The file of an embedded target."""
+    context: str = ""
+    """The kubeconfig's context of a Kubernetes target; empty for the current one."""
+    namespace: str = ""
+    """The namespace of a Kubernetes target; empty for each project's own."""
     project: str | None = None
-    """None only for a remote target; then each call must name one."""
+    """None for a remote target, where each call must then name one, and for a cluster, where it
+    is then the namespace."""
     token: Secret | None = None
     insecure: bool = False
     """The caller accepts that a token crosses the network in clear."""
@@ -72,7 +77,7 @@ def resolve(
             )
         address, origin = f"sqlite:///{default_file(env)}", "the default"
     text = str(address)
-    scheme = urlsplit(text).scheme.lower() if "://" in text else ""
+    scheme = text.strip().partition("://")[0].lower() if "://" in text else ""
     if scheme == "sqlite":
         path = _file(text, origin)
         return Settings(
@@ -81,14 +86,19 @@ def resolve(
     if scheme == "memory":
         return Settings(scheme=scheme, url="memory://", project=place or DEFAULT_PROJECT)
     if scheme == "kubernetes":
-        raise ConfigurationError(
-            f"{origin} asks for a Kubernetes target, which this build does not have yet.",
-            todo="Use an https:// control plane or the embedded sqlite:/// target.",
+        context, namespace = _cluster(text, origin)
+        return Settings(
+            scheme=scheme,
+            url=f"kubernetes://{quote(context, safe=':@')}/{namespace}",
+            context=context,
+            namespace=namespace,
+            project=place or namespace or None,
         )
     if scheme not in ("http", "https"):
         raise ConfigurationError(
             f"{origin} is no address that Holdfast knows.",
-            todo="Use https://HOST, or sqlite:///FILE for a file on this machine.",
+            todo="Use https://HOST, kubernetes://CONTEXT/NAMESPACE, or sqlite:///FILE for a file "
+            "on this machine.",
         )
     server = _server(text, origin)
     checked = None if secret is None else _token(secret, token_origin)
@@ -177,6 +187,19 @@ def _file(text: str, origin: str) -> Path:
             todo="Use sqlite:///FILE for a relative and sqlite:////FILE for an absolute path.",
         )
     return Path(unquote(rest[1:])).expanduser().absolute()
+
+
+def _cluster(text: str, origin: str) -> tuple[str, str]:
+    """Read CONTEXT/NAMESPACE. Contexts may be of any form: those of EKS have slashes in them."""
+    rest = text.strip()[len("kubernetes://") :]
+    context, _, namespace = rest.rpartition("/") if "/" in rest else (rest, "", "")
+    if namespace and not is_slug(namespace):
+        raise ConfigurationError(
+            f"{_subject(origin, 'url')} names a namespace that is none: {quoted(namespace, 80)}.",
+            todo="Use kubernetes://CONTEXT/NAMESPACE; end it with a slash to leave the namespace "
+            "to the project's name.",
+        )
+    return unquote(context), namespace
 
 
 def _check_encrypted(url: str, origin: str, token: Secret | None, allowed: bool) -> None:

@@ -40,9 +40,12 @@ async def create_token(services: Services, request: Request) -> Answer:
         services.clock.now() + timedelta(seconds=form.expires_in) if form.expires_in else None
     )
 
+    cluster = services.cluster
+    known = cluster and form.workload and await cluster.uid_of(project, form.workload)
+
     def work(tx: Transaction) -> Token:
-        uid = None
-        if form.workload is not None:
+        uid = known or None
+        if form.workload is not None and cluster is None:
             record = tx.record(WorkloadId(project=project, slug=form.workload))
             if record is None:
                 raise not_found()
@@ -55,6 +58,7 @@ async def create_token(services: Services, request: Request) -> Answer:
             scopes=form.scopes,
             secret_hash=minted.secret_hash,
             workload_uid=uid,
+            elsewhere=cluster is not None,
             expires_at=expires_at,
             writer=request.writer("create"),
         )

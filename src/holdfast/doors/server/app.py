@@ -9,7 +9,7 @@ import asyncio
 import logging
 from time import perf_counter
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
 from holdfast.core.redact import redact
 from holdfast.doors.server import logs
 from holdfast.doors.server.body import ClientLeft, declared_length
@@ -29,14 +29,10 @@ from holdfast.doors.server.request import (
 from holdfast.doors.server.routes import Credential, Matcher, Route
 from holdfast.doors.server.services import Services
 from holdfast.doors.server.streams import Ended, watching
-from holdfast.doors.server.table import ROUTES
+from holdfast.doors.server.table import ON_CLUSTER, ROUTES
 
 _UNMATCHED = "(no such route)"
-_ALWAYS: Headers = [
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"holdfast-target", b"embedded"),  # so that a client can refuse what one machine cannot do
-]
+_ALWAYS: Headers = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
 class Application:
@@ -44,7 +40,11 @@ class Application:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._matcher = Matcher(ROUTES)
+        on_cluster = services.cluster is not None
+        self._matcher = Matcher(ON_CLUSTER if on_cluster else ROUTES)
+        # So that a client can refuse what the target cannot do before it plans anything.
+        target = b"kubernetes" if on_cluster else b"embedded"
+        self._always: Headers = [*_ALWAYS, (b"holdfast-target", target)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -100,7 +100,7 @@ class Application:
 
     def _refusal(self, error: HttpError | HoldfastError, request: Request | None) -> Answer:
         if isinstance(error, HoldfastError):
-            error = http_error(error)
+            error = self._http_error(error)
         if error.status >= 500:
             logs.event("refused", level=logging.WARNING, status=error.status, code=error.code)
         request_id = request.id if request else ""
@@ -109,10 +109,19 @@ class Application:
             headers.append((b"connection", b"close"))
         return json_answer(error.form(request_id), status=error.status, headers=headers)
 
+    def _http_error(self, error: HoldfastError) -> HttpError:
+        refused = isinstance(error, AuthError | PermissionDenied)
+        if refused and self._services.cluster is not None:
+            # The cluster refused this server. The caller's own credential was good.
+            logs.event("cluster_refused", level=logging.ERROR, reason=error.happened)
+            message = "The cluster refuses this server's own credentials. Nothing was changed."
+            return HttpError(503, "unavailable", message, retry_after=30)
+        return http_error(error)
+
     async def _send(
         self, answer: Answer | Stream, request: Request | None, route: Route | None, send: Send
     ) -> None:
-        headers = [*answer.headers, *_ALWAYS]
+        headers = [*answer.headers, *self._always]
         if request is not None:
             headers.append((b"x-request-id", request.id.encode()))
         if isinstance(answer, Answer):

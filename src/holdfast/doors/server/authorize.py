@@ -122,7 +122,12 @@ def keyed_record(store: Store, recent: Recent, request: Request) -> Record:
         return record
     if store.record_by_uid(token.workload_uid) is None:
         raise not_found()
-    raise HttpError(
+    raise wrong_workload()
+
+
+def wrong_workload() -> HttpError:
+    """A data key for another workload than the one in the path."""
+    return HttpError(
         403,
         "scope_insufficient",
         "Not permitted. This key opens another workload. Nothing was changed. "

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MEBIBYTE = 1024 * 1024
+WORKLOAD_URL = "http://{name}-svc.{namespace}.svc:8000"
+"""The Service that the operator keeps, as pods of the cluster reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster that keeps the workloads, as `kubernetes://CONTEXT/NAMESPACE` names it."""
+
+    context: str = ""
+    namespace: str = ""
+    """Empty: each project has the namespace of its name."""
+    workload_url: str = WORKLOAD_URL
+    """Where a workload answers, with `{name}` and `{namespace}` to be filled in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Where to listen, what to keep, and whether to run workloads."""
 
@@ -59,6 +72,8 @@ class ServerConfig:
     home: Path | None = None
     """Where the runner keeps its logs and records; beside the database unless given."""
     secrets_dir: Path | None = None
+    cluster: Cluster | None = None
+    """Where workloads are kept instead of here; then nothing is started on this machine."""
     accept_rollback: bool = False
     leave_running: bool = False
     """Leave the workloads' processes alive when the server stops."""
@@ -81,6 +96,8 @@ class ServerConfig:
     @property
     def runs(self) -> bool:
         """Whether this server starts processes."""
+        if self.cluster is not None:
+            return False
         return self.loopback if self.run is None else self.run
 
     @property

@@ -22,17 +22,21 @@ MAX_ROWS = 1_000
 
 async def list_drift(services: Services, request: Request) -> Answer:
     """List drifts, newest first: the open ones, or with `state=all` those that ended too."""
+    every, slug, limit = drift_parameters(request)
+    found = services.store.drifts(
+        request.params["project"], slug=slug, include_resolved=every, limit=limit
+    )
+    return json_answer(DriftListForm(drifts=[drift_to_json(each) for each in found]))
+
+
+def drift_parameters(request: Request) -> tuple[bool, str | None, int]:
+    """Read whether ended drifts are wanted too, of which workload, and how many."""
     query = request.known_query("state", "slug", "limit")
     state = query.get("state", "open")
     if state not in ("open", "all"):
         raise HttpError(400, "invalid", "The parameter state is either open or all.")
-    found = services.store.drifts(
-        request.params["project"],
-        slug=query.get("slug"),
-        include_resolved=state == "all",
-        limit=request.number("limit", default=MAX_ROWS, high=MAX_ROWS),
-    )
-    return json_answer(DriftListForm(drifts=[drift_to_json(each) for each in found]))
+    limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
+    return state == "all", query.get("slug"), limit
 
 
 async def show_drift(services: Services, request: Request) -> Answer:

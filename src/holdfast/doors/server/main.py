@@ -27,6 +27,7 @@ from holdfast.core.errors import ConfigurationError
 from holdfast.doors.server import logs
 from holdfast.doors.server.app import Application
 from holdfast.doors.server.authorize import Authorizer
+from holdfast.doors.server.cluster import ClusterWorkloads
 from holdfast.doors.server.config import ServerConfig
 from holdfast.doors.server.events import Hub
 from holdfast.doors.server.limits import Buckets
@@ -139,16 +140,20 @@ async def _services(config: ServerConfig) -> AsyncIterator[Services]:
     with contextlib.closing(store):
         limits, metrics, hub, recent = config.limits, Metrics(), Hub(), Recent(store)
         supervisor = Supervisor(store, _runner(config, clock, lambda: supervisor), hub, metrics)
-        metrics.watch_phases(supervisor.phases)
+        if config.cluster is None:
+            metrics.watch_phases(supervisor.phases)
         rate = config.rate
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_time)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
-        async with aiohttp.ClientSession(
-            connector=connector,
-            timeout=timeout,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        ) as session:
+        async with (
+            _workloads(config, clock) as cluster,
+            aiohttp.ClientSession(
+                connector=connector,
+                timeout=timeout,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            ) as session,
+        ):
             yield Services(
                 config=config,
                 clock=clock,
@@ -170,8 +175,20 @@ async def _services(config: ServerConfig) -> AsyncIterator[Services]:
                 hub=hub,
                 supervisor=supervisor,
                 session=session,
+                cluster=cluster,
                 closing=asyncio.Event(),
             )
+
+
+@contextlib.asynccontextmanager
+async def _workloads(
+    config: ServerConfig, clock: SystemClock
+) -> AsyncIterator[ClusterWorkloads | None]:
+    if config.cluster is None:
+        yield None
+        return
+    async with contextlib.aclosing(ClusterWorkloads.open(config.cluster, clock)) as cluster:
+        yield cluster
 
 
 def _runner(

@@ -52,13 +52,23 @@ async def get_workload(services: Services, request: Request) -> Answer:
 
 async def workload_logs(services: Services, request: Request) -> Stream:
     """Give the last log lines, and with `follow` those to come."""
-    query = request.known_query("tail", "follow")
+    tail, follow = log_parameters(request)
     record = slug_record(services, request)
+    return log_stream(services.supervisor.logs(record.uid, tail=tail, follow=follow))
+
+
+def log_parameters(request: Request) -> tuple[int, bool]:
+    """Read how many lines are wanted, and whether to wait for more."""
+    query = request.known_query("tail", "follow")
     tail = request.number("tail", default=100, high=MAX_TAIL, low=0)
     follow = query.get("follow", "false")
     if follow not in ("true", "false"):
         raise HttpError(400, "invalid", "The parameter follow is either true or false.")
-    lines = services.supervisor.logs(record.uid, tail=tail, follow=follow == "true")
+    return tail, follow == "true"
+
+
+def log_stream(lines: AsyncIterator[str]) -> Stream:
+    """Answer with lines as they come."""
     return Stream(headers=[(b"content-type", b"text/plain; charset=utf-8")], chunks=_text(lines))
 
 
@@ -92,7 +102,7 @@ async def perform_step(services: Services, request: Request) -> Answer:
         raise
     if isinstance(after, Absent):
         return Answer(status=204)
-    return _live_answer(services, after)
+    return live_answer(services, after)
 
 
 def _written(step: Step) -> Desired:
@@ -100,9 +110,10 @@ def _written(step: Step) -> Desired:
     return Desired(id=step.id, fields=given)
 
 
-def _live_answer(services: Services, live: Live) -> Answer:
-    form = workload_to_json(live, project_id=services.project_id(live.id.project))
-    return json_answer(form, headers=[(b"etag", f'"{live.version}"'.encode())])
+def live_answer(services: Services, live: Live, *, status: int = 200) -> Answer:
+    """Answer with a workload and its entity tag."""
+    form = workload_to_json(services.shown(live), project_id=services.project_id(live.id.project))
+    return json_answer(form, status=status, headers=[(b"etag", f'"{live.version}"'.encode())])
 
 
 async def ensure(services: Services, request: Request) -> Answer:
@@ -133,7 +144,9 @@ async def ensure(services: Services, request: Request) -> Answer:
             plan=ref.plan,
         )
     workload = (
-        workload_to_json(ref.live, project_id=services.project_id(desired.id.project))
+        workload_to_json(
+            services.shown(ref.live), project_id=services.project_id(desired.id.project)
+        )
         if ref.live
         else None
     )

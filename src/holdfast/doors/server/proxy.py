@@ -8,8 +8,10 @@ as the client has seen nothing and the body is still at hand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -17,8 +19,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from holdfast.adapters.runner import Lease
-from holdfast.adapters.store import Record
-from holdfast.core.live import Phase
+from holdfast.core.live import Phase, Status
+from holdfast.core.names import WorkloadId
+from holdfast.core.tree import Fields
 from holdfast.doors.server.authorize import keyed_record
 from holdfast.doors.server.body import (
     ClientLeft,
@@ -58,9 +61,32 @@ class Interrupted(Exception):
     """The replica stopped in the middle of its answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A workload that may be asked, wherever it runs."""
+
+    id: WorkloadId
+    fields: Fields
+    acquire: Callable[[], Lease | None]
+    """Take a replica for one request; None while there is none."""
+    status: Callable[[], Status]
+
+
 async def proxy(services: Services, request: Request) -> Answer | Stream:
     """Pass a request to the workload that the key opens."""
     record = keyed_record(services.store, services.recent, request)
+    supervisor = services.supervisor
+    served = Served(
+        id=record.id,
+        fields=record.fields,
+        acquire=partial(supervisor.acquire, record.uid),
+        status=partial(supervisor.status, record.uid),
+    )
+    return await pass_on(services, request, served)
+
+
+async def pass_on(services: Services, request: Request, served: Served) -> Answer | Stream:
+    """Pass a request that was let in to its workload."""
     limits = services.config.limits
     check_body(request, limits.data_body)
     length = declared_length(request)
@@ -76,17 +102,17 @@ async def proxy(services: Services, request: Request) -> Answer | Stream:
         services, request, until_closing=False, body_read=upload.done if upload else None
     ) as watch:
         if upload is None:
-            return await _first_answer(services, request, record, body)
-        return await _only_answer(services, request, record, upload)
+            return await _first_answer(services, request, served, body)
+        return await _only_answer(services, request, served, upload)
     raise ClientLeft if watch.ended is Ended.LEFT else _revoked()
 
 
 async def _first_answer(
-    services: Services, request: Request, record: Record, body: bytes
+    services: Services, request: Request, served: Served, body: bytes
 ) -> Answer | Stream:
     tried: list[str] = []
     while True:
-        lease = _lease(services, record)
+        lease = _lease(services, served)
         if lease.replica in tried or len(tried) >= ATTEMPTS:
             lease.release()
             services.metrics.proxied.labels("unreachable").inc()
@@ -96,14 +122,14 @@ async def _first_answer(
         tried.append(lease.replica)
         # A replica that failed is doubted, so the next lease prefers another.
         with suppress(aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
-            return await _open(services, request, record, body, lease)
+            return await _open(services, request, served, body, lease)
 
 
 async def _only_answer(
-    services: Services, request: Request, record: Record, upload: _Upload
+    services: Services, request: Request, served: Served, upload: _Upload
 ) -> Answer | Stream:
     try:
-        return await _open(services, request, record, upload, _lease(services, record))
+        return await _open(services, request, served, upload, _lease(services, served))
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
         if upload.problem is not None:
             raise upload.problem from error
@@ -114,7 +140,7 @@ async def _only_answer(
 async def _open(
     services: Services,
     request: Request,
-    record: Record,
+    served: Served,
     body: bytes | _Upload,
     lease: Lease,
 ) -> Answer | Stream:
@@ -123,7 +149,7 @@ async def _open(
     answer: aiohttp.ClientResponse | None = None
     kept = False
     try:
-        sent = _named_model(body, record, lease) if isinstance(body, bytes) else aiter(body)
+        sent = _named_model(body, served, lease) if isinstance(body, bytes) else aiter(body)
         async with asyncio.timeout(limits.answer_time):
             answer = await services.session.request(
                 request.method,
@@ -233,30 +259,30 @@ class _Upload:
             self.done.set()
 
 
-def _lease(services: Services, record: Record) -> Lease:
-    lease = services.supervisor.acquire(record.uid)
+def _lease(services: Services, served: Served) -> Lease:
+    lease = served.acquire()
     if lease is not None:
         return lease
     services.metrics.proxied.labels("not_ready").inc()
-    status = services.supervisor.status(record.uid)
+    status = served.status()
     raise HttpError(
         503,
         "not_ready",
-        f"Workload {record.id} is not ready ({status.phase}): {status.message}",
+        f"Workload {served.id} is not ready ({status.phase}): {status.message}",
         retry_after=30 if status.phase is Phase.ERROR else 2,
     )
 
 
-def _named_model(body: bytes, record: Record, lease: Lease) -> bytes:
+def _named_model(body: bytes, served: Served, lease: Lease) -> bytes:
     """Let clients call the model by the workload's slug, which is all they have to know."""
-    slug = f'"{record.id.slug}"'.encode()
+    slug = f'"{served.id.slug}"'.encode()
     if slug not in body:
         return body
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         fields = _FIELDS.decode(body)
         if bytes(fields.get("model", b"")) == slug:
-            model = record.fields.get("model")
-            canary = record.fields.get("canary")
+            model = served.fields.get("model")
+            canary = served.fields.get("canary")
             if lease.group == "canary" and isinstance(canary, dict):
                 model = canary.get("model", model)
             fields["model"] = msgspec.Raw(msgspec.json.encode(model))

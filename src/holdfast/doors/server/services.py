@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import aiohttp
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import Record, Store, StoreTarget, Token
 from holdfast.core.capabilities import unhonoured
-from holdfast.core.live import Status, Writer
+from holdfast.core.live import Live, Status, Writer
 from holdfast.doors.server.authorize import Authorizer
 from holdfast.doors.server.config import ServerConfig
 from holdfast.doors.server.errors import not_found
@@ -18,6 +19,10 @@ from holdfast.doors.server.events import Hub
 from holdfast.doors.server.metrics import Metrics
 from holdfast.doors.server.recent import Recent
 from holdfast.doors.server.supervise import Supervisor
+from holdfast.reconcile.ports import Control
+
+if TYPE_CHECKING:
+    from holdfast.doors.server.cluster import ClusterWorkloads
 
 
 @dataclass(kw_only=True)
@@ -36,6 +41,8 @@ class Services:
     """To the workloads' own ports."""
     closing: asyncio.Event
     """Set once the server was told to stop."""
+    cluster: ClusterWorkloads | None = None
+    """Set where a cluster keeps the workloads, and the store only projects and tokens."""
     url: str = ""
     ready: bool = False
 
@@ -62,8 +69,15 @@ class Services:
             message = f"{message} Not honoured on this machine: {ignored}.".strip()
         return replace(status, message=message, endpoint=endpoint)
 
-    def target(self, writer: Writer) -> StoreTarget:
-        """Return the embedded target, writing as the given writer."""
+    def shown(self, live: Live) -> Live:
+        """Say of a workload where it answers here, whatever its target calls it."""
+        endpoint = f"{self.url}/endpoint/{live.id.project}/{live.id.slug}/v1"
+        return replace(live, status=replace(live.status, endpoint=endpoint))
+
+    def target(self, writer: Writer) -> Control:
+        """Return where workloads are kept, writing as the given writer."""
+        if self.cluster is not None:
+            return self.cluster.target(writer)
         return StoreTarget(self.store, writer=writer, status=self.status, submit=True)
 
     def still_good(self, token: Token) -> bool:

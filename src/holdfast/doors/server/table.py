@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.adapters.store import Scope
-from holdfast.doors.server import access, compat, ledger, native, probes
+from holdfast.doors.server import access, cluster_routes, compat, ledger, native, probes
 from holdfast.doors.server.forms import (
     EnsuredForm,
     EnsureForm,
@@ -149,3 +151,23 @@ ROUTES: tuple[Route, ...] = (
     _open("/metrics", probes.metrics, "Figures for Prometheus", media="text/plain"),
     _open("/openapi.json", probes.openapi, "This description", answer=dict),
 )  # fmt: skip
+
+_INSTEAD: dict[object, object] = {
+    compat.list_workloads: cluster_routes.list_workloads,
+    compat.create_workload: cluster_routes.create_workload,
+    compat.update_workload: cluster_routes.update_workload,
+    compat.delete_workload: cluster_routes.delete_workload,
+    compat.readiness_events: cluster_routes.readiness_events,
+    native.get_workload: cluster_routes.get_workload,
+    native.workload_logs: cluster_routes.workload_logs,
+    ledger.list_drift: cluster_routes.list_drift,
+    ledger.show_drift: cluster_routes.show_drift,
+    ledger.list_history: cluster_routes.list_history,
+    ledger.project_events: cluster_routes.project_events,
+    proxy: cluster_routes.proxy,
+}
+ON_CLUSTER: tuple[Route, ...] = tuple(
+    replace(route, handler=_INSTEAD.get(route.handler, route.handler))  # type: ignore[arg-type]
+    for route in ROUTES
+)
+"""The same routes, credentials and scopes where a cluster keeps the workloads."""

@@ -11,6 +11,7 @@ from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.explained import OBJECTS
 from holdfast.doors.cli.views.text import age, columns, one_line
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
 
@@ -56,11 +57,16 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
     rows = [
         [_path(entry), _text(entry.live), _text(entry.desired), entry.kind.value, _by(entry)]
         for entry in drift.fields
+        if entry.path != OBJECTS
     ]
-    head, *lines = columns(["FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"], rows)
-    screen.line(screen.paint(head, Ink.FAINT))
-    for line in lines:
-        screen.line(line)
+    if rows:
+        head, *lines = columns(["FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"], rows)
+        screen.line(screen.paint(head, Ink.FAINT))
+        for line in lines:
+            screen.line(line)
+    for entry in drift.fields:
+        if entry.path == OBJECTS:  # a report in sentences, too long for a column
+            screen.line(f"Objects: {one_line(str(entry.live))}")
     evidence = dict.fromkeys(one_line(entry.evidence) for entry in drift.fields if entry.evidence)
     if evidence:
         screen.line()

@@ -1,0 +1,195 @@
+"""A cluster whose reads come from informers, so that a look that finds all well costs no request.
+
+Writes go through, and their answers are taken into the informers at once: who wrote reads it back
+before the watch tells. Kinds that no informer follows are asked from the API. The operator hands
+this to its reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from holdfast.adapters.kubernetes.informer import Informer
+from holdfast.adapters.kubernetes.objects import Object, matches, same_but_status
+from holdfast.adapters.kubernetes.packed import Packed, unpack
+from holdfast.core.tree import Fields
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KindNotServed,
+    KubeClient,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    WatchEvent,
+    ref_of,
+)
+
+_MOST = 5_000
+
+
+class CachedClient:
+    """Implements the port over another client and the informers of some kinds."""
+
+    def __init__(self, client: KubeClient, informers: Iterable[Informer]) -> None:
+        self._client = client
+        self._informers: dict[tuple[str, str], list[Informer]] = {}
+        self._doubtful: dict[ObjectRef, None] = {}
+        """Went out of sight of a selector: deleted, or only without the label. Asked in person."""
+        self._given: dict[ObjectRef, Packed] = {}
+        """What was read last, for a write that is guarded by it."""
+        for informer in informers:
+            resource = informer.scope.resource
+            key = (resource.api_version, resource.kind)
+            self._informers.setdefault(key, []).append(informer)
+            if informer.scope.labels:
+                informer.add_handler(self._notice)
+
+    async def get(self, ref: ObjectRef) -> Fields | None:
+        """Return a copy of what the informer has; see the port."""
+        informer = self._informer(ref.api_version, ref.kind, ref.namespace)
+        if informer is None:
+            return await self._client.get(ref)
+        held = informer.packed(ref.name, ref.namespace)
+        if held is not None:
+            self._remember(ref, held)
+            return unpack(held)
+        if ref not in self._doubtful:
+            return None
+        live = await self._client.get(ref)
+        if live is None:
+            self._doubtful.pop(ref, None)
+        return live
+
+    async def list(self, scope: Scope) -> ObjectList:
+        """Return copies of what the informer has; see the port."""
+        informer = self._informer(scope.api_version, scope.kind, scope.namespace)
+        if informer is None or not _within(scope, informer):
+            return await self._client.list(scope)
+        named = (key for key in informer.names() if scope.namespace in ("", key.namespace))
+        found = (informer.get(key.name, key.namespace) for key in named)
+        items = [
+            item
+            for item in found
+            if item is not None and matches(scope.labels, item["metadata"].get("labels") or {})
+        ]
+        return ObjectList(items=items, version=informer.version)
+
+    def watch(self, scope: Scope, *, version: str) -> AsyncIterator[WatchEvent]:
+        """Follow the API itself; see the port."""
+        return self._client.watch(scope, version=version)
+
+    async def apply(
+        self,
+        item: Fields,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        subresource: str = "",
+    ) -> Fields:
+        """Apply through the API and take in the answer; see the port.
+
+        A guard by version holds for what the caller read and judged. A status that moved on
+        meanwhile does not count: during a rollout it moves faster than anyone can write.
+        """
+        ref = ref_of(item)
+        seen = None if subresource else self._seen(ref, item)
+        item = self._renewed(ref, item, seen)
+        for last in (False, False, False, True):
+            try:
+                answer = await self._client.apply(
+                    item, manager=manager, force=force, dry_run=dry_run, absent=absent,
+                    subresource=subresource,
+                )  # fmt: skip
+                break
+            except KubeConflict as conflict:
+                if conflict.reason is ConflictReason.EXISTS:
+                    self._doubt(ref)
+                if conflict.reason is not ConflictReason.CHANGED or seen is None or last:
+                    raise
+                live = await self._client.get(ref)
+                if live is not None:
+                    self._accept(live)
+                renewed = self._renewed(ref, item, seen)
+                if renewed is item:
+                    raise
+                item = renewed
+        if not dry_run:
+            self._accept(answer)
+        return answer
+
+    def _seen(self, ref: ObjectRef, item: Fields) -> Packed | None:
+        """Return what the caller judged: the version that guards the write."""
+        metadata = item["metadata"]
+        assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+        given = self._given.get(ref)
+        guard = metadata.get("resourceVersion")
+        return given if given is not None and given.version == guard else None
+
+    def _renewed(self, ref: ObjectRef, item: Fields, seen: Packed | None) -> Fields:
+        """Carry the guard on to the version known now, if all that was judged still holds."""
+        metadata = item["metadata"]
+        assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+        if seen is None:
+            return item
+        informer = self._informer(ref.api_version, ref.kind, ref.namespace)
+        now = informer.packed(ref.name, ref.namespace) if informer else None
+        if now is None or now.version == metadata["resourceVersion"] or now.uid != seen.uid:
+            return item
+        if not same_but_status(unpack(seen), unpack(now)):
+            return item
+        return {**item, "metadata": {**metadata, "resourceVersion": now.version}}
+
+    async def patch(
+        self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
+    ) -> Fields:
+        """Patch through the API and take in the answer; see the port."""
+        answer = await self._client.patch(ref, operations, manager=manager, subresource=subresource)
+        if subresource != "scale":  # that one answers with an object of another kind
+            self._accept(answer)
+        return answer
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        """Delete through the API; see the port. The watch tells when it is gone."""
+        return await self._client.delete(ref, uid=uid, version=version)
+
+    def _informer(self, api_version: str, kind: str, namespace: str) -> Informer | None:
+        for informer in self._informers.get((api_version, kind), ()):
+            if informer.scope.namespace in ("", namespace):
+                if not informer.served:
+                    raise KindNotServed(f"The cluster serves no kind {kind} in {api_version}.")
+                return informer if informer.has_synced else None
+        return None
+
+    def _accept(self, item: Fields) -> None:
+        ref = ref_of(item)
+        for informer in self._informers.get((ref.api_version, ref.kind), ()):
+            informer.accept(item)
+            held = informer.packed(ref.name, ref.namespace)
+            if held is not None:
+                self._remember(ref, held)
+
+    def _remember(self, ref: ObjectRef, held: Packed) -> None:
+        self._given.pop(ref, None)
+        self._given[ref] = held
+        if len(self._given) > _MOST:
+            del self._given[next(iter(self._given))]
+
+    def _notice(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._doubtful.pop(ref_of(new), None)
+        elif old is not None:
+            self._doubt(ref_of(old))
+
+    def _doubt(self, ref: ObjectRef) -> None:
+        self._doubtful[ref] = None
+        if len(self._doubtful) > _MOST:  # most are really gone, and nobody asks for them again
+            del self._doubtful[next(iter(self._doubtful))]
+
+
+def _within(scope: Scope, informer: Informer) -> bool:
+    """True when the informer has everything that a list asks for."""
+    asked = set(filter(None, scope.labels.split(",")))
+    return asked >= set(filter(None, informer.scope.labels.split(",")))

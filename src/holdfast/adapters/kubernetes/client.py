@@ -1,0 +1,110 @@
+"""A real cluster as the `KubeClient` port that reconcilers are written against.
+
+Thin: `api` has the verbs and `watch` the stream; here they get the port's words and guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from holdfast.adapters.kubernetes import watch as stream
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.informer import LONGEST, SHORTEST
+from holdfast.core.errors import NotFound
+from holdfast.core.tree import Fields
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    WatchEvent,
+    ref_of,
+)
+
+_NO_VERSION = "1"
+"""No object ever has it. Applied with it, a missing object is created and any other refused."""
+
+
+class ClusterClient:
+    """One cluster, through the connection of `api`, which the caller closes."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self.api = api
+
+    async def get(self, ref: ObjectRef) -> Fields | None:
+        """Return the object as it is now; see the port."""
+        resource = await self.api.resource_of(ref.api_version, ref.kind)
+        try:
+            return await self.api.get(resource, ref.name, namespace=ref.namespace)
+        except NotFound:
+            return None
+
+    async def list(self, scope: Scope) -> ObjectList:
+        """Return every object that matches; see the port."""
+        resource = await self.api.resource_of(scope.api_version, scope.kind)
+        return await self.api.list(resource, namespace=scope.namespace, labels=scope.labels)
+
+    async def watch(self, scope: Scope, *, version: str) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what happens after a version; see the port."""
+        resource = await self.api.resource_of(scope.api_version, scope.kind)
+        followed = stream.Scope(resource=resource, namespace=scope.namespace, labels=scope.labels)
+        lasting = SHORTEST + (LONGEST - SHORTEST) * self.api.connection.chance()
+        events = stream.watch(self.api, followed, version=version, lasting=lasting)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def apply(
+        self,
+        item: Fields,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        subresource: str = "",
+    ) -> Fields:
+        """Apply an object on the server's side; see the port."""
+        if absent:
+            metadata = item["metadata"]
+            assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+            item = {**item, "metadata": {**metadata, "resourceVersion": _NO_VERSION}}
+        try:
+            return await self.api.apply(
+                item, manager=manager, force=force, dry_run=dry_run, subresource=subresource
+            )
+        except KubeConflict as conflict:
+            # Who owns its fields is compared before the version is: both say that it is there.
+            there = conflict.reason in (ConflictReason.CHANGED, ConflictReason.OWNED)
+            if absent and there:
+                raise KubeConflict(
+                    f"{ref_of(item)} was not to be there, and it is.", reason=ConflictReason.EXISTS
+                ) from conflict
+            raise
+
+    async def patch(
+        self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
+    ) -> Fields:
+        """Change one object by a JSON patch; see the port."""
+        resource = await self.api.resource_of(ref.api_version, ref.kind)
+        return await self.api.patch(
+            resource,
+            ref.name,
+            operations,
+            namespace=ref.namespace,
+            manager=manager,
+            subresource=subresource,
+        )
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        """Delete one object and, in the background, what it owns; see the port."""
+        resource = await self.api.resource_of(ref.api_version, ref.kind)
+        try:
+            await self.api.delete(
+                resource, ref.name, namespace=ref.namespace, uid=uid, version=version
+            )
+        except NotFound:
+            return False
+        return True

@@ -1,0 +1,334 @@
+"""A cluster as a target: each workload is one InferenceService, which the operator serves.
+
+Nothing is kept beside the objects. A write is guarded by the uid and the resourceVersion of the
+object that was looked at, so that between the look and the write nobody can come first. Called by
+the SDK and the command line for `kubernetes://` addresses, and by the control plane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins  # `list` is a method here
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.objects import Object, Resource
+from holdfast.adapters.kubernetes.target_ledger import Ledger, healed_drifts, open_drifts
+from holdfast.adapters.kubernetes.target_logs import read_logs
+from holdfast.adapters.kubernetes.target_objects import (
+    PROJECT,
+    Found,
+    Mark,
+    NameTaken,
+    project_of,
+    read,
+    service_name,
+    shown,
+)
+from holdfast.adapters.kubernetes.target_progress import changes, follow
+from holdfast.adapters.kubernetes.target_writes import Writes, reused_key
+from holdfast.core.desired import Desired
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    NotFound,
+    Problem,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Absent, Live, Progress, Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, Step
+from holdfast.core.service.spec import API_VERSION, KIND
+from holdfast.core.tree import digest
+from holdfast.reconcile.kube import KindNotServed, ObjectRef
+from holdfast.reconcile.ports import Clock
+from holdfast.wire.service_mapping import refused
+
+REMEMBERED = 256
+"""Answers kept for calls that are repeated with the same key."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    request: str
+    live: Live | Absent
+
+
+class KubernetesTarget:
+    """The `Control` port over one cluster.
+
+    `namespace` holds all projects; left empty, each project has the namespace of its name.
+    `discreet` is for callers of whom one project must not learn of another.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        writer: Writer,
+        clock: Clock,
+        namespace: str = "",
+        discreet: bool = False,
+    ) -> None:
+        self.api = api
+        self._client = ClusterClient(api)
+        self._writer = writer
+        self._clock = clock
+        self._namespace = namespace
+        self._discreet = discreet
+        self._deadline: float | None = None
+        self._ledger = Ledger(api, writer=writer, clock=clock)
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"KubernetesTarget({self.api.connection!r}, namespace={self._namespace!r})"
+
+    def within(self, seconds: float | None) -> KubernetesTarget:
+        """Return this target with a total deadline for everything asked through it."""
+        limited = self._as(self._writer)
+        limited._deadline = None if seconds is None else self._clock.monotonic() + seconds
+        return limited
+
+    def writing_as(self, writer: Writer) -> KubernetesTarget:
+        """Return this target for another writer; the connection is shared."""
+        return self._as(writer)
+
+    def namespace_of(self, project: str) -> str:
+        """Say in which namespace a project's workloads are."""
+        return self._namespace or project
+
+    def refuses(self, desired: Desired) -> Sequence[Problem]:
+        """Say what an InferenceService cannot carry or Kubernetes cannot honour."""
+        return refused(desired.id.slug, desired.fields)
+
+    async def observe(self, workload: WorkloadId) -> Live | Absent:
+        """Read one InferenceService. Raises NameTaken for a name that another project has."""
+        async with self._limit():
+            found = await self._find(workload)
+        return found.live if found else Absent(id=workload)
+
+    async def perform(self, step: Step, *, key: str) -> Live | Absent:
+        """Carry out one step, once per key."""
+        return await self.write(step, key=key, declare=True)
+
+    async def write(self, step: Step, *, key: str, declare: bool | None) -> Live | Absent:
+        """Carry out one step, declaring what it writes, or not; None if it is the declarer's."""
+        if step.action is Action.NOTHING:
+            return await self.observe(step.id)
+        basis = [str(step.id), step.action.value, step.write, step.uid, step.version]
+        mark = Mark(key=digest([step.id.project, key]), request=digest(basis), by=str(self._writer))
+        kept = self._answers.get(mark.key)
+        if kept is not None:
+            if kept.request != mark.request:
+                raise reused_key()
+            return kept.live
+        async with self._limit(writes=True):
+            after = await self._act(step, mark, declare=declare)
+        self._answers[mark.key] = _Answer(request=mark.request, live=after)
+        while len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return after
+
+    async def list(self, project: str) -> Sequence[Live]:
+        """Read every InferenceService of the project."""
+        async with self._limit():
+            return [shown(item) for item in await self._items(project)]
+
+    async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
+        """Follow the status that the operator writes."""
+        async with self._limit():
+            found = await self._found(workload)
+            resource = await self._resource()
+        updates = follow(self.api, resource, found.item, clock=self._clock)
+        async with aclosing(self._each(updates)) as limited:
+            async for progress in limited:
+                yield progress
+
+    async def changes(self, project: str) -> AsyncIterator[None]:
+        """Yield once the watch stands, then whenever something in the namespace changed."""
+        async with aclosing(self.changed(project)) as found:
+            async for _ in found:
+                yield None
+
+    async def changed(self, project: str) -> AsyncGenerator[WorkloadId | None, None]:
+        """Yield None once the watch stands, then each workload of the project that changed."""
+        namespace = self.namespace_of(project)
+        async with self._limit():
+            resource = await self._resource()
+            version = (await self.api.list(resource, namespace=namespace)).version
+        followed = changes(self.api, resource, namespace, version)
+        async with aclosing(self._each(followed)) as limited:
+            async for workload in limited:
+                if workload is None or workload.project == project:
+                    yield workload
+
+    async def drifts(
+        self, project: str, *, slug: str | None = None, include_resolved: bool = False
+    ) -> Sequence[DriftRecord]:
+        """Compare declarations with what is there; ended drifts are those that Events tell of."""
+        now = self._clock.now()
+        async with self._limit():
+            records: list[DriftRecord] = []
+            for item in await self._items(project, slug):
+                try:
+                    found = read(item)
+                except ValidationError:  # the list of workloads says what is wrong with it
+                    continue
+                records += open_drifts(found, now)
+                if include_resolved:
+                    records += healed_drifts(found)
+            if include_resolved:
+                namespace = self.namespace_of(project)
+                records += await self._ledger.resolved(namespace, project, slug=slug)
+        return sorted(records, key=lambda record: record.first_seen, reverse=True)
+
+    async def history(
+        self, project: str, *, slug: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Tell what Events and field ownership say, newest first."""
+        async with self._limit():
+            items = await self._items(project, slug)
+            rows = await self._ledger.history(self.namespace_of(project), project, items, slug=slug)
+        return rows[:limit]
+
+    async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
+        """Read the logs of the workload's pods."""
+        async with self._limit():
+            found = await self._found(workload)
+        namespace = found.service.namespace
+        lines = read_logs(self.api, namespace, workload.slug, tail=tail, follow=follow)
+        async with aclosing(self._each(lines)) as limited:
+            async for line in limited:
+                yield line
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self.api.aclose()
+
+    async def _act(self, step: Step, mark: Mark, *, declare: bool | None) -> Live | Absent:
+        writes = Writes(
+            client=self._client,
+            ledger=self._ledger,
+            manager=self._writer.manager,
+            clock=self._clock,
+            find=self._find,
+        )
+        match step.action:
+            case Action.CREATE:
+                namespace = self.namespace_of(step.id.project)
+                return await writes.create(step, mark, namespace=namespace)
+            case Action.DELETE:
+                return await writes.delete(step)
+            case _:
+                return await writes.update(step, mark, declare=declare)
+
+    async def _find(self, workload: WorkloadId) -> Found | None:
+        """Read one object, if it is this project's. Absent only on the cluster's own word."""
+        ref = ObjectRef(
+            api_version=API_VERSION,
+            kind=KIND,
+            namespace=self.namespace_of(workload.project),
+            name=workload.slug,
+        )
+        try:
+            item: Object | None = await self._client.get(ref)
+        except KindNotServed as error:
+            raise not_installed(error) from error
+        if item is None:
+            return None
+        owner = project_of(item)
+        if owner != workload.project:
+            raise self._taken(workload, owner, item)
+        return read(item)
+
+    def _taken(self, workload: WorkloadId, owner: str, item: Object) -> NameTaken:
+        what = f"InferenceService {service_name(item)}"
+        labelled = PROJECT in (item["metadata"].get("labels") or {})
+        why = "its label says so" if labelled else "it has no label, and that is its namespace"
+        belongs = "belongs to another project"
+        if not self._discreet:
+            belongs = f"belongs to project {owner} ({why})"
+        return NameTaken(
+            f"{what} {belongs}, so the slug {workload.slug} is taken for project "
+            f"{workload.project}.",
+            todo="Choose another slug, or give each project a namespace of its own.",
+        )
+
+    async def _found(self, workload: WorkloadId) -> Found:
+        found = await self._find(workload)
+        if found is None:
+            raise NotFound(f"There is no workload {workload}.", todo="Create it first.")
+        return found
+
+    async def _items(self, project: str, slug: str | None = None) -> builtins.list[Object]:
+        namespace = self.namespace_of(project)
+        # Objects without the label belong to the project of their namespace.
+        labels = "" if project == namespace else f"{PROJECT}={project}"
+        fields = f"metadata.name={slug}" if slug else ""
+        resource = await self._resource()
+        found = await self.api.list(resource, namespace=namespace, labels=labels, fields=fields)
+        items: Sequence[Object] = found.items
+        mine = [item for item in items if project_of(item) == project]
+        return sorted(mine, key=lambda item: str(item["metadata"]["name"]))
+
+    async def _resource(self) -> Resource:
+        try:
+            return await self.api.resource_of(API_VERSION, KIND)
+        except KindNotServed as error:
+            raise not_installed(error) from error
+
+    def _as(self, writer: Writer) -> KubernetesTarget:
+        other = KubernetesTarget(
+            self.api,
+            writer=writer,
+            clock=self._clock,
+            namespace=self._namespace,
+            discreet=self._discreet,
+        )
+        other._deadline = self._deadline
+        other._answers = self._answers
+        return other
+
+    @asynccontextmanager
+    async def _limit(self, *, writes: bool = False) -> AsyncIterator[None]:
+        """Keep the total deadline over everything in the block."""
+        if self._deadline is None:
+            yield
+            return
+        left = self._deadline - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                yield
+        except TimeoutError:
+            raise TargetUnavailable(
+                f"The cluster at {self.api.connection.config.server} did not answer in time.",
+                changed=OUTCOME_UNKNOWN if writes else NOTHING_CHANGED,
+                todo="Check the API server, or allow more time (timeout).",
+            ) from None
+
+    async def _each(self, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """Pass items on while the deadline lasts. It never stands around a yield."""
+        async with aclosing(items):
+            while True:
+                try:
+                    async with self._limit():
+                        item = await anext(items)
+                except StopAsyncIteration:
+                    return
+                yield item
+
+
+def not_installed(error: KindNotServed) -> KindNotServed:
+    """Say how to install the definition that is missing."""
+    return KindNotServed(
+        f"The cluster does not know InferenceServices. {error.happened}",
+        todo="Install Holdfast's definitions: holdfast install --export | kubectl apply -f -",
+    )

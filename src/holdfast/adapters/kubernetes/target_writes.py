@@ -1,0 +1,258 @@
+"""Carries out one step on one InferenceService, guarded by what the step saw.
+
+Each method looks first. What it then sends holds for the object that it looked at and for no
+other; when only the operator's report came between, it looks and sends again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace as replace_struct
+
+from holdfast.adapters.kubernetes.objects import Object, version_of
+from holdfast.adapters.kubernetes.target_ledger import Ledger, open_drifts
+from holdfast.adapters.kubernetes.target_objects import (
+    DECLARED,
+    LAST_WRITE,
+    PROJECT,
+    Found,
+    Mark,
+    read,
+)
+from holdfast.core.declaration import declared_by, written
+from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError
+from holdfast.core.live import Absent, Live
+from holdfast.core.names import WorkloadId
+from holdfast.core.normalize import normalize_workload
+from holdfast.core.plan import Step
+from holdfast.core.tree import Fields, Tree, pointer
+from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.ports import Clock
+from holdfast.wire.inference_service_v1alpha1 import service_to_json, spec_to_json
+from holdfast.wire.service_mapping import service_of
+from holdfast.wire.spec_v1 import spec_from_fields
+
+ATTEMPTS = 8
+"""How often a write is sent again because the object's status changed under it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writes:
+    """One writer's steps. `find` looks at a workload, and refuses another project's."""
+
+    client: KubeClient
+    ledger: Ledger
+    manager: str
+    clock: Clock
+    find: Callable[[WorkloadId], Awaitable[Found | None]]
+
+    async def create(self, step: Step, mark: Mark, *, namespace: str) -> Live:
+        """Make the object, unless there is one."""
+        given = {name: value for name, value in step.write.items() if value is not None}
+        spec = spec_from_fields(step.id.slug, given)
+        service = replace(
+            service_of(spec, namespace=namespace),
+            labels={PROJECT: step.id.project},
+            annotations={DECLARED: _json(spec.fields()), LAST_WRITE: _json(mark)},
+        )
+        try:
+            made = await self.client.apply(
+                service_to_json(service), manager=self.manager, absent=True
+            )
+        except KubeConflict as conflict:
+            return await self._made_before(step, mark, conflict)
+        except NotFound as error:
+            raise NotFound(
+                f"Workload {step.id} could not be created: {error.happened}",
+                todo=f"Make its namespace first: kubectl create namespace {namespace}",
+            ) from error
+        await self.ledger.note(made, "created", f"created with {len(given)} fields")
+        return read(made).live
+
+    async def update(self, step: Step, mark: Mark, *, declare: bool | None) -> Live:
+        """Write whole fields of the object that the step saw.
+
+        It is declared from then on. Without `declare` it is a change beside the declaration;
+        None leaves it to who writes: the one who declared the workload, or another.
+        """
+        for _ in range(ATTEMPTS):
+            found = await self.find(step.id)
+            if found is not None and _repeated(found, mark):
+                return found.live
+            if found is None:
+                raise Conflict(f"Workload {step.id} was deleted meanwhile.", todo=_AGAIN)
+            check_seen(step, found)
+            live = found.live
+            if declare is None:
+                declare = found.mark is None or found.mark.by == mark.by
+            spec = spec_from_fields(step.id.slug, written(live.fields, step.write))
+            fields = spec.fields()
+            if normalize_workload(fields) == normalize_workload(live.fields):
+                return live
+            after = service_of(spec, namespace=found.service.namespace, base=found.service)
+            names = [name for name in step.write if fields.get(name) != live.fields.get(name)]
+            declared = found.declared
+            if declare:
+                declared = declared_by(
+                    step.write, declared=declared or {}, before=live.fields, after=fields
+                )
+            elif found.mark is not None:
+                mark = replace_struct(mark, by=found.mark.by)
+            operations = [
+                *_guards(found.item),
+                *_spec_changes(spec_to_json(found.service.spec), spec_to_json(after.spec)),
+                *_notes(found.item, step.id, declared, mark),
+            ]
+            try:
+                made = await self.client.patch(ref_of(found.item), operations, manager=self.manager)
+            except KubeConflict as conflict:
+                if conflict.reason is ConflictReason.CHANGED:
+                    continue
+                raise Conflict(
+                    f"Workload {step.id} was replaced by another of the same slug meanwhile.",
+                    todo=_AGAIN,
+                ) from conflict
+            except NotFound as error:
+                raise Conflict(f"Workload {step.id} was deleted meanwhile.", todo=_AGAIN) from error
+            now = read(made)
+            await self._note_update(found, now, names, declare=declare)
+            return now.live
+        raise _busy(step)
+
+    async def delete(self, step: Step) -> Live | Absent:
+        """Delete the object that the step saw; what is gone already is no conflict."""
+        for _ in range(ATTEMPTS):
+            found = await self.find(step.id)
+            if found is None:
+                return Absent(id=step.id)
+            check_seen(step, found)
+            try:
+                gone = await self.client.delete(
+                    ref_of(found.item), uid=found.live.uid, version=version_of(found.item)
+                )
+            except KubeConflict as conflict:
+                if conflict.reason is ConflictReason.CHANGED:
+                    continue
+                raise Conflict(
+                    f"Workload {step.id} was replaced by another of the same slug meanwhile.",
+                    todo=_AGAIN,
+                ) from conflict
+            if gone:
+                await self.ledger.note(found.item, "deleted", "deleted")
+            if not found.item["metadata"].get("finalizers"):
+                return Absent(id=step.id)
+            left = await self.find(step.id)
+            return left.live if left else Absent(id=step.id)
+        raise _busy(step)
+
+    async def _made_before(self, step: Step, mark: Mark, conflict: KubeConflict) -> Live:
+        found = await self.find(step.id)
+        if found is not None and _repeated(found, mark):
+            return found.live
+        raise Conflict(f"Workload {step.id} is there already.", todo=_AGAIN) from conflict
+
+    async def _note_update(
+        self, before: Found, after: Found, names: list[str], *, declare: bool
+    ) -> None:
+        summary = f"wrote {', '.join(names)}"
+        await self.ledger.note(after.item, "updated", summary, detail={"fields": [*names]})
+        if not declare:
+            return
+        now = self.clock.now()
+        open_still = {record.id for record in open_drifts(after, now)}
+        resolution = "reconciled" if before.declared == after.declared else "declared"
+        for record in open_drifts(before, now):
+            if record.id not in open_still:
+                ended = replace(record, resolved_at=now, resolution=resolution)
+                await self.ledger.note(
+                    after.item, "resolved", f"drift {record.id} {resolution}", drift=ended
+                )
+
+
+_AGAIN = "Observe it again."
+
+
+def check_seen(step: Step, found: Found) -> None:
+    """Raise Conflict unless the object is the one that the step saw, as it saw it."""
+    if found.live.uid != step.uid:
+        raise Conflict(
+            f"Workload {step.id} was replaced by another of the same slug meanwhile.", todo=_AGAIN
+        )
+    if found.live.version != step.version:
+        raise Conflict(
+            f"Workload {step.id} is not as it was when the step was planned.", todo=_AGAIN
+        )
+
+
+def _repeated(found: Found, mark: Mark) -> bool:
+    """True when this very request wrote the object last."""
+    if found.mark is None or found.mark.key != mark.key:
+        return False
+    if found.mark.request != mark.request:
+        raise reused_key()
+    return True
+
+
+def reused_key() -> ValidationError:
+    """A key that was used for another step: neither answer would be right."""
+    problem = Problem(
+        field="Idempotency-Key",
+        reason="it was used for another request.",
+        fix="Use a new key for each request.",
+    )
+    return ValidationError(problems=[problem])
+
+
+def _guards(item: Object) -> list[Fields]:
+    """Given as values and not as tests: the API server then says itself that it is a conflict."""
+    return [
+        {"op": "add", "path": "/metadata/uid", "value": item["metadata"]["uid"]},
+        {"op": "add", "path": "/metadata/resourceVersion", "value": version_of(item)},
+    ]
+
+
+def _spec_changes(before: Fields, after: Fields) -> list[Fields]:
+    changed: list[Fields] = [
+        {"op": "add", "path": pointer(("spec", name)), "value": value}
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
+    return changed + [
+        {"op": "remove", "path": pointer(("spec", name))} for name in before if name not in after
+    ]
+
+
+def _notes(
+    item: Object, workload: WorkloadId, declared: Mapping[str, Tree] | None, mark: Mark
+) -> list[Fields]:
+    """Write what we keep on the object: whose it is, what was declared, the key of the write."""
+    metadata = item["metadata"]
+    wanted: list[tuple[str, str, str]] = [
+        ("labels", PROJECT, workload.project),
+        ("annotations", LAST_WRITE, _json(mark)),
+    ]
+    if declared is not None:
+        wanted.append(("annotations", DECLARED, _json(declared)))
+    made: list[Fields] = [
+        {"op": "add", "path": f"/metadata/{part}", "value": {}}
+        for part in ("labels", "annotations")
+        if not metadata.get(part)
+    ]
+    return made + [
+        {"op": "add", "path": pointer(("metadata", part, name)), "value": value}
+        for part, name, value in wanted
+    ]
+
+
+def _busy(step: Step) -> Conflict:
+    return Conflict(
+        f"InferenceService {step.id.slug} was written by others {ATTEMPTS} times meanwhile.",
+        todo="Find out who keeps writing it (kubectl get hold --show-managed-fields).",
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,224 @@
+"""The memory cluster: the `KubeClient` port, and what a test does to a cluster besides."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.memory.kube.events import matches
+from holdfast.adapters.memory.kube.faults import Faults
+from holdfast.adapters.memory.kube.fieldset import clone
+from holdfast.adapters.memory.kube.jsonpatch import patched
+from holdfast.adapters.memory.kube.kinds import SERVED, Kind, Object
+from holdfast.adapters.memory.kube.rollout import rolled_out
+from holdfast.adapters.memory.kube.store import Store
+from holdfast.core.errors import HoldfastError
+from holdfast.core.tree import Fields
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    WatchEvent,
+    ref_of,
+)
+from holdfast.reconcile.ports import Clock
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write that reached the cluster; `changed` says whether it had an effect."""
+
+    verb: str
+    ref: ObjectRef
+    manager: str
+    dry_run: bool
+    changed: bool
+
+
+class MemoryKube:
+    """A cluster without controllers, for tests; see the package."""
+
+    def __init__(
+        self, *, clock: Clock | None = None, kinds: Iterable[Kind] = SERVED, history: int = 1000
+    ) -> None:
+        self._store = Store(clock=clock or SystemClock(), kinds=kinds, history=history)
+        self._faults = Faults()
+        self.writes: builtins.list[Write] = []
+        """Every write through the port that reached the cluster, dry runs and refusals too."""
+
+    async def get(self, ref: ObjectRef) -> Fields | None:
+        """Return the object as it is now; see the port."""
+        self._faults.meet("get", ref.kind)
+        self._store.kind_of(ref.api_version, ref.kind)
+        found: Fields | None = clone(self._store.items.get(ref))
+        return found
+
+    async def list(self, scope: Scope) -> ObjectList:
+        """Return every object that matches; see the port."""
+        self._faults.meet("list", scope.kind)
+        self._store.kind_of(scope.api_version, scope.kind)
+        items = sorted(self._store.items.items())
+        found = [clone(item) for _, item in items if matches(item, scope)]
+        return ObjectList(items=found, version=str(self._store.version))
+
+    async def watch(self, scope: Scope, *, version: str) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what happens after a version; see the port."""
+        self._faults.meet("watch", scope.kind)
+        self._store.kind_of(scope.api_version, scope.kind)
+        async with aclosing(self._store.log.follow(scope, version)) as events:
+            async for event in events:
+                yield event
+
+    async def apply(
+        self,
+        item: Fields,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        subresource: str = "",
+    ) -> Fields:
+        """Apply an object; see the port."""
+        ref = ref_of(item)
+
+        def act() -> Object:
+            if absent and ref in self._store.items:
+                raise KubeConflict(
+                    f"{ref} was not to be there, and it is.", reason=ConflictReason.EXISTS
+                )
+            return self._store.apply(item, manager, subresource, force=force, dry_run=dry_run)
+
+        return self._write("apply", ref, manager, act, dry_run=dry_run)
+
+    async def patch(
+        self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
+    ) -> Fields:
+        """Change one object by a JSON patch; see the port."""
+
+        def act() -> Object:
+            new = patched(self._store.there(ref), operations)
+            return self._store.update(ref, new, manager, subresource)
+
+        return self._write("patch", ref, manager, act)
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        """Delete one object and what it owns; see the port."""
+
+        def act() -> bool:
+            self._store.kind_of(ref.api_version, ref.kind)
+            live = self._store.items.get(ref)
+            if live is None:
+                return False
+            if uid and uid != live["metadata"]["uid"]:
+                raise KubeConflict(
+                    f"{ref} is not the one that was seen.", reason=ConflictReason.REPLACED
+                )
+            if version and version != live["metadata"]["resourceVersion"]:
+                raise KubeConflict(
+                    f"{ref} has changed since it was seen.", reason=ConflictReason.CHANGED
+                )
+            self._store.delete(ref)
+            return True
+
+        return self._write("delete", ref, "", act)
+
+    def create(self, item: Fields, *, manager: str = "kubectl-create") -> Fields:
+        """Create an object as a plain client does: it owns the defaults too."""
+        found: Fields = clone(self._store.create(item, manager))
+        return found
+
+    def edit(
+        self,
+        ref: ObjectRef,
+        change: Callable[[Object], object],
+        *,
+        manager: str = "kubectl-edit",
+        subresource: str = "",
+    ) -> Fields:
+        """Change an object as a plain client does, through `scale` or `status` if so told.
+
+        `change` gets a copy of the object and changes it in place.
+        """
+        new = clone(self._store.there(ref))
+        change(new)
+        found: Fields = clone(self._store.update(ref, new, manager, subresource))
+        return found
+
+    def make_ready(self, ref: ObjectRef, *, ready: int | None = None) -> Fields:
+        """Say that so many pods of a Deployment are ready, as its controller would; None is all."""
+        return self.edit(
+            ref,
+            lambda item: rolled_out(item, ready=ready, now=self._store.now()),
+            manager="kube-controller-manager",
+            subresource="status",
+        )
+
+    def serve(self, kind: Kind | str) -> None:
+        """Serve a kind: one that was not known, or by its name one that was taken away."""
+        if isinstance(kind, Kind):
+            self._store.kinds[kind.api_version, kind.kind] = kind
+        self._store.away.discard(kind if isinstance(kind, str) else kind.kind)
+
+    def unserve(self, kind: str) -> None:
+        """Serve a kind no longer. Its objects are there again when it is."""
+        self._store.away.add(kind)
+        self._store.log.end(None, kind)
+
+    def fail_next(
+        self,
+        verb: str,
+        error: HoldfastError,
+        *,
+        after: int = 0,
+        kind: str = "",
+        done: bool = False,
+    ) -> None:
+        """Let a call of a verb fail, after so many that do not; of one kind if it is named.
+
+        With `done`, a write takes effect all the same, as when its answer is lost.
+        """
+        self._faults.add(verb, error, after=after, kind=kind, done=done)
+
+    def bookmark(self) -> None:
+        """Send the current version to every watch."""
+        self._store.log.bookmark(self._store.version)
+
+    def end_watches(self, error: HoldfastError | None = None) -> None:
+        """End every watch that runs, cleanly or with an error."""
+        self._store.log.end(error)
+
+    def compact(self) -> None:
+        """Forget what happened so far: a watch from an earlier version finds it expired."""
+        self._store.version += 1
+        self._store.log.forget(self._store.version)
+
+    def _write(
+        self,
+        verb: str,
+        ref: ObjectRef,
+        manager: str,
+        act: Callable[[], T],
+        *,
+        dry_run: bool = False,
+    ) -> T:
+        late = self._faults.meet(verb, ref.kind)
+        before = self._store.version
+        try:
+            answer: T = clone(act())
+        finally:
+            changed = self._store.version != before
+            self.writes.append(
+                Write(verb=verb, ref=ref, manager=manager, dry_run=dry_run, changed=changed)
+            )
+        if late is not None:
+            raise late
+        return answer

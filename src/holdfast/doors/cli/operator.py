@@ -1,0 +1,119 @@
+"""`holdfast operator`: run the Kubernetes operator."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core.errors import ConfigurationError
+from holdfast.doors.cli import options
+from holdfast.doors.cli.group import Verb
+
+if TYPE_CHECKING:
+    from holdfast.core.service.children import Gateway
+
+
+@click.command(
+    "operator",
+    cls=Verb,
+    examples=[
+        "holdfast operator                                 # in a pod, or by the kubeconfig",
+        "holdfast operator --namespace team-a --namespace team-b",
+        "holdfast operator --gateway infra/inference --domain models.example.com",
+        "holdfast operator --once --no-leader-election     # one look at everything",
+    ],
+)
+@click.option("--context", help="Context of the kubeconfig (default: the current one).")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NS",
+    help="Look after this namespace only; may be given more than once (default: all).",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="Services looked at at the same time.",
+)
+@click.option(
+    "--resync",
+    type=options.Duration(),
+    default="10m",
+    show_default=True,
+    help="Look at every service once in this time, even if nothing was heard of it.",
+)
+@click.option("--gateway", metavar="NS/NAME", help="Gateway that routes attach to.")
+@click.option("--domain", help="Domain under which the hosts of services are; needs --gateway.")
+@click.option("--prometheus", metavar="URL", help="Where the analysis of canaries asks.")
+@click.option(
+    "--metrics-address",
+    default=":8080",
+    show_default=True,
+    help="Where /metrics, /healthz and /readyz answer; empty for nowhere.",
+)
+@click.option("--lease-namespace", metavar="NS", help="Where the Lease is (default: the pod's).")
+@click.option(
+    "--leader-election/--no-leader-election",
+    "elect",
+    default=True,
+    help="Act only while holding the Lease holdfast-operator (default: yes).",
+)
+@click.option("--once", is_flag=True, help="Look at everything once, then end.")
+def command(
+    context: str | None,
+    namespaces: tuple[str, ...],
+    workers: int,
+    resync: float,
+    gateway: str | None,
+    domain: str | None,
+    prometheus: str | None,
+    metrics_address: str,
+    lease_namespace: str | None,
+    elect: bool,
+    once: bool,
+) -> None:
+    """Run the Kubernetes operator.
+
+    Keeps the children of every InferenceService as declared. It reaches the cluster as kubectl
+    does, or as the pod it runs in. Ends in order on SIGTERM; losing the Lease ends it with an
+    error, so let something restart it.
+    """
+    try:
+        from holdfast.doors.operator.main import run
+        from holdfast.doors.operator.settings import Settings
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"The operator needs {error.name}, which is not installed.",
+            todo="pip install 'holdfast[kubernetes]'",
+        ) from error
+
+    settings = Settings(
+        context=context,
+        namespaces=namespaces,
+        workers=workers,
+        resync=resync,
+        gateway=_gateway(gateway, domain),
+        prometheus=prometheus,
+        metrics_address=metrics_address,
+        lease_namespace=lease_namespace,
+        elect=elect,
+        once=once,
+        log_format="text" if sys.stderr.isatty() else "json",
+    )
+    sys.exit(run(settings))
+
+
+def _gateway(text: str | None, domain: str | None) -> Gateway | None:
+    from holdfast.core.service.children import Gateway
+
+    if text is None and domain is None:
+        return None
+    namespace, slash, name = (text or "").partition("/")
+    if not (slash and namespace and name and domain):
+        raise click.UsageError("--gateway NS/NAME and --domain DOMAIN belong together.")
+    return Gateway(name=name, namespace=namespace, domain=domain)

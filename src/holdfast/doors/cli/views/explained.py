@@ -1,0 +1,80 @@
+"""Explains a drift in sentences: what moved, who moved it and when, what that means, what follows.
+
+A cluster's operator reports on the objects that it keeps in its own words; they are shown as such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+from holdfast.core.drift import Cause
+from holdfast.core.ink import Ink
+from holdfast.core.ledger import DriftEntry, DriftRecord
+from holdfast.core.redact import redact_tree
+from holdfast.core.tree import Tree, parse_pointer, show_path
+from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.text import age, one_line
+
+OBJECTS = "/objects"
+"""The path of an entry that tells of the objects made from a workload."""
+_CAUSES = {
+    Cause.PERSON: "a tool that people use by hand or in scripts",
+    Cause.AUTOSCALER: "an autoscaler; declare bounds instead of a number to let it be",
+    Cause.CONTROLLER: "a controller, which may write it again; one of the two should stop",
+    Cause.ADMISSION: "an admission webhook, which changes what is written on its way in",
+    Cause.HARDWARE: "the hardware underneath",
+    Cause.GITOPS: "another GitOps tool, which may write it again; let one of the two own it",
+    Cause.UNKNOWN: "a tool that Holdfast does not know",
+}
+_ENDS = {
+    "reconciled": "The declared values were put back.",
+    "healed": "The operator put it back.",
+    "reverted": "Somebody put the declared values back.",
+    "declared": "The declaration was changed to what was live.",
+    "deleted": "The workload was deleted.",
+}
+
+
+def show_explained(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
+    """Write one drift as a short text."""
+    since = age(drift.first_seen, now)
+    state = f"ended: {drift.resolution}" if drift.resolved_at else f"open for {since}"
+    screen.line(screen.paint(f"{drift.workload}  {drift.id}  {state}", Ink.CHANGE))
+    for entry in drift.fields:
+        for line in _of_objects(entry) if entry.path == OBJECTS else _of_field(entry, now):
+            screen.line(f"  {line}")
+    if drift.resolved_at:
+        screen.line(f"  {_ENDS.get(drift.resolution or '', 'It is as declared again.')}")
+    elif not all(entry.path == OBJECTS for entry in drift.fields):
+        screen.line("  holdfast ensure -f FILE puts the declared values back; to keep what is")
+        screen.line("  live, declare it.")
+
+
+def _of_field(entry: DriftEntry, now: datetime) -> Iterator[str]:
+    path = show_path(parse_pointer(entry.path)) if entry.path.startswith("/") else entry.path
+    yield f"{one_line(path)} is {_value(entry.live)}, declared is {_value(entry.desired)}."
+    if entry.writer is None:
+        yield "Who wrote it is not recorded."
+        return
+    at = entry.writer.at
+    when = f" at {at:%Y-%m-%d %H:%M:%SZ} ({age(at, now)} ago)" if at else ""
+    by = one_line(str(entry.writer))
+    through = f" through {entry.writer.subresource}" if entry.writer.subresource else ""
+    yield f"{by} wrote it{through}{when}: {_CAUSES[entry.cause]}."
+
+
+def _of_objects(entry: DriftEntry) -> Iterator[str]:
+    """What the operator said: sentences, each with the writer, the fields and the object."""
+    text = one_line(str(entry.live))
+    yield "The operator says of the objects that it made:"
+    for sentence in text.replace(". ", ".\n").splitlines():
+        yield f"  {sentence}"
+
+
+def _value(value: Tree) -> str:
+    if value is None:
+        return "not set"
+    masked = redact_tree(value)
+    return one_line(masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False))

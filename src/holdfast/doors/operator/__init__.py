@@ -1,0 +1,1 @@
+"""The Kubernetes operator: follows InferenceServices and their children, feeds the reconciler."""

@@ -1,0 +1,132 @@
+"""Writes Kubernetes Events for what happened to services, after everything that matters more.
+
+A transition is told once: the same words about the same object are not repeated for a while, and
+no object gets more than a few. Events are for people, so one that cannot be written is counted
+and forgotten. The controller hands notes over; a task of its own writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import UTC
+
+from holdfast.adapters.kubernetes.objects import Object
+from holdfast.adapters.kubernetes.queue import Bucket
+from holdfast.core.errors import HoldfastError
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
+from holdfast.doors.operator.logs import log
+from holdfast.doors.operator.metrics import Metrics
+from holdfast.reconcile.ports import Clock
+from holdfast.reconcile.service.result import Note
+
+REPORTER = "holdfast.dev/operator"
+AGAIN = 600.0
+"""Seconds in which the same words are not repeated."""
+_BURST, _RATE = 25.0, 1 / 30
+"""Events of one object: so many at once, then so many a second."""
+_WAITING = 1_000
+_REMEMBERED = 10_000
+_NOTE = 1024
+_PATIENCE = 1.0
+
+Post = Callable[[Object], Awaitable[object]]
+
+
+class Recorder:
+    """Tells people what happened, when there is time."""
+
+    def __init__(
+        self,
+        post: Post,
+        *,
+        clock: Clock,
+        instance: str,
+        metrics: Metrics,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._post = post
+        self._clock = clock
+        self._instance = instance
+        self._metrics = metrics
+        self._busy = busy
+        self._line: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
+        self._told: dict[tuple[str, str, str], float] = {}
+        self._buckets: dict[str, Bucket] = {}
+
+    def record(self, service: InferenceService, note: Note) -> None:
+        """Put an event in line, unless it was told lately or the object has had its share."""
+        words = (service.uid, note.reason, note.message)
+        now = self._clock.monotonic()
+        if now - self._told.get(words, float("-inf")) < AGAIN:
+            self._metrics.events.labels("repeated").inc()
+            return
+        if len(self._told) >= _REMEMBERED:
+            self._forget(now)
+        self._told[words] = now
+        bucket = self._buckets.setdefault(
+            service.uid, Bucket(self._clock, rate=_RATE, burst=_BURST)
+        )
+        if not bucket.try_take() or self._line.full():
+            self._metrics.events.labels("dropped").inc()
+            return
+        self._line.put_nowait(self._event(service, note))
+
+    async def run(self) -> None:
+        """Write what stands in line until cancelled, one at a time, and last of all work."""
+        while True:
+            event = await self._line.get()
+            until = self._clock.monotonic() + _PATIENCE
+            while self._busy() and self._clock.monotonic() < until:
+                await self._clock.sleep(0.02)
+            await self._write(event)
+
+    async def flush(self) -> None:
+        """Write what is left, for a clean end."""
+        while not self._line.empty():
+            await self._write(self._line.get_nowait())
+
+    async def _write(self, event: Object) -> None:
+        try:
+            await self._post(event)
+        except HoldfastError as error:
+            self._metrics.events.labels("failed").inc()
+            log.warning("event-not-written", extra={"code": error.code, "why": error.happened})
+        else:
+            self._metrics.events.labels("written").inc()
+
+    def _forget(self, now: float) -> None:
+        self._told = {words: at for words, at in self._told.items() if now - at < AGAIN}
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._buckets.clear()
+
+    def _event(self, service: InferenceService, note: Note) -> Object:
+        at = self._clock.now().astimezone(UTC)
+        text = note.message
+        if len(text.encode()) > _NOTE:
+            text = text.encode()[: _NOTE - 3].decode(errors="ignore") + "…"
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{service.name}.{secrets.token_hex(8)}",
+                "namespace": service.namespace,
+            },
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": "Warning" if note.warning else "Normal",
+            "reason": note.reason,
+            "note": text,
+            "action": "Reconcile",
+            "reportingController": REPORTER,
+            "reportingInstance": self._instance,
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": service.namespace,
+                "name": service.name,
+                "uid": service.uid,
+                "resourceVersion": service.resource_version,
+            },
+        }

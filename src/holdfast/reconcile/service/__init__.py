@@ -1,0 +1,1 @@
+"""Keeps one InferenceService and its children as declared."""

@@ -1,0 +1,277 @@
+"""One InferenceService, one pass, top to bottom: read, decide, write, tell.
+
+The operator calls it for every key of its queue, and others embed it. It keeps no state of its
+own: all it has to remember is in the status, so it may be stopped anywhere and started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from holdfast.core.errors import HoldfastError, InvalidSpec
+from holdfast.core.policy import OnDrift
+from holdfast.core.service.canary import Move as CanaryMove
+from holdfast.core.service.children import Gateway
+from holdfast.core.service.manifests import manifests
+from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
+from holdfast.core.tree import Fields
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.kube import KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.ports import Clock, MetricSource
+from holdfast.reconcile.service import notes, replicas, traffic
+from holdfast.reconcile.service.family import OPERATOR, Autoscalers, Part, observe, refs_of
+from holdfast.reconcile.service.intent import Intent, Move
+from holdfast.reconcile.service.journal import Journal, StatusJournal
+from holdfast.reconcile.service.result import Note, Result
+from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
+from holdfast.reconcile.service.status import Picture, refused_status, status_of
+from holdfast.reconcile.service.writes import (
+    Course,
+    carry_out,
+    look,
+    remove,
+    settle_replicas,
+)
+
+_RARELY = 300.0
+_OTHERS = 60.0
+"""Seconds between looks at objects of others that are in our way."""
+_UNTOLD = 20
+"""Notes kept of passes that failed, until one does not."""
+_REMEMBERED = 20_000
+
+
+class Reconciler:
+    """Makes and keeps the children of InferenceServices."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        clock: Clock,
+        key: bytes,
+        gateway: Gateway | None = None,
+        metrics: MetricSource | None = None,
+        journal: Journal | None = None,
+        autoscalers: Autoscalers | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._gateway = gateway
+        self._metrics = metrics
+        self._journal = journal or StatusJournal(client)
+        self._autoscalers = autoscalers
+        self._keeper = Keeper(client, manager=OPERATOR, key=key, clock=clock)
+        self._untold: dict[str, tuple[Note, ...]] = {}
+        self._valid: dict[str, int] = {}
+        """Generations that were found to be valid, by uid: a stored spec has no other mark."""
+
+    async def reconcile(self, service: InferenceService) -> Result:
+        """Make the cluster as declared, and say how it stands.
+
+        The status is written on every way out, and only when it changed. What the cluster did
+        not answer or refused is raised after that, so that the caller backs off. A spec that is
+        wrong is a condition and no error, since trying again cannot help; only a service that
+        is not stored, and so has no status to say it in, raises InvalidSpec.
+        """
+        if service.deleting:
+            # Children go by their owner references, and nothing is kept outside the cluster, so
+            # there is nothing that a finalizer could have to wait for.
+            self._forget(service.uid)
+            return Result(status=service.status or InferenceServiceStatus())
+        try:
+            self._validate(service)
+        except InvalidSpec as error:
+            if not service.uid:
+                raise
+            return await self._tell(service, refused_status(service, error, self._clock.now()))
+        family = await observe(
+            self._client,
+            service,
+            routed=self._gateway is not None,
+            autoscalers=self._autoscalers,
+        )
+        course = Course(family=family, live=dict(family.live), errors=dict(family.unread))
+        move = await self._next_move(course)
+        held = self._held(course)
+        wanted = self._rendered(course, move)
+        await self._settle_number(course, wanted, held)
+        await self._look(course, wanted, held)
+        service = await self._record(course, move)
+        for place, intent in enumerate(course.intents):
+            course.intents[place] = await carry_out(self._client, self._keeper, course, intent)
+        if not held:
+            gone = [part for part in family.live if part not in wanted and part not in _kept(move)]
+            await remove(self._client, course, gone)
+        return await self._tell(service, await self._status(course, move), course, move)
+
+    async def delete(self, service: InferenceService) -> bool:
+        """Delete the children of a service: for owners whose garbage nobody collects.
+
+        Only what this service controls. Safe to repeat; what is gone already is no error. True
+        when anything was deleted.
+        """
+        family = await observe(self._client, service, routed=False)
+        course = Course(family=family, live=dict(family.live), errors=dict(family.unread))
+        await remove(self._client, course, list(reversed(refs_of(service))))
+        _raise(course.errors.values())
+        return bool(course.removed)
+
+    def _validate(self, service: InferenceService) -> None:
+        if (
+            service.uid
+            and service.generation
+            and self._valid.get(service.uid) == service.generation
+        ):
+            return
+        service.validate()
+        if len(self._valid) > _REMEMBERED:
+            self._valid.clear()
+        self._valid[service.uid] = service.generation
+
+    def _forget(self, uid: str) -> None:
+        self._untold.pop(uid, None)
+        self._valid.pop(uid, None)
+
+    def _held(self, course: Course) -> frozenset[Part]:
+        """Parts not to be touched, since requests cannot be shared out from half a picture."""
+        unread = [part for part in traffic.DECIDES if part in course.errors]
+        if unread and traffic.concerned(course.family):
+            return frozenset({*traffic.DECIDES, Part.CANARY_SERVICE, Part.AUTOSCALER})
+        return frozenset()
+
+    async def _next_move(self, course: Course) -> CanaryMove | None:
+        """What the canary does next; None without one, or while too little was seen."""
+        if not traffic.concerned(course.family) or self._held(course):
+            return None
+        try:
+            return await traffic.next_move(
+                course.family,
+                self._gateway,
+                keeper=self._keeper,
+                metrics=self._metrics,
+                now=self._clock.now(),
+            )
+        except HoldfastError as error:
+            course.errors[Part.CANARY] = error
+            return None
+
+    async def _settle_number(
+        self, course: Course, wanted: dict[Part, Fields], held: frozenset[Part]
+    ) -> None:
+        """Delete an autoscaler that is not declared, and only then set the number it had."""
+        if Part.AUTOSCALER not in wanted:
+            await remove(self._client, course, [Part.AUTOSCALER])
+            if Part.AUTOSCALER in course.errors:
+                course.errors.setdefault(Part.PRIMARY, course.errors[Part.AUTOSCALER])
+        if Part.PRIMARY not in held and Part.PRIMARY not in course.errors:
+            await settle_replicas(self._client, course, replicas.number_of(wanted[Part.PRIMARY]))
+
+    def _rendered(self, course: Course, move: CanaryMove | None) -> dict[Part, Fields]:
+        """What there has to be, in the order in which it is written."""
+        facts = traffic.facts_of(course.family, self._gateway, move)
+        parts = {ref: part for part, ref in course.family.refs.items()}
+        return {parts[ref_of(item)]: item for item in manifests(course.service, facts)}
+
+    async def _look(
+        self, course: Course, wanted: dict[Part, Fields], held: frozenset[Part]
+    ) -> None:
+        policy = course.service.spec.on_drift or OnDrift.RECONCILE
+        for part, item in wanted.items():
+            if part in held:
+                error = course.errors.get(part)
+                ref = course.family.refs[part]
+                course.intents.append(Intent(part=part, ref=ref, move=Move.HOLD, error=error))
+            else:
+                intent = await look(self._keeper, course, part, item, policy=policy)
+                course.intents.append(intent)
+
+    async def _record(self, course: Course, move: CanaryMove | None) -> InferenceService:
+        """Write down who changed what before it is put back: healing erases every trace."""
+        service = course.service
+        if not any(each.move is Move.HEAL for each in course.intents):
+            return service
+        status = replace(
+            await self._status(course, move, healing=True),
+            canary=service.status.canary if service.status else None,
+        )
+        return await self._journal.before_healing(service, status)
+
+    async def _status(
+        self, course: Course, move: CanaryMove | None, *, healing: bool = False
+    ) -> InferenceServiceStatus:
+        service, old = course.service, course.service.status
+        since = unready_for(service, course.live, self._clock.now())
+        asked = since is not None and since >= PATIENCE and not healing
+        return status_of(
+            Picture(
+                service=service,
+                now=self._clock.now(),
+                live=course.live,
+                intents=course.intents,
+                errors=course.errors,
+                split=traffic.split_now(course.family, move),
+                gateway=self._gateway,
+                rival=course.family.rival,
+                ailments=await ailments(self._client, service) if asked else "",
+                canary=move.state if move else old.canary if old else None,
+                canary_said=move.message if move else "",
+                healing=healing,
+            )
+        )
+
+    async def _tell(
+        self,
+        service: InferenceService,
+        status: InferenceServiceStatus,
+        course: Course | None = None,
+        move: CanaryMove | None = None,
+    ) -> Result:
+        """Write the status, gather what is worth an event, and raise what went wrong."""
+        before = course.service.status if course else service.status
+        told = [*self._untold.pop(service.uid, ())]
+        if course is not None:
+            told += notes.of_writes(course.intents)
+            told += (
+                Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
+                for name in course.removed
+            )
+        told += move.notes if move else ()
+        told += notes.of_status(before, status)
+        try:
+            await self._journal.report(service, status)
+            _raise(course.errors.values() if course else ())
+        except HoldfastError:
+            if service.uid:
+                self._untold[service.uid] = tuple(dict.fromkeys(told))[-_UNTOLD:]
+            raise
+        again = self._again(course, move)
+        return Result(status=status, requeue_after=again, notes=tuple(told))
+
+    def _again(self, course: Course | None, move: CanaryMove | None) -> float | None:
+        """When to look again although no event of ours may come.
+
+        Others' objects send none, nor do pods that fail: those are asked less and less often.
+        """
+        if course is None:
+            return None
+        times = [move.requeue_after] if move and move.requeue_after is not None else []
+        if course.family.rival or any(each.move is Move.AVOID for each in course.intents):
+            times.append(_OTHERS)
+        unready = unready_for(course.service, course.live, self._clock.now())
+        if unready is not None:
+            times.append(min(max(unready, PATIENCE), _RARELY))
+        return min(times, default=None)
+
+
+def _kept(move: CanaryMove | None) -> Sequence[Part]:
+    """A canary that is on its way out stays until it has drained."""
+    return (Part.CANARY, Part.CANARY_SERVICE) if move is not None and move.keep else ()
+
+
+def _raise(errors: Iterable[HoldfastError]) -> None:
+    """Raise what says most: another writer who was first is the least of it."""
+    held = sorted(errors, key=lambda error: isinstance(error, KubeConflict))
+    if held:
+        raise held[0]

@@ -1,0 +1,362 @@
+"""Makes the status of a service from what one pass saw and did. Pure.
+
+`Available` says that requests are answered now and stays so during a healthy rollout; `Ready`
+says besides that everything is as declared and no pod is failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from holdfast.core.errors import HoldfastError, InvalidSpec
+from holdfast.core.policy import OnDrift
+from holdfast.core.redact import redact
+from holdfast.core.service.canary_state import CanaryState
+from holdfast.core.service.children import PRIMARY, Gateway, selector
+from holdfast.core.service.engines import PORT
+from holdfast.core.service.spec import Condition, InferenceService, InferenceServiceStatus
+from holdfast.core.service.split import Split, SplitMode, route_accepted
+from holdfast.core.tree import Fields
+from holdfast.reconcile.service.family import Part, controller_of
+from holdfast.reconcile.service.intent import Intent, Move
+from holdfast.reconcile.service.rollout import Rollout, conditions_of, rollout_of
+from holdfast.reconcile.service.words import cut, plan_lines, told
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Everything a status is made from."""
+
+    service: InferenceService
+    now: datetime
+    live: Mapping[Part, Fields]
+    """After the writes of this pass."""
+    intents: Sequence[Intent]
+    errors: Mapping[Part, HoldfastError]
+    split: Split
+    gateway: Gateway | None
+    rival: str | None = None
+    ailments: str = ""
+    canary: CanaryState | None = None
+    canary_said: str = ""
+    """How it is doing, in the words of the move that was made."""
+    healing: bool = False
+    """Drift was seen and is about to be put back."""
+
+
+def status_of(picture: Picture) -> InferenceServiceStatus:
+    """Describe a service that is valid."""
+    service = picture.service
+    old = service.status or InferenceServiceStatus()
+    primary = rollout_of(picture.live.get(Part.PRIMARY))
+    unread = Part.PRIMARY in picture.errors and primary is None
+    made = _conditions(picture, primary, unread=unread)
+    conditions = settled(made, service, picture.now)
+    ready = next(each for each in conditions if each.type == "Ready")
+    split = picture.split
+    return InferenceServiceStatus(
+        ready=ready.status == TRUE,
+        replicas=old.replicas if unread else primary.wanted if primary else 0,
+        ready_replicas=old.ready_replicas if unread else primary.ready if primary else 0,
+        message=ready.message,
+        selector=",".join(
+            f"{key}={value}" for key, value in selector(service.name, PRIMARY).items()
+        ),
+        observed_generation=service.generation or None,
+        canary_weight=split.weight if split.mode is not SplitMode.NONE else None,
+        split_mode=str(split.mode),
+        drift=_drift_word(picture.intents),
+        url=_url(service, picture.gateway),
+        plan=plan_lines(each for each in picture.intents if each.move is Move.PLAN) or None,
+        canary=picture.canary,
+        conditions=conditions,
+    )
+
+
+def refused_status(
+    service: InferenceService, error: InvalidSpec, now: datetime
+) -> InferenceServiceStatus:
+    """Describe a service that cannot be served as it stands. What runs, goes on running."""
+    old = service.status or InferenceServiceStatus()
+    said = cut(" ".join(str(problem) for problem in error.problems) or str(error))
+    kept = tuple(each for each in old.conditions if each.type not in ("Ready", "UpToDate"))
+    made = (
+        _condition("Ready", FALSE, "InvalidSpec", said),
+        _condition(
+            "UpToDate", FALSE, "InvalidSpec", "The spec was refused, so nothing was changed."
+        ),
+    )
+    return replace(
+        old,
+        ready=False,
+        message=said,
+        observed_generation=service.generation or None,
+        conditions=settled((*made, *kept), service, now),
+    )
+
+
+def settled(
+    made: Sequence[Condition], service: InferenceService, now: datetime
+) -> tuple[Condition, ...]:
+    """Date conditions: the time moves only when the status does."""
+    old = {each.type: each for each in service.status.conditions} if service.status else {}
+    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    dated = []
+    for each in made:
+        before = old.get(each.type)
+        kept = before.last_transition_time if before and before.status == each.status else None
+        dated.append(
+            replace(
+                each,
+                observed_generation=service.generation or None,
+                last_transition_time=kept or stamp,
+            )
+        )
+    return tuple(dated)
+
+
+def _conditions(
+    picture: Picture, primary: Rollout | None, *, unread: bool
+) -> tuple[Condition, ...]:
+    available = _available(picture, primary, unread=unread)
+    progressing = _progressing(picture, primary, unread=unread)
+    up_to_date = _up_to_date(picture, primary, unread=unread)
+    routes = _routes(picture)
+    degraded = _degraded(picture, primary)
+    made = [
+        _ready(picture, primary, (available, up_to_date, routes), degraded),
+        available,
+        up_to_date,
+        progressing,
+        routes,
+    ]
+    if picture.service.spec.canary is not None:
+        made.append(_canary(picture))
+    if picture.service.spec.autoscaled or picture.rival:
+        made.append(_autoscaling(picture))
+    made += [_drift(picture), degraded, _reconciling(picture)]
+    return tuple(made)
+
+
+def _ready(
+    picture: Picture,
+    primary: Rollout | None,
+    needed: Sequence[Condition],
+    degraded: Condition,
+) -> Condition:
+    drifted = [each for each in picture.intents if each.move is Move.REFUSE]
+    if drifted:
+        return _condition("Ready", FALSE, "Drifted", told(drifted))
+    if degraded.status == TRUE:
+        return _condition("Ready", FALSE, degraded.reason, degraded.message)
+    for status in (FALSE, UNKNOWN):
+        for each in needed:
+            if each.status == status:
+                return _condition("Ready", status, each.reason, each.message)
+    counted = _counted(primary)
+    if primary is not None and not primary.complete:
+        return _condition("Ready", FALSE, "ReplicasNotReady", counted)
+    return _condition("Ready", TRUE, "Serving", counted)
+
+
+def _available(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
+    if unread:
+        return _condition("Available", UNKNOWN, "ApiError", _said(picture.errors[Part.PRIMARY]))
+    canary = rollout_of(picture.live.get(Part.CANARY)) if picture.split.weight else None
+    serving = sum(each.available for each in (primary, canary) if each is not None)
+    if serving:
+        return _condition("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
+    return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", picture))
+
+
+def _progressing(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
+    if unread:
+        return _condition("Progressing", UNKNOWN, "ApiError", "The primary could not be read.")
+    if primary is None:
+        return _condition("Progressing", FALSE, "NotStarted", "There is no primary yet.")
+    if primary.stuck:
+        return _condition("Progressing", FALSE, "Stuck", _clean(primary.stuck))
+    if primary.rolling:
+        said = f"{primary.updated} of {primary.wanted} replicas are of the newest version."
+        return _condition("Progressing", TRUE, "RollingOut", said)
+    if not primary.complete:
+        return _condition("Progressing", TRUE, "Starting", _counted(primary))
+    return _condition("Progressing", FALSE, "Done", _counted(primary))
+
+
+def _up_to_date(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
+    foreign = [each for each in picture.intents if each.move is Move.AVOID]
+    if foreign:
+        return _condition("UpToDate", FALSE, "ForeignObject", foreign_words(foreign))
+    refused = [each for each in picture.intents if each.move is Move.REFUSE]
+    if refused:
+        return _condition("UpToDate", FALSE, "Drifted", told(refused))
+    if unread or picture.errors:
+        first = next(iter(picture.errors.values()))
+        return _condition("UpToDate", UNKNOWN, "ApiError", _said(first))
+    waiting = [each for each in picture.intents if each.move is Move.AWAIT]
+    if waiting:
+        names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
+        return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
+    if primary is None or primary.rolling:
+        return _condition("UpToDate", FALSE, "RollingOut", _counted(primary))
+    return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
+
+
+def _routes(picture: Picture) -> Condition:
+    if picture.gateway is None:
+        if Part.FRONT in picture.live:
+            said = "Requests go through the Service; no gateway is set up."
+            return _condition("RoutesReady", TRUE, "ServiceOnly", said)
+        return _condition("RoutesReady", FALSE, "NotCreated", "The Service is not there yet.")
+    route = picture.live.get(Part.ROUTE)
+    if route is not None and route_accepted(route):
+        return _condition("RoutesReady", TRUE, "Accepted", "The gateway took over the route.")
+    said = "The gateway has not accepted the route as it stands now."
+    return _condition("RoutesReady", FALSE, "NotAccepted", said)
+
+
+def _canary(picture: Picture) -> Condition:
+    rollout = rollout_of(picture.live.get(Part.CANARY))
+    weight = picture.service.spec.canary.weight if picture.service.spec.canary else 0
+    share = f"It gets {picture.split.weight} % of the requests; {weight} % is declared."
+    reason = picture.canary.reason if picture.canary else ""
+    said = picture.canary_said or share
+    if rollout is None:
+        said = picture.canary_said or "There is no canary now."
+        return _condition("CanaryReady", FALSE, reason or "NotCreated", said)
+    said = f"{_counted(rollout)} {said}"
+    if not rollout.complete:
+        return _condition("CanaryReady", FALSE, reason or "NotReady", said)
+    return _condition("CanaryReady", TRUE, reason or "Serving", said)
+
+
+def _autoscaling(picture: Picture) -> Condition:
+    if picture.rival:
+        said = (
+            f"{picture.rival} scales the primary too, so its number of replicas is left alone."
+            " Delete it, or leave minReplicas and maxReplicas out."
+        )
+        return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", said)
+    live = picture.live.get(Part.AUTOSCALER)
+    if live is None:
+        return _condition("AutoscalingReady", FALSE, "NotCreated", "There is no autoscaler yet.")
+    for name in ("AbleToScale", "ScalingActive"):
+        found = conditions_of(live).get(name)
+        if found is None:
+            return _condition("AutoscalingReady", UNKNOWN, "NotReported", "It has not said so yet.")
+        if found.get("status") != TRUE:
+            said = _clean(str(found.get("message") or ""))
+            return _condition("AutoscalingReady", FALSE, str(found.get("reason") or name), said)
+    return _condition("AutoscalingReady", TRUE, "Scaling", "The autoscaler gets its metrics.")
+
+
+_LEFT = {
+    OnDrift.FAIL: ("Refused", "Nothing was written to it, as onDrift: fail says."),
+    OnDrift.DRY_RUN: ("Planned", "status.plan says what would be put back."),
+    OnDrift.WARN: ("Left", "It was left, as onDrift: warn says."),
+}
+
+
+def _drift(picture: Picture) -> Condition:
+    drifted = drifted_of(picture.intents)
+    policy = picture.service.spec.on_drift or OnDrift.RECONCILE
+    if drifted and policy is OnDrift.IGNORE:
+        return _condition("DriftDetected", FALSE, "Ignored", told(drifted))
+    if drifted and policy is OnDrift.RECONCILE:
+        failed = any(each.error for each in drifted)
+        if picture.healing or failed:
+            action = "It could not be put back yet." if failed else "It is being put back."
+            return _condition("DriftDetected", TRUE, "Healing", f"{told(drifted)} {action}")
+        return _condition("DriftDetected", FALSE, "Healed", f"{told(drifted)} It was put back.")
+    if drifted:
+        reason, action = _LEFT[policy]
+        return _condition("DriftDetected", TRUE, reason, f"{told(drifted)} {action}")
+    before = _before(picture.service, "DriftDetected")
+    if before is not None and before.reason in ("Healed", "Healing"):
+        # What was healed last stays to be read: healing erased every other trace of it.
+        said = before.message.replace("It is being put back.", "It was put back.")
+        return _condition("DriftDetected", FALSE, "Healed", said)
+    return _condition("DriftDetected", FALSE, "None", "Nothing has drifted.")
+
+
+def _degraded(picture: Picture, primary: Rollout | None) -> Condition:
+    foreign = [each for each in picture.intents if each.move is Move.AVOID]
+    if foreign:
+        return _condition("Degraded", TRUE, "ForeignObject", foreign_words(foreign))
+    if primary is not None and primary.stuck:
+        return _condition("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), picture))
+    if picture.ailments:
+        return _condition("Degraded", TRUE, "PodsFailing", cut(picture.ailments))
+    return _condition("Degraded", FALSE, "Healthy", "No pod is failing.")
+
+
+def _reconciling(picture: Picture) -> Condition:
+    if picture.errors:
+        said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
+        return _condition("Reconciling", FALSE, "ApiError", cut(said))
+    return _condition("Reconciling", TRUE, "Succeeded", "Everything was read and written.")
+
+
+def drifted_of(intents: Sequence[Intent]) -> list[Intent]:
+    """The children on which something drifted, whatever was done about it."""
+    moves = (Move.HEAL, Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
+    return [each for each in intents if each.move in moves]
+
+
+def foreign_words(foreign: Sequence[Intent]) -> str:
+    """Name the objects that have our names and are not ours."""
+    named = []
+    for each in foreign:
+        by = controller_of(each.live) if each.live else None
+        whose = f"belongs to {by}" if by else "was not made for this service"
+        named.append(f"{each.ref.kind} {each.ref.name} {whose}.")
+    return cut(" ".join(named) + " It was not touched. Delete it, or name the service otherwise.")
+
+
+def _drift_word(intents: Sequence[Intent]) -> str:
+    moves = (Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
+    count = sum(len(each.drifted) or 1 for each in intents if each.move in moves)
+    return "none" if not count else "1 field" if count == 1 else f"{count} fields"
+
+
+def _url(service: InferenceService, gateway: Gateway | None) -> str:
+    if gateway is None:
+        return f"http://{service.name}-svc.{service.namespace}.svc:{PORT}"
+    scheme = "https" if "https" in (gateway.section or "") else "http"
+    return f"{scheme}://{service.name}.{service.namespace}.{gateway.domain}"
+
+
+def _before(service: InferenceService, kind: str) -> Condition | None:
+    held = service.status.conditions if service.status else ()
+    return next((each for each in held if each.type == kind), None)
+
+
+def _counted(rollout: Rollout | None) -> str:
+    if rollout is None:
+        return "There are no replicas yet."
+    return f"{rollout.ready} of {rollout.wanted} replicas are ready."
+
+
+def _pods(count: int) -> str:
+    return "1 replica is" if count == 1 else f"{count} replicas are"
+
+
+def _with(said: str, picture: Picture) -> str:
+    return cut(f"{said} {picture.ailments}".strip())
+
+
+def _said(error: HoldfastError) -> str:
+    return cut(_clean(str(error)))
+
+
+def _clean(text: str) -> str:
+    return redact(" ".join(text.split()))
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message)

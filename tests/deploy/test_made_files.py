@@ -1,0 +1,146 @@
+"""The kustomize base and the Helm chart say what `holdfast install --export` says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.support import helm, testbed
+
+from holdfast.core.service.children import Gateway
+from holdfast.core.tree import Fields
+from holdfast.install.monitoring import FIGURES
+from holdfast.install.objects import objects
+from holdfast.install.settings import Installation
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart" / "holdfast"
+KUSTOMIZE = ROOT / "deploy" / "kustomize"
+GATEWAY = Gateway(namespace="infra", name="public", domain="models.example")
+
+
+def test_the_files_are_up_to_date() -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / "tools" / "deploy.py", "--check"], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+
+
+def test_the_kustomize_base_is_the_export() -> None:
+    assert documents(kustomize(KUSTOMIZE)) == list(objects(Installation()))
+
+
+def test_monitoring_is_a_component_of_the_base(tmp_path: Path) -> None:
+    base = os.path.relpath(KUSTOMIZE, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [{base}]\ncomponents: [{base}/monitoring]\n"
+    )
+    expected = objects(Installation(monitoring=True))
+    assert by_name(documents(kustomize(tmp_path))) == by_name(expected)
+
+
+@pytest.mark.timeout(900)  # Helm may have to be built
+@pytest.mark.parametrize(
+    ("values", "installation"),
+    [
+        ({}, Installation()),
+        ({"monitoring": True, "replicas": 3}, Installation(monitoring=True, replicas=3)),
+        (
+            {
+                "image": "registry.example/holdfast@sha256:" + "0" * 64,
+                "watchNamespaces": ["chat", "embed"],
+                "gateway": {"namespace": "infra", "name": "public", "domain": "models.example"},
+                "prometheus": "http://prometheus.monitoring:9090",
+            },
+            Installation(
+                image="registry.example/holdfast@sha256:" + "0" * 64,
+                watched=("chat", "embed"),
+                gateway=GATEWAY,
+                prometheus="http://prometheus.monitoring:9090",
+            ),
+        ),
+    ],
+    ids=["as it is", "watched over", "with every choice"],
+)
+def test_the_chart_is_the_export(values: dict[str, Any], installation: Installation) -> None:
+    """But for the namespace, which Helm makes, and the note that definitions are to be kept."""
+    made = template({**values, "crds": {"keep": False}})
+    expected = [each for each in objects(installation) if each["kind"] != "Namespace"]
+    assert by_name(made) == by_name(expected)
+
+
+@pytest.mark.timeout(900)
+def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
+    (crd,) = [each for each in template({}) if each["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    without = template({"crds": {"install": False}})
+    assert [each for each in without if each["kind"] == "CustomResourceDefinition"] == []
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "values",
+    [{"watchNamespace": ["chat"]}, {"replicas": 0}, {"gateway": {"name": "public"}}],
+    ids=["a name that does not exist", "no operator", "a gateway without a domain"],
+)
+def test_the_chart_refuses_what_means_nothing(values: dict[str, Any]) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        template(values)
+
+
+def test_every_alert_has_a_runbook_and_asks_for_a_figure_that_is_named() -> None:
+    (rule,) = [
+        each for each in objects(Installation(monitoring=True)) if each["kind"] == "PrometheusRule"
+    ]
+    spec: Any = rule["spec"]
+    for alert in spec["groups"][0]["rules"]:
+        assert alert["annotations"]["summary"] and alert["annotations"]["runbook"]
+        assert any(figure in alert["expr"] for figure in FIGURES)
+
+
+def kustomize(folder: Path) -> str:
+    try:
+        kubectl = testbed.find().path("kubectl")
+    except testbed.NoTestbed as missing:
+        pytest.skip(str(missing))
+    ran = subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, check=True, timeout=60
+    )
+    return ran.stdout
+
+
+def template(values: dict[str, Any]) -> list[dict[str, Any]]:
+    required = os.environ.get("HOLDFAST_REQUIRE_TESTBED") == "1"
+    try:
+        program = helm.find_or_build(lambda _: None) if required else helm.find()
+    except helm.NoHelm as missing:
+        if required:
+            raise
+        pytest.skip(str(missing))
+    ran = subprocess.run(
+        [program, "template", "holdfast", CHART, "--namespace", "holdfast-system", "-f", "-"],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return documents(ran.stdout)
+
+
+# Any: objects of the Kubernetes API as they come over the wire.
+def documents(text: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def by_name(found: Any) -> dict[tuple[str, str, str], Fields]:
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in found
+    }

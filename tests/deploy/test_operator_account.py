@@ -1,0 +1,91 @@
+"""The operator does all its work with the account that the export makes for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.support.cluster import Cluster
+from tests.support.inference_services import canary, document
+from tests.support.processes import wait_until
+
+from holdfast.doors.cli.main import cli
+
+NAME = "holdfast-operator"
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["of the cluster", "of one namespace"])
+def test_nothing_that_the_operator_asks_for_is_refused(
+    cluster: Cluster, namespace: str, tmp_path: Path, watched: bool
+) -> None:
+    place = cluster.create_namespace("holdfast")
+    flags = ["--watch-namespace", namespace] if watched else []
+    export = CliRunner().invoke(cli, ["install", "--export", "--namespace", place, *flags])
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=export.stdout)
+    try:
+        token = cluster.kubeconfig_for_service_account(NAME, place)
+        with operator(token, tmp_path, [f"--namespace={namespace}"] if watched else []):
+            small = {"resources": {"gpuMemory": None}}
+            scaled = {**small, **canary(), "minReplicas": 2, "maxReplicas": 5}
+            cluster.apply(document(scaled, namespace=namespace))
+            cluster.wait("hold", "my-llama", namespace, is_ready, timeout=60)
+            cluster.kubectl(
+                *("patch", "deployment/my-llama-primary", "-n", namespace, "--type=json", "-p"),
+                '[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"x:1"}]',
+            )
+            cluster.wait("deployment", "my-llama-primary", namespace, has_own_image, timeout=60)
+            cluster.apply(document(small, namespace=namespace))
+            wait_until(lambda: not leftovers(cluster, namespace), 60, "the children to go")
+    finally:
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", NAME, "--ignore-not-found")
+        cluster.delete_namespace(place)
+    account = f"system:serviceaccount:{place}:{NAME}"
+    asked = cluster.audit_events(user=account)
+    assert {"create", "patch", "watch"} <= {each.verb for each in asked}
+    assert [each for each in asked if each.code == 403] == []
+
+
+@contextmanager
+def operator(kubeconfig: Path, folder: Path, flags: list[str]) -> Iterator[None]:
+    """A running operator, ended in order."""
+    code = "from holdfast.doors.cli.main import main; main()"
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "operator", "--metrics-address=127.0.0.1:0", *flags],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    except BaseException as error:
+        error.add_note((folder / "log").read_text()[-3000:])
+        raise
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def leftovers(cluster: Cluster, namespace: str) -> list[str]:
+    """What the service no longer asks for."""
+    shown = cluster.kubectl("get", "deployments,hpa", "-n", namespace, "-o", "name")
+    return [name for name in shown.split() if name.endswith(("-canary", "-hpa"))]
+
+
+# Any: objects of the Kubernetes API as they come over the wire.
+def is_ready(found: dict[str, Any]) -> bool:
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def has_own_image(found: dict[str, Any]) -> bool:
+    image: str = found["spec"]["template"]["spec"]["containers"][0]["image"]
+    return image != "x:1"

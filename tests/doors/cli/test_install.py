@@ -1,0 +1,107 @@
+"""`holdfast install --export` prints manifests, equal for equal choices, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from holdfast.doors.cli.operator import command as operator
+
+
+# Any: objects of the Kubernetes API as they come over the wire, here and below.
+def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+
+
+def test_it_prints_what_the_operator_needs_in_the_order_of_application(holdfast: Any) -> None:
+    run = holdfast("install", "--export")
+    assert run.code == 0
+    assert [each["kind"] for each in yaml.safe_load_all(run.out)] == [
+        "Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole",
+        "ClusterRoleBinding", "Role", "RoleBinding", "Service", "Deployment",
+    ]  # fmt: skip
+    assert holdfast("install", "--export").out == run.out
+
+
+def test_json_holds_the_same_objects(holdfast: Any) -> None:
+    whole = json.loads(holdfast("install", "--export", "-o", "json").out)
+    assert whole["items"] == list(yaml.safe_load_all(holdfast("install", "--export").out))
+
+
+def test_it_says_that_it_changes_nothing(holdfast: Any) -> None:
+    assert "changes nothing by itself" in " ".join(holdfast("install", "--help").out.split())
+    run = holdfast("install")
+    assert run.code == 64 and "--export" in run.err and run.out == ""
+
+
+def test_the_default_image_comes_with_a_warning_that_no_registry_has_it(holdfast: Any) -> None:
+    assert "deploy/Containerfile" in holdfast("install", "--export").err
+    run = holdfast("install", "--export", "--image", "registry.example/holdfast:1")
+    assert run.err == ""
+    pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.example/holdfast:1"
+
+
+def test_named_namespaces_get_roles_of_their_own_and_the_cluster_none(holdfast: Any) -> None:
+    run = holdfast("install", "--export", "--watch-namespace", "chat", "--watch-namespace", "embed")
+    found = list(yaml.safe_load_all(run.out))
+    assert not [each for each in found if each["kind"].startswith("ClusterRole")]
+    places = [each["metadata"]["namespace"] for each in found if each["kind"] == "Role"]
+    assert places == ["chat", "embed", "holdfast-system"]
+
+
+def test_no_role_reads_secrets_or_writes_what_users_declared(holdfast: Any) -> None:
+    run = holdfast("install", "--export", "--watch-namespace", "chat")
+    rules = [
+        (resource, verb)
+        for each in yaml.safe_load_all(run.out)
+        for rule in each.get("rules", [])
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert not [rule for rule in rules if rule[0] in ("secrets", "*") or rule[1] == "*"]
+    assert {verb for resource, verb in rules if resource == "inferenceservices"} == {
+        "get", "list", "watch",
+    }  # fmt: skip
+
+
+def test_the_operator_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
+    run = holdfast(
+        *("install", "--export", "--watch-namespace", "chat", "--gateway", "infra/public"),
+        *("--domain", "models.example", "--prometheus", "http://prometheus:9090"),
+    )
+    pod = objects(run.out)["Deployment", "holdfast-operator"]["spec"]["template"]["spec"]
+    args = pod["containers"][0]["args"]
+    assert args[0] == "operator"
+    known = {name for param in operator.params for name in param.opts}
+    assert {part.partition("=")[0] for part in args[1:]} <= known
+    assert "--gateway=infra/public" in args and "--namespace=chat" in args
+
+
+def test_monitoring_is_added_on_demand(holdfast: Any) -> None:
+    run = holdfast("install", "--export", "--with-monitoring")
+    kinds = [each["kind"] for each in yaml.safe_load_all(run.out)]
+    assert kinds[-2:] == ["ServiceMonitor", "PrometheusRule"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--gateway", "infra/public"),
+        ("--domain", "models.example"),
+        ("--gateway", "public", "--domain", "models.example"),
+        ("--namespace", "Not A Name"),
+        ("--watch-namespace", ""),
+        ("--image", "a b"),
+        ("--prometheus", "http://user:secret@prometheus"),
+        ("--replicas", "0"),
+    ],
+    ids=lambda wrong: " ".join(wrong),
+)
+def test_choices_that_mean_nothing_are_usage_errors(holdfast: Any, wrong: tuple[str, ...]) -> None:
+    run = holdfast("install", "--export", *wrong)
+    assert run.code == 64 and run.out == ""
+    assert "secret" not in run.err

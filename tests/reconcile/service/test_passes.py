@@ -1,0 +1,367 @@
+"""One pass at a time: what is said, what is written, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.inference_services import canary
+from tests.support.service_world import GATEWAY, NAME, World
+
+from holdfast.core.errors import InvalidSpec, PermissionDenied, TargetUnavailable
+from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
+from holdfast.operator import MemoryKube, Reconciler
+from holdfast.reconcile.kube import KindNotServed
+
+BOUNDS = {"minReplicas": 2, "maxReplicas": 10}
+HPA = "HorizontalPodAutoscaler"
+
+
+def autoscaler(name: str, target: str = f"{NAME}-primary") -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": HPA,
+        "metadata": {"name": name},
+        "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9},
+    }
+
+
+def test_a_service_that_is_being_deleted_is_left_alone(world: World) -> None:
+    service = world.declare()
+    world.client.calls.clear()
+    world.run(world.reconciler.reconcile(replace(service, deleting=True)))
+    assert world.client.calls == []
+
+
+def test_a_stored_service_that_is_wrong_is_told_so_and_left_as_it_runs(world: World) -> None:
+    world.declare()
+    world.converge()
+    service = world.service()
+    wrong = replace(service, generation=9, spec=replace(service.spec, replicas=-1))
+    world.client.calls.clear()
+    result = world.run(world.reconciler.reconcile(wrong))
+    assert [call.subresource for call in world.client.writes] == ["status"]
+    assert world.condition("Ready") == ("False", "InvalidSpec")
+    assert result.requeue_after is None
+    assert [note.reason for note in result.notes] == ["InvalidSpec"]
+    assert world.primary()["spec"]["replicas"] == 2
+    assert world.condition("Available")[0] == "True"
+
+
+def test_a_wrong_service_that_is_not_stored_is_refused_before_any_call(world: World) -> None:
+    spec = InferenceServiceSpec(model_ref="a/b", replicas=-1)
+    with pytest.raises(InvalidSpec):
+        world.run(world.reconciler.reconcile(InferenceService(name=NAME, spec=spec)))
+    assert world.client.calls == []
+
+
+def test_a_service_that_is_not_stored_is_served_and_deleted(world: World) -> None:
+    client = MemoryKube()
+    reconciler = Reconciler(client)
+    service = InferenceService(name=NAME, spec=InferenceServiceSpec(model_ref="a/b", replicas=2))
+    result = world.run(reconciler.reconcile(service))
+    assert [note.reason for note in result.notes].count("Created") == 4
+    again = world.run(reconciler.reconcile(replace(service, status=result.status)))
+    assert again.notes == ()
+    assert world.run(reconciler.delete(service))
+    assert not world.run(reconciler.delete(service))
+
+
+def test_a_pass_after_only_a_status_changed_writes_no_child(world: World) -> None:
+    world.declare()
+    world.reconcile()
+    world.settle()
+    world.reconcile()
+    assert {call.subresource for call in world.client.writes} == {"status"}
+    world.reconcile()
+    assert world.client.writes == []
+
+
+def test_a_time_moves_only_when_its_condition_does(world: World) -> None:
+    world.declare()
+    world.converge()
+    before = world.service().status
+    world.clock.time = world.clock.time.replace(hour=20)
+    world.declare({"replicas": 3})
+    world.converge()
+    after = world.service().status
+    assert before
+    assert after
+    times = {each.type: each.last_transition_time for each in before.conditions}
+    assert {each.type: each.last_transition_time for each in after.conditions}[
+        "Available"
+    ] == times["Available"]
+
+
+def test_it_stays_available_during_a_rollout_and_is_not_ready(world: World) -> None:
+    world.declare()
+    world.converge()
+    world.declare({"env": {"A": "1"}})
+    world.reconcile()
+    world.play(world.primary(), ready=2, updated=1)
+    world.reconcile()
+    assert world.condition("Available") == ("True", "Serving")
+    assert world.condition("Ready") == ("False", "RollingOut")
+    assert world.condition("Progressing") == ("True", "RollingOut")
+
+
+def pod(name: str, **state: Any) -> dict[str, Any]:
+    labels = {"holdfast.dev/workload": NAME, "holdfast.dev/role": "primary"}
+    status = {"containerStatuses": [{"name": "server", "state": state, "restartCount": 3}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "server", "image": "x"}]},
+        "status": status,
+    }
+
+
+def test_it_is_not_ready_while_a_pod_crashes_and_says_which(world: World) -> None:
+    world.declare()
+    world.converge()
+    world.apply(pod("my-llama-primary-x"))
+    status: Any = pod("", waiting={"reason": "CrashLoopBackOff"})["status"]
+    world.edit("Pod", "my-llama-primary-x", {"op": "add", "path": "/status", "value": status},
+               at="status", by="kubelet")  # fmt: skip
+    world.settle(primary=1)
+    result = world.reconcile()
+    assert "NotReady" in [note.reason for note in result.notes]
+    assert result.requeue_after is not None, "a pod that fails sends no event of ours"
+    world.clock.time += timedelta(seconds=result.requeue_after)
+    result = world.reconcile()
+    assert world.condition("Ready") == ("False", "PodsFailing")
+    assert world.condition("Available")[0] == "True"
+    assert world.condition("Degraded") == ("True", "PodsFailing")
+    assert "CrashLoopBackOff" in result.status.message
+
+
+def test_ready_and_not_ready_are_told_once(world: World) -> None:
+    world.declare()
+    told = [note.reason for note in world.reconcile().notes]
+    assert "NotReady" not in told, "it has never been ready"
+    world.settle()
+    assert [note.reason for note in world.reconcile().notes] == ["Ready"]
+    world.settle(primary=0)
+    assert [note.reason for note in world.reconcile().notes] == ["NotReady"]
+    assert world.reconcile().notes == ()
+
+
+def test_an_object_of_another_service_is_named_with_its_owner(world: World) -> None:
+    world.declare()
+    world.converge()
+    service = world.service()
+    other = replace(service, uid="another-uid")
+    world.client.calls.clear()
+    result = world.run(world.reconciler.reconcile(other))
+    assert not [call for call in world.client.writes if call.subresource != "status"]
+    assert "belongs to InferenceService my-llama" in result.status.message
+    assert not world.run(world.reconciler.delete(other)), "nothing of it is deleted either"
+
+
+def test_another_autoscaler_is_reported_and_its_number_left(world: World) -> None:
+    world.declare({"replicas": 2})
+    world.converge()
+    world.apply(autoscaler("theirs"))
+    world.scale(5, by="kube-controller-manager")
+    world.declare({"replicas": 3, "env": {"A": "1"}})
+    world.converge()
+    assert world.primary()["spec"]["replicas"] == 5
+    assert world.condition("AutoscalingReady") == ("False", "AnotherAutoscaler")
+    assert "HorizontalPodAutoscaler/theirs" in world.says("AutoscalingReady")
+    assert world.find(HPA, "theirs")
+
+
+def test_a_second_autoscaler_is_not_put_beside_another(world: World) -> None:
+    world.apply(autoscaler("theirs"))
+    world.declare(BOUNDS)
+    world.converge()
+    assert world.find(HPA, f"{NAME}-hpa") is None
+
+
+def test_the_autoscaler_s_word_is_passed_on(world: World) -> None:
+    world.declare(BOUNDS)
+    world.converge()
+    conditions: Any = [
+        {"type": "AbleToScale", "status": "True", "reason": "SucceededGetScale"},
+        {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric",
+         "message": "no metrics"},
+    ]  # fmt: skip
+    world.edit(HPA, f"{NAME}-hpa", {"op": "add", "path": "/status", "value":
+               {"conditions": conditions}}, at="status", by="kube-controller-manager")  # fmt: skip
+    world.reconcile()
+    assert world.condition("AutoscalingReady") == ("False", "FailedGetResourceMetric")
+
+
+def test_a_person_s_scaling_of_a_fixed_number_is_drift(world: World) -> None:
+    world.declare()
+    world.converge()
+    world.scale(9, by="kubectl")
+    result = world.reconcile()
+    assert world.primary()["spec"]["replicas"] == 2
+    assert "kubectl changed spec.replicas" in str(result.notes)
+
+
+def test_without_the_gateway_api_nothing_is_missed(world: World) -> None:
+    cluster: Any = world.client.client
+    cluster.unserve("HTTPRoute")
+    world.declare()
+    world.converge()
+    assert world.condition("RoutesReady") == ("True", "ServiceOnly")
+
+
+def test_with_a_gateway_a_missing_kind_is_an_error(routed: World) -> None:
+    cluster: Any = routed.client.client
+    cluster.unserve("HTTPRoute")
+    routed.declare()
+    with pytest.raises(KindNotServed):
+        routed.reconcile()
+    assert routed.condition("Reconciling") == ("False", "ApiError")
+
+
+def accept(world: World) -> None:
+    """Play the gateway's controller."""
+    route = world.get("HTTPRoute", NAME)
+    generation = route["metadata"]["generation"]
+    conditions = [
+        {"type": kind, "status": "True", "observedGeneration": generation}
+        for kind in ("Accepted", "ResolvedRefs")
+    ]
+    parents = [{"parentRef": route["spec"]["parentRefs"][0], "conditions": conditions}]
+    operation: Any = {"op": "add", "path": "/status", "value": {"parents": parents}}
+    world.edit("HTTPRoute", NAME, operation, by="gateway", at="status")
+
+
+def backends(world: World) -> dict[str, int]:
+    (rule,) = world.get("HTTPRoute", NAME)["spec"]["rules"]
+    return {each["name"]: each["weight"] for each in rule["backendRefs"]}
+
+
+def test_a_route_carries_the_weight_once_the_canary_is_ready(routed: World) -> None:
+    routed.declare(canary())
+    routed.reconcile()
+    assert backends(routed) == {"my-llama-primary": 100}
+    assert routed.condition("RoutesReady") == ("False", "NotAccepted")
+    routed.settle()
+    accept(routed)
+    routed.reconcile()
+    assert backends(routed) == {"my-llama-primary": 80, "my-llama-canary": 20}
+    accept(routed)
+    result = routed.reconcile()
+    assert routed.condition("RoutesReady") == ("True", "Accepted")
+    assert result.status.url == f"https://{NAME}.default.example.com"
+    assert (result.status.split_mode, result.status.canary_weight) == ("Gateway", 20)
+
+
+def test_a_canary_leaves_the_route_before_it_is_deleted(routed: World) -> None:
+    routed.declare(canary())
+    for _ in range(4):
+        routed.reconcile()
+        routed.settle()
+        accept(routed)
+    routed.declare()
+    routed.reconcile()
+    assert backends(routed) == {"my-llama-primary": 100}
+    assert routed.find("Deployment", f"{NAME}-canary"), "the gateway has not said yes yet"
+    routed.reconcile()
+    assert routed.find("Deployment", f"{NAME}-canary")
+    accept(routed)
+    result = routed.reconcile()
+    assert routed.find("Deployment", f"{NAME}-canary"), "requests may end first"
+    assert result.requeue_after
+    routed.converge()
+    assert routed.find("Deployment", f"{NAME}-canary") is None
+
+
+def test_a_gateway_that_goes_takes_its_route_along(routed: World) -> None:
+    routed.declare()
+    routed.reconcile()
+    assert routed.find("HTTPRoute", NAME)
+    routed.restart()
+    routed.reconcile()
+    assert routed.find("HTTPRoute", NAME) is None
+    routed.restart(GATEWAY)
+    routed.reconcile()
+    assert routed.find("HTTPRoute", NAME)
+
+
+def test_a_failed_read_beside_a_canary_moves_no_traffic(world: World) -> None:
+    world.declare({"replicas": 4, **canary(weight=25)})
+    world.converge()
+    before = world.get("Service", f"{NAME}-svc")["metadata"]["resourceVersion"]
+    world.client.failing = lambda call: (
+        TargetUnavailable("No answer.")
+        if (call.verb, call.kind, call.name) == ("get", "Deployment", f"{NAME}-canary")
+        else None
+    )
+    world.declare({"replicas": 4})
+    with pytest.raises(TargetUnavailable):
+        world.reconcile()
+    assert world.get("Service", f"{NAME}-svc")["metadata"]["resourceVersion"] == before
+    status = world.service().status
+    assert status is not None
+    assert status.canary_weight == 25
+
+
+def test_a_refusal_of_rights_is_said_and_the_rest_goes_on(world: World) -> None:
+    world.declare()
+    world.client.failing = lambda call: (
+        PermissionDenied("You may not.")
+        if (call.verb, call.kind) == ("apply", "PodDisruptionBudget")
+        else None
+    )
+    with pytest.raises(PermissionDenied):
+        world.reconcile()
+    assert world.find("Deployment", f"{NAME}-primary")
+    assert "You may not." in world.says("Reconciling")
+
+
+def test_an_upgrade_of_the_operator_changes_no_pod(world: World) -> None:
+    """The renderer's version stands on every child; the pods' template does not carry it."""
+    world.declare()
+    world.converge()
+    found = world.primary()
+    assert found["metadata"]["annotations"]["holdfast.dev/renderer"] == "1"
+    assert "holdfast.dev/renderer" not in found["spec"]["template"]["metadata"]["annotations"]
+
+
+def test_a_child_on_its_way_out_is_waited_for(world: World) -> None:
+    world.declare()
+    world.converge()
+    held: Any = {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/held"]}
+    world.edit("Service", f"{NAME}-svc", held, by="somebody")
+    world.delete("Service", f"{NAME}-svc")
+    world.reconcile()
+    assert not world.client.of("Service")
+    assert world.condition("UpToDate") == ("False", "Waiting")
+    released: Any = {"op": "remove", "path": "/metadata/finalizers"}
+    world.edit("Service", f"{NAME}-svc", released, by="somebody")
+    world.converge()
+    assert world.condition("Ready") == ("True", "Serving")
+
+
+def test_a_service_deleted_in_the_meantime_is_no_error(world: World) -> None:
+    service = world.declare()
+    world.delete("InferenceService", NAME)
+    result = world.run(world.reconciler.reconcile(service))
+    assert result.status.observed_generation == service.generation
+
+
+def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: World) -> None:
+    """The number is taken back only once nobody else would change it again."""
+    world.declare(BOUNDS)
+    world.converge()
+    world.scale(7, by="kube-controller-manager")
+    world.declare({"replicas": 3})
+    world.client.failing = lambda call: (
+        TargetUnavailable("No answer.") if (call.verb, call.kind) == ("delete", HPA) else None
+    )
+    with pytest.raises(TargetUnavailable):
+        world.reconcile()
+    assert world.primary()["spec"]["replicas"] == 7
+    world.client.failing = lambda call: None
+    world.converge()
+    assert world.primary()["spec"]["replicas"] == 3

@@ -1,0 +1,264 @@
+"""A keeper asks little, remembers what it was told, and writes only what it was shown."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.support.edits import DEPLOYMENT, SERVICE, changed
+from tests.support.ownership import KEY, MANAGER, NOW
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.memory.kube import MemoryKube
+from holdfast.core.errors import PermissionDenied, ValidationError
+from holdfast.core.ownership.delegated import SEED, FieldClass, Surroundings
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.signals import Declaration, declare
+from holdfast.core.ownership.verdict import State
+from holdfast.core.tree import Fields
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
+
+
+class SetClock(SystemClock):
+    """Stands until it is set."""
+
+    time = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+
+class Counting(MemoryKube):
+    """Counts dry runs, and refuses them where told."""
+
+    asked = 0
+    refusal: Exception | None = None
+
+    async def apply(self, item: Fields, *, dry_run: bool = False, **more: Any) -> Fields:
+        if dry_run:
+            self.asked += 1
+            if self.refusal is not None:
+                raise self.refusal
+        return await super().apply(item, dry_run=dry_run, **more)
+
+
+class Stage:
+    """A keeper, its cluster, and one object of theirs."""
+
+    def __init__(self, item: dict[str, Any] = DEPLOYMENT, **more: Any) -> None:
+        self.kube = Counting()
+        self.clock = SetClock()
+        self.keeper = Keeper(self.kube, manager=MANAGER, key=KEY, clock=self.clock, **more)
+        self.item = item
+
+    # Any, here and below: objects of the Kubernetes API as they come over the wire.
+    def declared(self, item: dict[str, Any] | None = None) -> Declaration:
+        item = item or self.item
+        return declare({**item, "metadata": {**item["metadata"], "namespace": "n"}}, MANAGER)
+
+    async def live(self) -> dict[str, Any]:
+        found: Any = await self.kube.get(ref_of(self.declared().item))
+        return dict(found)
+
+    def edit(self, change: Callable[[Any], object], manager: str = "kubectl-edit") -> None:
+        self.kube.edit(ref_of(self.declared().item), change, manager=manager)
+
+
+def play(story: Awaitable[None]) -> None:
+    async def played() -> None:
+        await story
+
+    asyncio.run(played())
+
+
+def image(item: Any) -> Any:
+    return item["spec"]["template"]["spec"]["containers"][0]
+
+
+def change_and_change_back(stage: Stage) -> None:
+    before = image(DEPLOYMENT)["image"]
+    stage.edit(lambda item: image(item).update(image="other"))
+    stage.edit(lambda item: image(item).update(image=before))
+
+
+def test_a_suspect_costs_one_dry_run_and_is_remembered() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        for _ in range(3):
+            found = await stage.keeper.look(stage.declared(), await stage.live())
+            assert found.state is State.IN_SYNC
+        assert stage.kube.asked == 1
+        stage.edit(
+            lambda item: item["metadata"]["annotations"].update(x="y"), manager="an-operator"
+        )
+        await stage.keeper.look(stage.declared(), await stage.live())
+        assert stage.kube.asked == 2
+
+    play(story())
+
+
+def test_what_is_forgotten_or_too_old_is_asked_again() -> None:
+    async def story() -> None:
+        stage = Stage(remembered=1)
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        live = await stage.live()
+        await stage.keeper.look(stage.declared(), live)
+        stage.keeper.forget(live["metadata"]["uid"])
+        await stage.keeper.look(stage.declared(), live)
+        assert stage.kube.asked == 2
+        other = stage.declared(SERVICE)
+        await stage.keeper.look(other, await stage.keeper.create(other))
+        await stage.keeper.look(stage.declared(), live)
+        assert stage.kube.asked == 3
+
+    play(story())
+
+
+def test_a_verdict_is_not_remembered_for_other_surroundings_nor_past_a_rule() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        stage.edit(lambda item: item["spec"].update(replicas=5))
+        live, declared = await stage.live(), stage.declared()
+        assert (await stage.keeper.look(declared, live)).state is State.DRIFTED
+        scaled = Surroundings(autoscaler="HorizontalPodAutoscaler/bot")
+        found = await stage.keeper.look(declared, live, around=scaled)
+        assert found.state is State.IN_SYNC
+        until = NOW + timedelta(hours=1)
+        rule = IgnoreRule(name="r", owner="ana", pointer="/spec/replicas", expires=until)
+        for state in (State.IN_SYNC, State.DRIFTED):
+            found = await stage.keeper.look(declared, live, ignore=[rule])
+            assert found.state is state
+            stage.clock.time = until
+
+    play(story())
+
+
+def test_a_heal_that_the_server_refuses_is_drift_with_its_reason() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        stage.kube.refusal = ValidationError("field is immutable")
+        found = await stage.keeper.look(stage.declared(), await stage.live())
+        assert found.state is State.DRIFTED
+        assert "field is immutable" in found.drifted[0].evidence
+
+    play(story())
+
+
+def test_without_the_right_to_dry_run_only_values_are_drift() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        stage.kube.refusal = PermissionDenied("patch is not allowed")
+        found = await stage.keeper.look(stage.declared(), await stage.live())
+        assert found.state is State.IN_SYNC
+        assert [item.field_class for item in found.findings] == [FieldClass.OBSERVED]
+        more = stage.declared(changed(DEPLOYMENT, lambda item: item["spec"].update(replicas=7)))
+        found = await stage.keeper.look(more, await stage.live())
+        assert found.state is State.DRIFTED
+
+    play(story())
+
+
+def test_a_heal_removes_additions_and_leaves_what_is_delegated() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        stage.edit(lambda item: image(item)["env"].append({"name": "NEW", "value": "1"}))
+        stage.kube.edit(
+            ref_of(stage.declared().item),
+            lambda item: item["spec"].update(replicas=9),
+            manager="kube-controller-manager",
+            subresource="scale",
+        )
+        live = await stage.live()
+        found = await stage.keeper.look(stage.declared(), live)
+        healed: Any = await stage.keeper.heal(stage.declared(), live, found)
+        assert [each["name"] for each in image(healed)["env"]] == ["A", "B"]
+        assert healed["spec"]["replicas"] == 9
+
+    play(story())
+
+
+def test_what_is_left_alone_keeps_its_value_whether_it_was_changed_added_or_removed() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        before = image(DEPLOYMENT)["env"]
+        edited = [{"name": "A", "value": "9"}, {"name": "NEW", "value": "1"}]
+        stage.edit(lambda item: image(item).update(env=edited))
+        renewed = replace(
+            stage.declared(changed(DEPLOYMENT, lambda item: image(item).update(image="v3"))),
+            previous=stage.declared().item,
+        )
+        for leaves, env in ((True, edited), (False, before)):
+            live = await stage.live()
+            found = await stage.keeper.look(renewed, live)
+            left = frozenset(item.change.path for item in found.drifted if leaves)
+            assert len(left) == (3 if leaves else 0)
+            healed: Any = await stage.keeper.heal(renewed, live, found, leave=left)
+            assert image(healed)["image"] == "v3"
+            assert sorted(each["name"] for each in image(healed)["env"]) == sorted(
+                each["name"] for each in env
+            )
+            assert image(healed)["env"][0]["value"] == env[0]["value"]
+
+    play(story())
+
+
+def test_replicas_are_parked_before_they_are_no_longer_declared() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        shorter = stage.declared(changed(DEPLOYMENT, lambda item: item["spec"].pop("replicas")))
+        live = await stage.live()
+        healed: Any = await stage.keeper.heal(shorter, live, await stage.keeper.look(shorter, live))
+        assert healed["spec"]["replicas"] == 2
+        owners = read_ownership(healed["metadata"]["managedFields"]).owners(
+            ("spec", "replicas"), "apps/v1"
+        )
+        assert [entry.manager for entry in owners] == [SEED]
+
+    play(story())
+
+
+def test_a_start_value_is_seeded_where_nobody_declares_one() -> None:
+    async def story() -> None:
+        stage = Stage(changed(DEPLOYMENT, lambda item: item["spec"].pop("replicas")))
+        made = await stage.keeper.create(stage.declared())
+        seeded: Any = await stage.keeper.park(made, replicas=4)
+        assert seeded["spec"]["replicas"] == 4
+        found = await stage.keeper.look(stage.declared(), await stage.live())
+        assert found.state is State.IN_SYNC
+
+    play(story())
+
+
+def test_an_object_that_was_replaced_or_is_going_is_not_written() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        live = await stage.live()
+        found = await stage.keeper.look(stage.declared(), live)
+        with pytest.raises(KubeConflict) as refused:
+            await stage.keeper.heal(replace(stage.declared(), uid="older"), live, found)
+        assert refused.value.reason is ConflictReason.REPLACED
+        going = copy.deepcopy(live)
+        going["metadata"]["deletionTimestamp"] = "2026-11-16T01:00:00Z"
+        assert await stage.keeper.heal(stage.declared(), going, found) == going
+        assert await stage.live() == live
+
+    play(story())

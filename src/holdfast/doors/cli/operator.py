@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
-    default=8,
+    default=16,
     show_default=True,
     help="Services looked at at the same time.",
 )

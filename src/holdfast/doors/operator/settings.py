@@ -16,7 +16,7 @@ class Settings:
     """Of the kubeconfig; None means its current one, or the pod's own cluster."""
     namespaces: tuple[str, ...] = ()
     """Where services are looked after; none means everywhere."""
-    workers: int = 8
+    workers: int = 16
     resync: float = 600.0
     """Seconds in which every service is looked at once, whether anything was heard of it or not."""
     gateway: Gateway | None = None

@@ -20,9 +20,9 @@ from holdfast.reconcile.service.journal import Journal
 
 SOON = 0.1
 """Seconds in which states may follow each other before the last one is written."""
-LATEST = 2.0
-"""Seconds after which a status is written however busy we are."""
-_AT_ONCE = 4
+LATEST = 3.0
+"""Seconds after which a status is written however busy we are, one at a time then."""
+_AT_ONCE = 8
 _AGAIN = 5.0
 
 
@@ -90,7 +90,8 @@ class Statuses:
         """Write everything that waits now."""
         self._something.clear()
         turn = list(self._waiting)
-        await asyncio.gather(*(self._hand(turn) for _ in range(min(_AT_ONCE, len(turn)))))
+        hands = 1 if self._busy() else _AT_ONCE
+        await asyncio.gather(*(self._hand(turn) for _ in range(min(hands, len(turn)))))
         if self._waiting:
             self._oldest = self._clock.monotonic()
             self._something.set()

@@ -21,7 +21,7 @@ from holdfast.reconcile.kube import KubeClient, KubeConflict, ref_of
 from holdfast.reconcile.ports import Clock, MetricSource
 from holdfast.reconcile.service import notes, replicas, traffic
 from holdfast.reconcile.service.family import OPERATOR, Autoscalers, Part, observe, refs_of
-from holdfast.reconcile.service.intent import Intent, Move
+from holdfast.reconcile.service.intent import WRITES, Intent, Move
 from holdfast.reconcile.service.journal import Journal, StatusJournal
 from holdfast.reconcile.service.result import Note, Result
 from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
@@ -203,7 +203,8 @@ class Reconciler:
     ) -> InferenceServiceStatus:
         service, old = course.service, course.service.status
         since = unready_for(service, course.live, self._clock.now())
-        asked = since is not None and since >= PATIENCE and not healing
+        wrote = any(each.move in WRITES for each in course.intents)
+        asked = since is not None and since >= PATIENCE and not wrote
         return status_of(
             Picture(
                 service=service,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ WORKLOADS = {
 }
 LEASES = {("coordination.k8s.io", "leases"): {"get", "create", "patch"}}
 NAME = "holdfast-operator"
-
-
-@pytest.fixture
-def place(cluster: Cluster) -> Iterator[str]:
-    """A namespace for an operator of this test's own."""
-    name = cluster.create_namespace("holdfast")
-    yield name
-    cluster.kubectl("delete", "clusterrole,clusterrolebinding", NAME, "--ignore-not-found")
-    cluster.delete_namespace(name)
 
 
 def test_an_operator_of_the_whole_cluster_may_do_its_work_and_nothing_else(

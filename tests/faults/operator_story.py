@@ -8,6 +8,7 @@ each step, and how often each of them was created and deleted.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -180,7 +181,7 @@ class Stage:
         there = self.children()
         return {
             name: {
-                about.replace(name, "NAME"): plain(item, name)
+                unnamed(about, name): plain(item, name)
                 for about, item in there.items()
                 if f"/{name}-" in about
             }
@@ -203,7 +204,12 @@ def plain(item: dict[str, Any], name: str) -> Any:
         "owners": [each["kind"] for each in metadata.get("ownerReferences", ())],
         "spec": spec,
     }
-    return json.loads(json.dumps(kept).replace(name, "NAME"))
+    return json.loads(unnamed(json.dumps(kept), name))
+
+
+def unnamed(text: str, name: str) -> str:
+    """Put NAME for a service's name where it stands as a word: names may be one letter long."""
+    return re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
 
 
 def history(kube: KubeFaults, name: str) -> Counter[str]:
@@ -212,9 +218,9 @@ def history(kube: KubeFaults, name: str) -> Counter[str]:
     for call in kube.calls:
         if call.name.startswith(f"{name}-") and "/" not in call.resource and call.write:
             if call.status == 201:
-                made[f"create {call.resource}/{call.name.replace(name, 'NAME')}"] += 1
+                made[f"create {call.resource}/{unnamed(call.name, name)}"] += 1
             elif call.method == "DELETE" and call.status in (200, 202):
-                made[f"delete {call.resource}/{call.name.replace(name, 'NAME')}"] += 1
+                made[f"delete {call.resource}/{unnamed(call.name, name)}"] += 1
     return made
 
 
@@ -229,7 +235,7 @@ def about(name: str) -> Callable[[Call], bool]:
 
 
 def status_problems(kube: KubeFaults, namespace: str) -> list[str]:
-    """Statuses that were written for a generation that nobody had declared yet."""
+    """Statuses that were written for a generation older than one that was reported before."""
     newest: dict[str, int] = {}
     problems = []
     for request in kube.requests:

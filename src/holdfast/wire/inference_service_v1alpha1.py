@@ -25,8 +25,11 @@ from holdfast.core.service.spec import (
 from holdfast.core.tree import Fields, Tree, plain
 
 
-def service_from_json(document: object) -> InferenceService:
-    """Read an object as the API server or a file has it. Raises InvalidSpec with all problems."""
+def service_from_json(document: object, *, checked: bool = True) -> InferenceService:
+    """Read an object as the API server or a file has it. Raises InvalidSpec with all problems.
+
+    Without `checked`, only what cannot be read at all is a problem: for who validates it later.
+    """
     if not isinstance(document, Mapping):
         raise InvalidSpec(
             f"An InferenceService is a mapping of fields; this is a {type(document).__name__}."
@@ -57,7 +60,8 @@ def service_from_json(document: object) -> InferenceService:
         status=status_from_json(document.get("status")),
     )
     try:
-        service.validate()
+        if checked:
+            service.validate()
     except InvalidSpec as error:
         problems += error.problems
     if problems:

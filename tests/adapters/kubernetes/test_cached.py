@@ -25,6 +25,7 @@ from holdfast.adapters.kubernetes.cached import CachedClient
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import Scope as Followed
+from holdfast.core.errors import ValidationError
 from holdfast.reconcile.kube import ConflictReason, KindNotServed, KubeConflict, ObjectRef, Scope
 
 OURS = "team=x"
@@ -68,6 +69,9 @@ class Server:
         self.asked.append(f"{request.method} {name}")
         if request.method == "PATCH":
             sent = json.loads(await request.read())
+            if isinstance(sent, list):
+                refused = status(422, "Invalid", "testing value failed")
+                return web.json_response(refused, status=422)
             guard = sent["metadata"].get("resourceVersion")
             there = self.items.get(name)
             if guard and there and guard != there["metadata"]["resourceVersion"]:
@@ -222,5 +226,22 @@ def test_anything_else_that_moved_refuses_a_guarded_write() -> None:
             with pytest.raises(KubeConflict):
                 await client.apply(guarded(found, "healed"), manager="us", force=True)
         assert server.items["a"]["data"] == {"text": "theirs"}
+
+    asyncio.run(story())
+
+
+def test_a_patch_that_was_refused_shows_the_version_that_refused_it() -> None:
+    """Else a conflict would look like a patch that can never be made."""
+
+    async def story() -> None:
+        server = Server(items={"a": item("a", 7, team="x")})
+        async with cached(server) as (client, _):
+            server.items["a"] = item("a", 150, team="x")
+            test = {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+            with pytest.raises(ValidationError):
+                await client.patch(ref("a"), [test], manager="m")
+            found = await client.get(ref("a"))
+            assert found is not None
+            assert found["metadata"]["resourceVersion"] == "150"
 
     asyncio.run(story())

@@ -20,7 +20,7 @@ from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Writer
 from holdfast.core.ownership.delegated import FieldClass, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.signals import Signal
+from holdfast.core.ownership.signals import APPLIED, Signal
 from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.ownership.verdict import State, Verdict, judge, memo_key
 from holdfast.core.tree import show_path
@@ -273,3 +273,25 @@ def test_a_rule_may_let_a_declared_change_land(lands: bool) -> None:
     assert (image.field_class, image.pending) == (
         (FieldClass.OWNED, True) if lands else (FieldClass.IGNORED, True)
     )
+
+
+def test_what_the_server_derives_from_a_new_declaration_is_no_drift() -> None:
+    """As the second name of a service account, which follows the first."""
+    live = live_after("nothing")
+    live["metadata"].setdefault("annotations", {})[APPLIED[-1]] = "of the declaration before"
+    pod = live["spec"]["template"]["spec"]
+    pod["serviceAccount"] = pod["serviceAccountName"] = "one"
+
+    def newer(item: dict[str, Any]) -> None:
+        item["spec"]["template"]["spec"]["serviceAccountName"] = "two"
+
+    renewed = sealed(changed(DEPLOYMENT, newer), MANAGER)
+    answer = copy.deepcopy(live)
+    answer["metadata"]["annotations"][APPLIED[-1]] = renewed.digest
+    made = answer["spec"]["template"]["spec"]
+    made["serviceAccount"] = made["serviceAccountName"] = "two"
+    found = judge(declared=renewed, live=live, key=KEY, now=NOW, dry_run=answer)
+    assert "spec.template.spec.serviceAccount" in {
+        show_path(each.change.path) for each in found.differing
+    }
+    assert not paths(found)

@@ -14,7 +14,7 @@ from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.drifts import show_drift
+from holdfast.doors.cli.views.drifts import show_drift, show_drifts
 from holdfast.doors.cli.views.explained import _CAUSES, OBJECTS, show_explained
 
 NOW = datetime(2026, 10, 1, 12, 0, tzinfo=UTC)
@@ -93,3 +93,21 @@ def test_nothing_open_is_said(holdfast: Any, chat: Path) -> None:
     run = holdfast("drift", "explain", "support-bot")
     assert run.code == 0 and run.out == "No drift is open.\n"
     assert json.loads(holdfast("drift", "explain", "-o", "json").out)["items"] == []
+
+
+def test_what_the_operator_healed_is_told_once_and_names_the_tool_in_the_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = (
+        "kubectl-set changed spec.replicas of Deployment bot-primary at 2026-10-01T11:46:00Z."
+        " somebody unknown changed spec.ports of Service bot-svc. It was put back."
+    )
+    told = entry(path=OBJECTS, live=said, desired="as declared", writer=None, cause=Cause.UNKNOWN)
+    healed = record(told, resolution="healed")
+    show_explained(Screen(), healed, now=NOW)
+    assert capsys.readouterr().out.count("put") == 1
+    show_drifts(Screen(), [healed], now=NOW)
+    shown = capsys.readouterr().out
+    assert "kubectl-set, somebody unknown" in shown
+    assert "told by the operator" in shown
+    assert shown.endswith("0 open\n")

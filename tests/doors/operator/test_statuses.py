@@ -17,6 +17,7 @@ from holdfast.core.service.spec import (
     InferenceServiceStatus,
 )
 from holdfast.doors.operator.statuses import LATEST, SOON, Statuses
+from holdfast.reconcile.service.journal import MakeStatus
 
 BOT = InferenceService(
     name="bot", namespace="shop", uid="u1", spec=InferenceServiceSpec(model_ref="org/model")
@@ -35,7 +36,7 @@ class Paper:
         self.refuses = False
 
     async def before_healing(
-        self, service: InferenceService, status: InferenceServiceStatus
+        self, service: InferenceService, said: str, status: MakeStatus
     ) -> InferenceService:
         raise AssertionError("the log is the place for it")
 
@@ -117,7 +118,9 @@ def test_it_waits_while_there_is_drift_to_heal_but_not_for_ever() -> None:
 def test_what_a_canary_goes_on_from_is_written_before_anything_else_happens() -> None:
     async def told(office: Office) -> None:
         await office.statuses.report(BOT, said("ready"))
-        step = replace(said("canary"), canary=CanaryState(phase=next(iter(CanaryPhase)), digest="d"))
+        step = replace(
+            said("canary"), canary=CanaryState(phase=next(iter(CanaryPhase)), digest="d")
+        )
         await office.statuses.report(office.statuses.latest(BOT), step)
         assert office.paper.written == ["canary"]
         await office.clock.advance(SOON)

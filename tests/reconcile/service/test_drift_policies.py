@@ -95,6 +95,31 @@ def test_a_dry_run_writes_down_what_it_would_do(world: World) -> None:
     assert "by kubectl-edit" in line
 
 
+@pytest.mark.parametrize("change", [{"replicas": 4}, {"env": {"A": "9"}}, {"env": {}}])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_is_called_up_to_date_before_it_is_written(
+    world: World, policy: str, change: dict[str, Any]
+) -> None:
+    """Whatever a policy does about drift, a change that waits for it is no success."""
+    first = {"onDrift": policy, "env": {"A": "1"}}
+    drifted(world, policy, env={"A": "1"})
+    before = world.primary()["spec"]
+    world.declare({**first, **change})
+    world.converge()
+    now = world.primary()["spec"]
+    written = [
+        now["replicas"] != before["replicas"],
+        environment(now).get("A") != environment(before).get("A"),
+    ]
+    assert (world.condition("UpToDate")[0] == "True") == any(written)
+    assert (world.condition("Ready")[0] == "True") == any(written)
+
+
+def environment(spec: dict[str, Any]) -> dict[str, Any]:
+    (container,) = spec["template"]["spec"]["containers"]
+    return {each["name"]: each.get("value") for each in container.get("env", ())}
+
+
 def test_a_plan_hides_secrets(world: World) -> None:
     world.declare({"onDrift": "dry_run", "env": {"API_KEY_FILE": "/k"}})
     world.converge()

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, matches, same_but_status
 from holdfast.adapters.kubernetes.packed import Packed, unpack
+from holdfast.core.errors import ValidationError
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import (
     ConflictReason,
@@ -145,8 +146,19 @@ class CachedClient:
     async def patch(
         self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
     ) -> Fields:
-        """Patch through the API and take in the answer; see the port."""
-        answer = await self._client.patch(ref, operations, manager=manager, subresource=subresource)
+        """Patch through the API and take in the answer; see the port.
+
+        A refusal may come of a version that the watch has not told of, so the object is read anew
+        then: who asks next sees why.
+        """
+        try:
+            answer = await self._client.patch(
+                ref, operations, manager=manager, subresource=subresource
+            )
+        except ValidationError:
+            if (live := await self._client.get(ref)) is not None:
+                self._accept(live)
+            raise
         if subresource != "scale":  # that one answers with an object of another kind
             self._accept(answer)
         return answer

@@ -243,9 +243,11 @@ class Case:
         for found in compare(desired=self.dry_run, live=self.live, rules=self.rules):
             writer = self.writer(found.path)
             evidence = f"an apply would change it; {_told(writer)}"
-            yield self.finding(
+            found_now = self.finding(
                 found, Signal.DRY_RUN, evidence, writer=writer, cause=cause_of(writer)
             )
+            # Fields that the server derives follow from what was declared anew.
+            yield replace(found_now, pending=self.renewed and writer is None)
 
     def settled(self, change: Change, signal: Signal, evidence: str) -> Finding:
         """A finding about ownership alone, which a dry run confirms or clears."""

@@ -120,6 +120,9 @@ def _account(service: InferenceService) -> Fields:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
     if spec.service_account_name:
         pod["serviceAccountName"] = spec.service_account_name
+        # The server keeps a copy under the field's old name and fills the new one from it, so an
+        # account that is no longer declared would come back if the copy were not ours too.
+        pod["serviceAccount"] = spec.service_account_name
     return pod
 
 

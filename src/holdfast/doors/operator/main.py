@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+import uvloop
+
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached import CachedClient
@@ -50,7 +52,9 @@ _FLUSH = 2.0
 def run(settings: Settings) -> int:
     """Run until a signal comes; returns the exit code. Raises our errors when it cannot work."""
     logs.configure(settings.log_format)
-    return asyncio.run(Operator(settings).run())
+    gc.set_threshold(20_000, 20, 50)  # objects of the API are many, short-lived and free of cycles
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(Operator(settings).run())
 
 
 class Operator:

@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.doors.operator.logs import log
 from holdfast.reconcile.ports import Clock
-from holdfast.reconcile.service.journal import Journal
+from holdfast.reconcile.service.journal import Journal, MakeStatus
 
 SOON = 0.1
 """Seconds in which states may follow each other before the last one is written."""
@@ -54,12 +54,10 @@ class Statuses:
         return replace(service, status=waiting[1])
 
     async def before_healing(
-        self, service: InferenceService, status: InferenceServiceStatus
+        self, service: InferenceService, said: str, status: MakeStatus
     ) -> InferenceService:
         """Put it on record in the log: a write would come between the drift and its end."""
-        drift = next((each for each in status.conditions if each.type == "DriftDetected"), None)
-        log.warning("drift", extra={"service": str(_key(service)),
-                                    "message_text": drift.message if drift else ""})  # fmt: skip
+        log.warning("drift", extra={"service": str(_key(service)), "message_text": said})
         return service
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:

@@ -182,6 +182,10 @@ def uid_of(live: Fields) -> str:
     return str(at(live, ("metadata", "uid")) or "")
 
 
+def version_of(live: Fields) -> str:
+    return str(at(live, ("metadata", "resourceVersion")) or "")
+
+
 def _applied_by_us(service: InferenceService, live: Fields) -> bool:
     entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
     return at(live, ("metadata", "labels", WORKLOAD)) == service.name and any(

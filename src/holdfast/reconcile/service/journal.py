@@ -6,8 +6,9 @@ brings a journal of its own that writes when there is time.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from holdfast.core.errors import NotFound
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
@@ -16,16 +17,19 @@ from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict
 from holdfast.reconcile.service.family import OPERATOR
 from holdfast.wire.inference_service_v1alpha1 import status_to_json
 
+MakeStatus: TypeAlias = Callable[[], Awaitable[InferenceServiceStatus]]
+
 
 class Journal(Protocol):
     """Keeps what is said of services."""
 
     async def before_healing(
-        self, service: InferenceService, status: InferenceServiceStatus
+        self, service: InferenceService, said: str, status: MakeStatus
     ) -> InferenceService:
         """Keep who changed what: healing erases every other trace of it.
 
-        Returns the service with the status that it has afterwards.
+        `said` tells it in words; `status` makes the status that says so. Returns the service
+        with the status that it has afterwards.
         """
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
@@ -39,11 +43,12 @@ class StatusJournal:
         self._client = client
 
     async def before_healing(
-        self, service: InferenceService, status: InferenceServiceStatus
+        self, service: InferenceService, said: str, status: MakeStatus
     ) -> InferenceService:
         """Write it down; see the protocol."""
-        await self.report(service, status)
-        return replace(service, status=status)
+        made = await status()
+        await self.report(service, made)
+        return replace(service, status=made)
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
         """Write the status where it differs. A service that is gone has none to write."""

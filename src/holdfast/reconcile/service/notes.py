@@ -41,7 +41,9 @@ def of_status(
         elif ready.reason == "InvalidSpec":
             yield Note(warning=True, reason="InvalidSpec", message=ready.message)
         elif _was(old, "Ready", "True"):
-            yield Note(warning=True, reason="NotReady", message=ready.message)
+            # A rollout that somebody asked for is no reason to worry.
+            worry = ready.reason != "RollingOut"
+            yield Note(warning=worry, reason="NotReady", message=ready.message)
     if drift and drift.status == "True" and _changed(old, drift):
         reason = "DriftLeft" if drift.reason == "Left" else "DriftDetected"
         yield Note(warning=True, reason=reason, message=drift.message)

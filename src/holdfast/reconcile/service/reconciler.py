@@ -20,12 +20,22 @@ from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import KubeClient, KubeConflict, ref_of
 from holdfast.reconcile.ports import Clock, MetricSource
 from holdfast.reconcile.service import notes, replicas, traffic
-from holdfast.reconcile.service.family import OPERATOR, Autoscalers, Part, observe, refs_of
+from holdfast.reconcile.service.family import (
+    OPERATOR,
+    Autoscalers,
+    Family,
+    Part,
+    observe,
+    refs_of,
+    uid_of,
+    version_of,
+)
 from holdfast.reconcile.service.intent import WRITES, Intent, Move
 from holdfast.reconcile.service.journal import Journal, StatusJournal
 from holdfast.reconcile.service.result import Note, Result
 from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
 from holdfast.reconcile.service.status import Picture, refused_status, status_of
+from holdfast.reconcile.service.words import told
 from holdfast.reconcile.service.writes import (
     Course,
     carry_out,
@@ -64,6 +74,8 @@ class Reconciler:
         self._autoscalers = autoscalers
         self._keeper = Keeper(client, manager=OPERATOR, key=key, clock=clock)
         self._untold: dict[str, tuple[Note, ...]] = {}
+        self._settled: dict[str, int] = {}
+        """How services were left that had nothing more to do, by uid."""
         self._valid: dict[str, int] = {}
         """Generations that were found to be valid, by uid: a stored spec has no other mark."""
 
@@ -92,6 +104,9 @@ class Reconciler:
             routed=self._gateway is not None,
             autoscalers=self._autoscalers,
         )
+        seen = _marks(family)
+        if seen is not None and self._settled.get(service.uid) == seen:
+            return Result(status=service.status or InferenceServiceStatus())
         course = Course(family=family, live=dict(family.live), errors=dict(family.unread))
         move = await self._next_move(course)
         held = self._held(course)
@@ -104,7 +119,21 @@ class Reconciler:
         if not held:
             gone = [part for part in family.live if part not in wanted and part not in _kept(move)]
             await remove(self._client, course, gone)
-        return await self._tell(service, await self._status(course, move), course, move)
+        result = await self._tell(service, await self._status(course, move), course, move)
+        self._settle(course, result)
+        return result
+
+    def _settle(self, course: Course, result: Result) -> None:
+        """Remember how a service was left, if only a change can give it something to do."""
+        uid = course.service.uid
+        left = replace(course.service, status=result.status)
+        after = replace(course.family, service=left, live=course.live)
+        marks = _marks(after) if result.requeue_after is None else None
+        self._settled.pop(uid, None)
+        if uid and marks is not None:
+            self._settled[uid] = marks
+            if len(self._settled) > _REMEMBERED:
+                del self._settled[next(iter(self._settled))]
 
     async def delete(self, service: InferenceService) -> bool:
         """Delete the children of a service: for owners whose garbage nobody collects.
@@ -133,6 +162,7 @@ class Reconciler:
     def _forget(self, uid: str) -> None:
         self._untold.pop(uid, None)
         self._valid.pop(uid, None)
+        self._settled.pop(uid, None)
 
     def _held(self, course: Course) -> frozenset[Part]:
         """Parts not to be touched, since requests cannot be shared out from half a picture."""
@@ -190,13 +220,15 @@ class Reconciler:
     async def _record(self, course: Course, move: CanaryMove | None) -> InferenceService:
         """Write down who changed what before it is put back: healing erases every trace."""
         service = course.service
-        if not any(each.move is Move.HEAL for each in course.intents):
+        healed = [each for each in course.intents if each.move is Move.HEAL]
+        if not healed:
             return service
-        status = replace(
-            await self._status(course, move, healing=True),
-            canary=service.status.canary if service.status else None,
-        )
-        return await self._journal.before_healing(service, status)
+
+        async def status() -> InferenceServiceStatus:
+            kept = service.status.canary if service.status else None
+            return replace(await self._status(course, move, healing=True), canary=kept)
+
+        return await self._journal.before_healing(service, told(healed), status)
 
     async def _status(
         self, course: Course, move: CanaryMove | None, *, healing: bool = False
@@ -231,24 +263,24 @@ class Reconciler:
     ) -> Result:
         """Write the status, gather what is worth an event, and raise what went wrong."""
         before = course.service.status if course else service.status
-        told = [*self._untold.pop(service.uid, ())]
+        spoken = [*self._untold.pop(service.uid, ())]
         if course is not None:
-            told += notes.of_writes(course.intents)
-            told += (
+            spoken += notes.of_writes(course.intents)
+            spoken += (
                 Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
                 for name in course.removed
             )
-        told += move.notes if move else ()
-        told += notes.of_status(before, status)
+        spoken += move.notes if move else ()
+        spoken += notes.of_status(before, status)
         try:
             await self._journal.report(service, status)
             _raise(course.errors.values() if course else ())
         except HoldfastError:
             if service.uid:
-                self._untold[service.uid] = tuple(dict.fromkeys(told))[-_UNTOLD:]
+                self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_UNTOLD:]
             raise
         again = self._again(course, move)
-        return Result(status=status, requeue_after=again, notes=tuple(told))
+        return Result(status=status, requeue_after=again, notes=tuple(spoken))
 
     def _again(self, course: Course | None, move: CanaryMove | None) -> float | None:
         """When to look again although no event of ours may come.
@@ -264,6 +296,18 @@ class Reconciler:
         if unready is not None:
             times.append(min(max(unready, PATIENCE), _RARELY))
         return min(times, default=None)
+
+
+def _marks(family: Family) -> int | None:
+    """What tells one state of a service's world from another; None where time matters too.
+
+    The same world gives the same pass, so there is nothing to be gained from a second one.
+    """
+    service = family.service
+    if family.unread or traffic.concerned(family):
+        return None
+    seen = tuple((part, uid_of(live), version_of(live)) for part, live in family.live.items())
+    return hash((service.generation, service.status, family.rival, seen))
 
 
 def _kept(move: CanaryMove | None) -> Sequence[Part]:

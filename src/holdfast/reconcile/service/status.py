@@ -181,8 +181,7 @@ def _progressing(picture: Picture, primary: Rollout | None, *, unread: bool) -> 
     if primary.stuck:
         return _condition("Progressing", FALSE, "Stuck", _clean(primary.stuck))
     if primary.rolling:
-        said = f"{primary.updated} of {primary.wanted} replicas are of the newest version."
-        return _condition("Progressing", TRUE, "RollingOut", said)
+        return _condition("Progressing", TRUE, "RollingOut", _counted(primary))
     if not primary.complete:
         return _condition("Progressing", TRUE, "Starting", _counted(primary))
     return _condition("Progressing", FALSE, "Done", _counted(primary))
@@ -202,6 +201,9 @@ def _up_to_date(picture: Picture, primary: Rollout | None, *, unread: bool) -> C
     if waiting:
         names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
         return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
+    if any(each.move is Move.PLAN and each.landing for each in picture.intents):
+        said = "What was declared anew waits for an end of the drift; status.plan has both."
+        return _condition("UpToDate", FALSE, "Planned", said)
     if primary is None or primary.rolling:
         return _condition("UpToDate", FALSE, "RollingOut", _counted(primary))
     return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
@@ -339,11 +341,27 @@ def _before(service: InferenceService, kind: str) -> Condition | None:
 def _counted(rollout: Rollout | None) -> str:
     if rollout is None:
         return "There are no replicas yet."
-    return f"{rollout.ready} of {rollout.wanted} replicas are ready."
+    if not rollout.seen:
+        return f"A change was just written and is not rolled out yet. {_pods(rollout.ready)} ready."
+    if rollout.total > rollout.updated:
+        newest = "has" if rollout.updated == 1 else "have"
+        return (
+            f"A rollout is under way: {rollout.updated} of {rollout.wanted} replicas {newest} the"
+            f" newest version. {_pods(rollout.ready)} ready."
+        )
+    if rollout.ready > rollout.wanted:
+        return f"{_pods(rollout.ready)} ready, {rollout.wanted} wanted."
+    if rollout.wanted == 1:
+        return f"The replica is {'ready' if rollout.ready else 'not ready yet'}."
+    return f"{rollout.ready} of {rollout.wanted} replicas {_be(rollout.ready)} ready."
 
 
 def _pods(count: int) -> str:
-    return "1 replica is" if count == 1 else f"{count} replicas are"
+    return f"{count} replicas are" if count > 1 else f"{count or 'No'} replica is"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _with(said: str, picture: Picture) -> str:

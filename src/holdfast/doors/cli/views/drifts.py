@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -16,6 +17,8 @@ from holdfast.doors.cli.views.text import age, columns, one_line
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
 
 _HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]
+_TOLD = r"(?:^|\. )(\S+(?: \S+)?) changed "
+"""Who changed something, in the operator's sentences."""
 
 
 def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime) -> None:
@@ -25,9 +28,9 @@ def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime)
             if drifts:
                 for line in columns(_HEADS, [_row(each, now) for each in drifts]):
                     screen.line(line)
-            still = sum(each.resolved_at is None for each in drifts)
-            oldest = age(min((each.first_seen for each in drifts), default=None), now)
-            screen.line(f"{still} open · oldest {oldest}" if drifts else "No drift.")
+            still = [each.first_seen for each in drifts if each.resolved_at is None]
+            oldest = f" · oldest {age(min(still), now)}" if still else ""
+            screen.line(f"{len(still)} open{oldest}" if drifts else "No drift.")
         case "markdown":
             screen.line("| " + " | ".join(_HEADS) + " |")
             screen.line("|" + "---|" * len(_HEADS))
@@ -122,12 +125,16 @@ def _masked(form: Tree) -> Mapping[str, object]:
 
 def _row(drift: DriftRecord, now: datetime) -> list[str]:
     writers = dict.fromkeys(_by(entry) for entry in drift.fields)
-    causes = dict.fromkeys(entry.cause.value for entry in drift.fields)
+    causes = dict.fromkeys(
+        "told by the operator" if entry.path == OBJECTS else entry.cause.value
+        for entry in drift.fields
+    )
     return [
         drift.id,
         str(drift.workload),
         ",".join(drift.kinds),
-        str(len(drift.fields)),
+        # How many fields of its objects moved, the operator says in sentences only.
+        "-" if any(entry.path == OBJECTS for entry in drift.fields) else str(len(drift.fields)),
         ", ".join(writers),
         ",".join(causes),
         age(drift.first_seen, now),
@@ -136,6 +143,9 @@ def _row(drift: DriftRecord, now: datetime) -> list[str]:
 
 
 def _by(entry: DriftEntry) -> str:
+    if entry.writer is None and entry.path == OBJECTS:
+        told = re.findall(_TOLD, one_line(str(entry.live)))
+        return ", ".join(dict.fromkeys(told)) or "unknown"
     return str(entry.writer) if entry.writer else "unknown"
 
 

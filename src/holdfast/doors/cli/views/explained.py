@@ -45,9 +45,10 @@ def show_explained(screen: Screen, drift: DriftRecord, *, now: datetime) -> None
     for entry in drift.fields:
         for line in _of_objects(entry) if entry.path == OBJECTS else _of_field(entry, now):
             screen.line(f"  {line}")
-    if drift.resolved_at:
+    told = all(entry.path == OBJECTS for entry in drift.fields)
+    if drift.resolved_at and not (told and drift.resolution == "healed"):  # it said so itself
         screen.line(f"  {_ENDS.get(drift.resolution or '', 'It is as declared again.')}")
-    elif not all(entry.path == OBJECTS for entry in drift.fields):
+    elif not told:
         screen.line("  holdfast ensure -f FILE puts the declared values back; to keep what is")
         screen.line("  live, declare it.")
 

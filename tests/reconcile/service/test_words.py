@@ -1,0 +1,64 @@
+"""What the status says about replicas in words: true and readable at every moment of a rollout."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.service.spec import Condition, InferenceServiceStatus
+from holdfast.reconcile.service.notes import of_status
+from holdfast.reconcile.service.rollout import Rollout
+from holdfast.reconcile.service.status import _counted
+
+
+def rollout(
+    *, wanted: int, ready: int, total: int = 0, updated: int | None = None, seen: bool = True
+) -> Rollout:
+    total = total or ready
+    return Rollout(
+        wanted=wanted,
+        total=total,
+        updated=total if updated is None else updated,
+        ready=ready,
+        available=ready,
+        seen=seen,
+        stuck=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (rollout(wanted=3, ready=3), "3 of 3 replicas are ready."),
+        (rollout(wanted=3, ready=1), "1 of 3 replicas is ready."),
+        (rollout(wanted=1, ready=1), "The replica is ready."),
+        (rollout(wanted=1, ready=0), "The replica is not ready yet."),
+        (rollout(wanted=3, ready=4), "4 replicas are ready, 3 wanted."),
+        (
+            rollout(wanted=3, ready=3, seen=False),
+            "A change was just written and is not rolled out yet. 3 replicas are ready.",
+        ),
+        (
+            rollout(wanted=3, ready=3, total=4, updated=1),
+            "A rollout is under way: 1 of 3 replicas has the newest version. 3 replicas are ready.",
+        ),
+        (
+            rollout(wanted=1, ready=0, total=1, updated=0),
+            "A rollout is under way: 0 of 1 replicas have the newest version. No replica is ready.",
+        ),
+    ],
+)
+def test_replicas_are_counted_in_a_sentence_that_is_true(state: Rollout, words: str) -> None:
+    assert _counted(state) == words
+
+
+@pytest.mark.parametrize(("reason", "warns"), [("RollingOut", False), ("PodsFailing", True)])
+def test_a_rollout_is_told_without_a_warning(reason: str, warns: bool) -> None:
+    before = InferenceServiceStatus(conditions=(_ready("True", "Serving"),))
+    after = InferenceServiceStatus(conditions=(_ready("False", reason),))
+    assert [(note.reason, note.warning) for note in of_status(before, after)] == [
+        ("NotReady", warns)
+    ]
+
+
+def _ready(status: str, reason: str) -> Condition:
+    return Condition(type="Ready", status=status, reason=reason, message="As it is.")

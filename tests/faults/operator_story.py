@@ -179,6 +179,8 @@ class Stage:
 
     def worlds(self, names: Sequence[str]) -> dict[str, World]:
         there = self.children()
+        for name in names:
+            leave_number_to_autoscaler(there, name)
         return {
             name: {
                 unnamed(about, name): plain(item, name)
@@ -187,6 +189,15 @@ class Stage:
             }
             for name in names
         }
+
+
+def leave_number_to_autoscaler(there: dict[str, dict[str, Any]], name: str) -> None:
+    """Keep only of a number that an autoscaler moves whether it fell to the least there may be."""
+    scaler = there.get(HPA.replace("NAME", name))
+    primary = there.get(f"deployments/{name}-primary")
+    if scaler is not None and primary is not None:
+        fell = primary["spec"]["replicas"] <= scaler["spec"]["minReplicas"]
+        primary["spec"]["replicas"] = "the least" if fell else "more than the least"
 
 
 def plain(item: dict[str, Any], name: str) -> Any:

@@ -70,6 +70,7 @@ def ledger(cluster: Cluster, namespace: str) -> str:
     return str(found["data"]["text"])
 
 
+@pytest.mark.long
 def test_a_leader_frozen_beyond_its_lease_wakes_to_a_refused_write(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -196,7 +197,7 @@ def test_a_leader_that_cannot_renew_stops_before_another_begins(
 @pytest.mark.parametrize(
     "outage",
     [
-        pytest.param(name, marks=[] if name in ("a hang", "409") else pytest.mark.long)
+        pytest.param(name, marks=[] if name == "409" else pytest.mark.long)
         for name in OUTAGES
         if not name.startswith("429")
     ],
@@ -222,6 +223,7 @@ async def edit(api: KubeApi, namespace: str, spec: dict[str, Any]) -> None:
     await api.patch(LEASES, "holdfast", {"spec": spec}, namespace=namespace, manager="somebody")
 
 
+@pytest.mark.long
 def test_a_deleted_lease_is_made_again_without_two_acting(cluster: Cluster, namespace: str) -> None:
     async def story() -> None:
         log: list[str] = []
@@ -323,6 +325,7 @@ def test_a_twin_with_the_same_name_waits_its_turn(cluster: Cluster, namespace: s
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_two_controllers_without_an_election_lose_no_write(
     cluster: Cluster, namespace: str
 ) -> None:

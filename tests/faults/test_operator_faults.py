@@ -121,6 +121,27 @@ def test_a_fault_at_any_call_of_the_operator_changes_neither_end_nor_writes(
     assert all(when.hit for when in hits.values())
 
 
+def test_an_operator_killed_between_two_writes_is_finished_by_the_next(
+    kube: KubeFaults, stage: Stage, cluster: Cluster, tmp_path: Path
+) -> None:
+    stage.create("bot", {"replicas": 1})
+    hung = calls(path=address("bot"), writes=True, nth=2)
+    kube.hang(hung, after_bytes=0)
+    with running(
+        cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig, name="first"
+    ) as operator:
+        stage.wait(lambda: hung.hit, "the second write")
+        operator.kill()
+    kube.heal()
+    assert len(stage.children()) < 4
+    with running(
+        cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig, name="next"
+    ):
+        stage.wait(lambda: stage.settled("bot"), "the rest")
+    assert len(stage.children()) == 4
+    assert set(history(kube, "bot").values()) == {1}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_an_operator_killed_after_every_single_write_still_gets_there(
@@ -261,6 +282,7 @@ class Storm:
                 self.writes += 1
 
 
+@pytest.mark.long
 def test_in_peace_the_operator_writes_nothing_and_two_of_them_do_not_fight(
     kube: KubeFaults, stage: Stage, cluster: Cluster, tmp_path: Path
 ) -> None:

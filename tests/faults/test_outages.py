@@ -1,4 +1,4 @@
-"""A control plane that dies, forgets, goes back in time or starves us: each has its own cluster."""
+"""A control plane that dies, forgets or goes back in time: each test has a cluster of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.adapters.kubernetes.harness import (
     eventually,
 )
 from tests.faults.converge import STORY, Converger, text_of
-from tests.faults.test_leadership import Candidate
 from tests.support.control_plane import ControlPlane
 from tests.support.fault_proxy import Recorded
 from tests.support.kube_api import RequestFailed
@@ -34,7 +33,6 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import Scope
-from holdfast.core.errors import TargetUnavailable
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 WATCH = "watch=true"
@@ -244,93 +242,3 @@ def _forget(plane: Plane, controller: Converger) -> None:
     plane.end("kube-apiserver")  # its own memory of the events goes with it
     plane.begin("kube-apiserver")
     plane.ready()
-
-
-def test_a_starved_account_waits_as_asked_and_keeps_its_lease(plane: Plane, tmp_path: Path) -> None:
-    api = plane.api()
-    flow = "/apis/flowcontrol.apiserver.k8s.io/v1"
-    user = {"kind": "User", "user": {"name": "starved"}}
-
-    def level(shares: int) -> dict[str, Any]:
-        limited = {
-            "nominalConcurrencyShares": shares,
-            "lendablePercent": 0,
-            "borrowingLimitPercent": 0,
-            "limitResponse": {"type": "Reject"},
-        }
-        return {"metadata": {"name": "starved"}, "spec": {"type": "Limited", "limited": limited}}
-
-    def schema(name: str, precedence: int, to: str, resource: str) -> dict[str, Any]:
-        rules = {
-            "verbs": ["*"],
-            "apiGroups": ["*"],
-            "resources": [resource],
-            "namespaces": ["*"],
-            "clusterScope": True,
-        }
-        return {
-            "metadata": {"name": name},
-            "spec": {
-                "priorityLevelConfiguration": {"name": to},
-                "matchingPrecedence": precedence,
-                "distinguisherMethod": {"type": "ByUser"},
-                "rules": [{"subjects": [user], "resourceRules": [rules]}],
-            },
-        }
-
-    api.request("POST", f"{flow}/prioritylevelconfigurations", level(0))
-    api.request("POST", f"{flow}/flowschemas", schema("starved", 400, "starved", "configmaps"))
-    leases = schema("starved-leases", 300, "leader-election", "leases")
-    api.request("POST", f"{flow}/flowschemas", leases)
-    binding = {
-        "metadata": {"name": "starved"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "cluster-admin",
-        },
-        "subjects": [{"kind": "User", "name": "starved", "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-    rbac = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    api.request("POST", rbac, binding)
-
-    async def story(kube: KubeFaults) -> None:
-        hasty = HastyClock()
-        config = cluster_config(kube.kubeconfig)
-        async with (
-            api_for(config, clock=hasty) as work,
-            api_for(config, clock=SystemClock()) as own,
-        ):
-            log: list[str] = []
-            leader = Candidate(own, "default", "only", log)
-            await eventually(lambda: bool(log), "the leader")
-            controller = Converger(ClusterClient(work), "default", "g")
-
-            async def starving() -> bool:
-                try:
-                    await controller.state()
-                except TargetUnavailable:
-                    return True
-                return False
-
-            async with asyncio.timeout(60):
-                while not await starving():  # noqa: ASYNC110  # it takes effect by and by
-                    await asyncio.sleep(0.2)
-            hasty.slept.clear()
-            assert await starving()
-            assert hasty.slept and min(hasty.slept) >= 1.0
-            assert any(call.status == 429 for call in kube.calls)
-            assert log == ["only begins"] and leader.election.leads
-            path = f"{flow}/prioritylevelconfigurations/starved"
-            stored = api.request("GET", path)
-            stored["spec"] = level(50)["spec"]
-            api.request("PUT", path, stored)
-            async with asyncio.timeout(60):
-                while await starving():  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
-            await controller.converge({"a": "1"})
-            await leader.stop()
-            assert log == ["only begins", "only ends"]
-
-    with KubeFaults(plane.server, plane.authority, tmp_path, user="starved", groups=()) as kube:
-        asyncio.run(story(kube))

@@ -144,6 +144,10 @@ class World:
         assert status is not None
         return next((each.status, each.reason) for each in status.conditions if each.type == kind)
 
+    def has_condition(self, kind: str) -> bool:
+        status = self.service().status
+        return status is not None and any(each.type == kind for each in status.conditions)
+
     def says(self, kind: str) -> str:
         status = self.service().status
         assert status is not None

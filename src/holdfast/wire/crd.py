@@ -27,7 +27,7 @@ VERSION = "v1alpha1"
 PLURAL = "inferenceservices"
 _MAX_ITEMS = 128
 _COLUMNS = (
-    ("Engine", "string", ".spec.backend", 0),
+    ("Backend", "string", ".spec.backend", 0),
     ("Model", "string", ".spec.modelRef", 0),
     ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", 0),
     ("Synced", "string", ".status.conditions[?(@.type=='UpToDate')].status", 0),

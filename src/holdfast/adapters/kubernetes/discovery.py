@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.adapters.kubernetes.objects import Resource, group_path
+from holdfast.core.errors import TargetUnavailable
 from holdfast.reconcile.kube import KindNotServed
 
 
@@ -48,7 +49,13 @@ class Discovery:
         self._known.pop(api_version, None)
         group, _, version = api_version.rpartition("/")
         answer = await self._fetch(group_path(group, version))
-        listed = msgspec.json.decode(answer, type=_ApiResourceList).resources or []
+        try:
+            listed = msgspec.json.decode(answer, type=_ApiResourceList).resources or []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise TargetUnavailable(
+                f"Asked for the kinds in {api_version}, something answered with no list of kinds.",
+                todo="Check that the address is an API server's and that nothing rewrites answers.",
+            ) from None
         under: dict[str, set[str]] = {}
         for each in listed:
             plural, slash, subresource = each.name.partition("/")

@@ -6,26 +6,24 @@ returns and the commit succeeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.adapters.store import rows
 from holdfast.adapters.store.access import Access
 from holdfast.adapters.store.ledger import FIELDS, changed_fields
 from holdfast.adapters.store.records import Record
+from holdfast.core.declaration import declared_by, written
 from holdfast.core.desired import Desired
 from holdfast.core.diff import same
 from holdfast.core.drift import DriftedField, find_drift
 from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError
 from holdfast.core.live import Status, Writer
-from holdfast.core.normalize import WORKLOAD_RULES, normalize_workload
+from holdfast.core.normalize import normalize_workload
 from holdfast.core.plan import AMOUNT
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import IDENTITY
 from holdfast.wire.spec_v1 import spec_from_fields
-
-_RIVALS = (("replicas",), ("autoscaling",), ("execution_policy", "execution_policy_config"))
-"""Three ways to say how many run; writing one clears the others."""
 
 
 class Transaction(Access):
@@ -80,7 +78,7 @@ class Transaction(Access):
         before = self._guarded(uid, version)
         if before is None:
             raise NotFound(f"There is no workload {uid}.", todo="List the workloads that are.")
-        after_fields = _written(before.fields, write)
+        after_fields = written(before.fields, write)
         changed = _changed(before.fields, after_fields)
         if changed:
             checked = _checked(before.id.slug, after_fields)
@@ -90,7 +88,14 @@ class Transaction(Access):
         if not changed:
             after_fields = before.fields
         declared = (
-            _declared(before, after_fields, [*write, *changed]) if declare else before.declared
+            declared_by(
+                [*write, *changed],
+                declared=before.declared or {},
+                before=before.fields,
+                after=after_fields,
+            )
+            if declare
+            else before.declared
         )
         claimed = declare and not same(declared, before.declared)
         if not changed and not claimed:
@@ -176,16 +181,6 @@ def _checked(slug: str, fields: Mapping[str, Tree]) -> Fields:
     return rows.plain_fields(spec_from_fields(slug, fields).fields())
 
 
-def _written(fields: Fields, write: Mapping[str, Tree]) -> Fields:
-    after = {**fields, **write}
-    for group in _RIVALS:
-        if any(write.get(name) is not None for name in group):
-            for other in AMOUNT:
-                if other not in group and other not in write:
-                    after.pop(other, None)
-    return {name: value for name, value in after.items() if value is not None}
-
-
 def _changed(before: Fields, after: Fields) -> list[str]:
     """Name the fields that differ in meaning, not in spelling, in a stable order."""
     names = sorted(
@@ -204,31 +199,6 @@ def _changed(before: Fields, after: Fields) -> list[str]:
         for name in names
         if (amount if name in AMOUNT else not same(old.get(name), new.get(name)))
     ]
-
-
-def _declared(before: Record, fields: Fields, names: Sequence[str]) -> Fields:
-    """Merge the fields just written into the declaration."""
-    declared = dict(before.declared or {})
-    for name in names:
-        if name not in fields:
-            declared.pop(name, None)
-        elif name in WORKLOAD_RULES.exclusive:
-            declared[name] = fields[name]
-        else:
-            declared[name] = _claimed(fields[name], declared.get(name), before.fields.get(name))
-    return declared
-
-
-def _claimed(written: Tree, declared: Tree, live: Tree) -> Tree:
-    """Leave out what a writer only carried along: a key as it was, and never declared."""
-    if not isinstance(written, dict) or not isinstance(live, dict):
-        return written
-    known = declared if isinstance(declared, dict) else {}
-    return {
-        key: _claimed(value, known.get(key), live.get(key))
-        for key, value in written.items()
-        if key in known or not same(value, live.get(key))
-    }
 
 
 def _drifted_fields(record: Record) -> tuple[DriftedField, ...]:

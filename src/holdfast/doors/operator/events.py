@@ -23,7 +23,7 @@ from holdfast.reconcile.service.result import Note
 
 REPORTER = "holdfast.dev/operator"
 AGAIN = 600.0
-"""Seconds in which the same words are not repeated."""
+"""Seconds in which the last words about an object are not repeated."""
 _BURST, _RATE = 25.0, 1 / 30
 """Events of one object: so many at once, then so many a second."""
 _WAITING = 1_000
@@ -52,19 +52,20 @@ class Recorder:
         self._metrics = metrics
         self._busy = busy
         self._line: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
-        self._told: dict[tuple[str, str, str], float] = {}
+        self._told: dict[str, tuple[str, str, float]] = {}
+        """What was said last of each object, and when."""
         self._buckets: dict[str, Bucket] = {}
 
     def record(self, service: InferenceService, note: Note) -> None:
         """Put an event in line, unless it was told lately or the object has had its share."""
-        words = (service.uid, note.reason, note.message)
         now = self._clock.monotonic()
-        if now - self._told.get(words, float("-inf")) < AGAIN:
+        reason, message, at = self._told.get(service.uid, ("", "", float("-inf")))
+        if (reason, message) == (note.reason, note.message) and now - at < AGAIN:
             self._metrics.events.labels("repeated").inc()
             return
         if len(self._told) >= _REMEMBERED:
             self._forget(now)
-        self._told[words] = now
+        self._told[service.uid] = (note.reason, note.message, now)
         bucket = self._buckets.setdefault(
             service.uid, Bucket(self._clock, rate=_RATE, burst=_BURST)
         )
@@ -97,7 +98,7 @@ class Recorder:
             self._metrics.events.labels("written").inc()
 
     def _forget(self, now: float) -> None:
-        self._told = {words: at for words, at in self._told.items() if now - at < AGAIN}
+        self._told = {uid: said for uid, said in self._told.items() if now - said[2] < AGAIN}
         if len(self._told) >= _REMEMBERED:
             self._told.clear()
         self._buckets.clear()

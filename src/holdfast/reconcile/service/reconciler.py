@@ -270,11 +270,15 @@ class Reconciler:
                 Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
                 for name in course.removed
             )
-        spoken += move.notes if move else ()
-        spoken += notes.of_status(before, status)
+        errors = list(course.errors.values()) if course else []
         try:
+            if errors and all(isinstance(each, KubeConflict) for each in errors):
+                # Another writer was first, so this pass is void; the next one is moments away.
+                raise errors[0]
+            spoken += move.notes if move else ()
+            spoken += notes.of_status(before, status)
             await self._journal.report(service, status)
-            _raise(course.errors.values() if course else ())
+            _raise(errors)
         except HoldfastError:
             if service.uid:
                 self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_UNTOLD:]

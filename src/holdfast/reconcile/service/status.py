@@ -138,7 +138,7 @@ def _conditions(
         made.append(_canary(picture))
     if picture.service.spec.autoscaled or picture.rival:
         made.append(_autoscaling(picture))
-    made += [_drift(picture), degraded, _reconciling(picture)]
+    made += [_drift(picture), degraded, *_reconciling(picture)]
     return tuple(made)
 
 
@@ -297,11 +297,12 @@ def _degraded(picture: Picture, primary: Rollout | None) -> Condition:
     return _condition("Degraded", FALSE, "Healthy", "No pod is failing.")
 
 
-def _reconciling(picture: Picture) -> Condition:
-    if picture.errors:
-        said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
-        return _condition("Reconciling", FALSE, "ApiError", cut(said))
-    return _condition("Reconciling", TRUE, "Succeeded", "Everything was read and written.")
+def _reconciling(picture: Picture) -> list[Condition]:
+    """Said only when something went wrong: tools that know the name wait while it is True."""
+    if not picture.errors:
+        return []
+    said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
+    return [_condition("Reconciling", FALSE, "ApiError", cut(said))]
 
 
 def drifted_of(intents: Sequence[Intent]) -> list[Intent]:

@@ -387,7 +387,7 @@ def test_where_a_service_ends_does_not_depend_on_its_way_there(operated: Stage) 
     operated.wait(equal, "both to be alike")
 
 
-def test_a_definition_that_is_deleted_or_tightened_ends_no_operator(tmp_path: Path) -> None:
+def test_a_definition_that_is_deleted_ends_no_operator(tmp_path: Path) -> None:
     """On a cluster of its own, as everybody else's services would go too."""
     private = Cluster.join(tmp_path / "private")
     try:

@@ -25,7 +25,7 @@ from tests.support.processes import wait_until
 from tests.support.testbed import find
 
 NODES = ("gpu-0", "gpu-1")
-CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "200", "nvidia.com/gpu": "8"}
+CAPACITY = {"cpu": "2048", "memory": "16Ti", "pods": "2000", "nvidia.com/gpu": "8"}
 METRICS_SERVICE = "metrics-stub"
 
 

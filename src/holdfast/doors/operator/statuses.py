@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from holdfast.adapters.kubernetes.objects import Key
 from holdfast.core.errors import HoldfastError
@@ -43,6 +44,7 @@ class Statuses:
         self._again = again
         """Asks for another look at a service whose status could not be written."""
         self._waiting: dict[Key, tuple[InferenceService, InferenceServiceStatus]] = {}
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._oldest = 0.0
         self._something = asyncio.Event()
 
@@ -66,7 +68,8 @@ class Statuses:
         before = service.status
         if status.canary != (before.canary if before else None):
             stored = self._waiting.pop(key, (service, status))[0]
-            await self._journal.report(stored, status)
+            async with self._lock(key):  # an older status may be on its way
+                await self._journal.report(stored, status)
         elif key in self._waiting:
             self._waiting[key] = (self._waiting[key][0], status)
         elif status != before:
@@ -94,6 +97,13 @@ class Statuses:
             self._oldest = self._clock.monotonic()
             self._something.set()
 
+    def _lock(self, key: Key) -> asyncio.Lock:
+        """One write at a time for each service. A lock lasts as long as somebody holds it."""
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
+
     async def _hand(self, turn: list[Key]) -> None:
         while turn:
             key = turn.pop()
@@ -102,7 +112,8 @@ class Statuses:
                 continue
             service, status = waiting
             try:
-                await self._journal.report(service, status)
+                async with self._lock(key):
+                    await self._journal.report(service, status)
             except HoldfastError as error:
                 log.warning("status-not-written", extra={"service": str(key), "code": error.code,
                                                          "why": error.happened})  # fmt: skip

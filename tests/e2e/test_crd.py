@@ -113,7 +113,7 @@ def test_the_columns_show_what_matters(cluster: Cluster, namespace: str) -> None
         "-p", json.dumps({"status": status}),
     )  # fmt: skip
     head, row = cluster.kubectl("get", "hold", "-n", namespace).splitlines()
-    assert head.split() == ["NAME", "ENGINE", "MODEL", "READY", "SYNCED", "DRIFT", "AGE"]
+    assert head.split() == ["NAME", "BACKEND", "MODEL", "READY", "SYNCED", "DRIFT", "AGE"]
     assert row.split()[:-1] == ["my-llama", "sglang", "llama3-8b-q4", "True", "True", "none"]
 
 

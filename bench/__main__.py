@@ -7,7 +7,17 @@ import sys
 
 from bench.report import machine, table
 
-ALL = ("ensure", "requests", "creates", "streams", "commands", "start", "verdicts")
+ALL = (
+    "ensure",
+    "requests",
+    "creates",
+    "streams",
+    "commands",
+    "start",
+    "verdicts",
+    "detect",
+    "operator",
+)
 
 
 def main(names: list[str]) -> int:

@@ -22,7 +22,7 @@ from holdfast.core.service.manifests import manifests
 from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
 from holdfast.core.tree import Fields
 
-SERVICES = int(os.environ.get("BENCH_SERVICES", "1000"))
+SERVICES = 1_000
 EDITS = 200
 REST = 30.0
 OURS, PLAIN = "bench", "bench-plain"

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.adapters.kubernetes.api import PAGE, KubeApi
+from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.objects import (
     Key,
     Object,
@@ -32,6 +32,8 @@ from holdfast.adapters.kubernetes.watch import SILENCE, Scope, WatchSilent, list
 from holdfast.core.errors import HoldfastError, WaitTimeout
 from holdfast.reconcile.kube import EventType, Expired, KindNotServed, WatchEvent
 
+_PAGE = 100
+"""Objects that stand unpacked in memory at once while a list comes in."""
 HEALTHY = 120.0
 """A stream that lasted this long wipes out the memory of earlier failures."""
 SHORTEST, LONGEST = 300.0, 600.0
@@ -193,7 +195,7 @@ class Informer:
         return 1 if self._clock.monotonic() - began >= HEALTHY else failures + 1
 
     async def _list(self) -> None:
-        for size in (PAGE, PAGE, 0):  # the last time in one piece
+        for size in (_PAGE, _PAGE, 0):  # the last time in one piece
             try:
                 await self._list_in_pages(size)
                 return

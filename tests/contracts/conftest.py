@@ -7,27 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.cluster_fixture import (
-    cluster,
-    namespace,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_itemcollected,
-)
-from tests.support.cluster_target import definitions, kubeconfig
 from tests.support.targets import FACTORIES, NAMES
 
 from holdfast.reconcile.ports import Control
-
-__all__ = [
-    "cluster",
-    "definitions",
-    "kubeconfig",
-    "namespace",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_itemcollected",
-]
 
 Scenario = Callable[[Control], Awaitable[None]]
 

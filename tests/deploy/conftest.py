@@ -1,4 +1,4 @@
-"""The real cluster of the test run, for manifests that a cluster has to accept."""
+"""A place on the real cluster for an operator to be installed in."""
 
 from __future__ import annotations
 
@@ -7,23 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.cluster_fixture import (
-    cluster,
-    namespace,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_itemcollected,
-)
-
-__all__ = [
-    "cluster",
-    "namespace",
-    "place",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_itemcollected",
-]
-
 
 NAME = "holdfast-operator"
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "holdfast"
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 GATEWAY = Gateway(namespace="infra", name="public", domain="models.example")
+REQUIRED = os.environ.get("HOLDFAST_REQUIRE_TESTBED") == "1"
 
 
 def test_the_files_are_up_to_date() -> None:
@@ -108,6 +109,8 @@ def kustomize(folder: Path) -> str:
     try:
         kubectl = testbed.find().path("kubectl")
     except testbed.NoTestbed as missing:
+        if REQUIRED:
+            raise
         pytest.skip(str(missing))
     ran = subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, check=True, timeout=60
@@ -116,11 +119,10 @@ def kustomize(folder: Path) -> str:
 
 
 def template(values: dict[str, Any]) -> list[dict[str, Any]]:
-    required = os.environ.get("HOLDFAST_REQUIRE_TESTBED") == "1"
     try:
-        program = helm.find_or_build(lambda _: None) if required else helm.find()
+        program = helm.find_or_build(lambda _: None) if REQUIRED else helm.find()
     except helm.NoHelm as missing:
-        if required:
+        if REQUIRED:
             raise
         pytest.skip(str(missing))
     ran = subprocess.run(

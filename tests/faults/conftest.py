@@ -7,22 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.cluster_fixture import (
-    cluster,
-    namespace,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_itemcollected,
-)
 from tests.support.kube_faults import KubeFaults, faults_before
-
-__all__ = [
-    "cluster",
-    "namespace",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_itemcollected",
-]
 
 
 @pytest.fixture

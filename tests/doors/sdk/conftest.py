@@ -6,26 +6,8 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.support.cluster_fixture import (
-    cluster,
-    namespace,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_itemcollected,
-)
-from tests.support.cluster_target import definitions, kubeconfig
 from tests.support.fault_proxy import FaultProxy
 from tests.support.server import RunningServer, running_server
-
-__all__ = [
-    "cluster",
-    "definitions",
-    "kubeconfig",
-    "namespace",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_itemcollected",
-]
 
 _NUMBERS = itertools.count(1)
 

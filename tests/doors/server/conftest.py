@@ -7,25 +7,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from tests.doors.server.api import Api
-from tests.support.cluster_fixture import (
-    cluster,
-    namespace,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_itemcollected,
-)
-from tests.support.cluster_target import definitions, kubeconfig
 from tests.support.server import RunningServer, running_server
-
-__all__ = [
-    "cluster",
-    "definitions",
-    "kubeconfig",
-    "namespace",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_itemcollected",
-]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The real cluster of the test run, for the tests here that need one."""
+"""What every folder may ask for: the real cluster of the run, and its kubeconfig as a target."""
 
 from __future__ import annotations
 

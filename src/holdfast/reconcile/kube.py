@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.objects import ObjectRef as ObjectRef
+from holdfast.core.objects import ref_of as ref_of
 from holdfast.core.tree import Fields
 
 
@@ -55,32 +57,6 @@ class KubeConflict(Conflict):
         super().__init__(happened, todo="Observe again and decide anew.")
         self.reason = reason
         self.owners = owners
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ObjectRef:
-    """One object by name. `namespace` is empty for those that have none."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {where}"
-
-
-def ref_of(item: Fields) -> ObjectRef:
-    """Return the reference of an object."""
-    metadata = item["metadata"]
-    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-    return ObjectRef(
-        api_version=str(item["apiVersion"]),
-        kind=str(item["kind"]),
-        namespace=str(metadata.get("namespace") or ""),
-        name=str(metadata["name"]),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,89 @@
+"""Where an Application's objects are declared, and what was found there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
+
+
+class Renderer(StrEnum):
+    """How files become objects."""
+
+    AUTO = "auto"
+    """Kustomize where the path has a kustomization file, plain YAML elsewhere."""
+    YAML = "yaml"
+    KUSTOMIZE = "kustomize"
+
+
+class Ancestry(StrEnum):
+    """How a fetched commit stands to the one that was applied last."""
+
+    FIRST = "first"
+    SAME = "same"
+    AHEAD = "ahead"
+    """A descendant: the branch moved on as branches do."""
+    REWOUND = "rewound"
+    """An ancestor: the branch was set back."""
+    DIVERGED = "diverged"
+    """The branch was rewritten; both have a common ancestor."""
+    UNRELATED = "unrelated"
+    """Another repository has its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit of a repository."""
+
+    sha: str
+    at: datetime
+    author: str
+    """A name without its address, as the commit claims it."""
+    subject: str
+    ancestry: Ancestry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a declared object stands in its repository."""
+
+    file: str
+    """From the root of the repository. Empty when a renderer made it of several."""
+    document: int = 0
+    """Which document of the file, from 0."""
+    lines: Mapping[str, int]
+    """JSON pointer of a field to its line in the file."""
+
+    def line(self, pointer: str) -> int | None:
+        """Return the line of a field, or of what is around it."""
+        while pointer and pointer not in self.lines:
+            pointer = pointer.rpartition("/")[0]
+        return self.lines.get(pointer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One object as a repository declares it, ready to be applied."""
+
+    ref: ObjectRef
+    item: Fields
+    """Holds the data of Secrets in clear once decrypted: never shown, logged or stored."""
+    origin: Origin
+    encrypted: bool = False
+    """True when the source holds it encrypted, so its values must not be edited as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """Everything that one path declares at one commit."""
+
+    commit: str
+    objects: tuple[Declared, ...]
+    """In the order of the files. Each reference once."""
+    digest: str
+    """Equal for equal objects, wherever they were declared. Covers Secrets by their encrypted
+    form or keyed mark, so that it can be shown."""

@@ -1,0 +1,1 @@
+"""Joins the GitOps values to repositories, clusters, forges and reviewers."""

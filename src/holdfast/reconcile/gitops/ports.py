@@ -1,0 +1,238 @@
+"""What the GitOps controller asks of repositories, renderers, forges, ledgers and channels.
+
+The docstrings are the contract; `tests/contracts/` holds the adapters to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.gitops.source import Commit, Rendered, Renderer
+from holdfast.core.redact import Secret
+from holdfast.core.tree import Fields
+
+
+class SourceUnavailable(TargetUnavailable):
+    """A repository, branch or path could not be read, so what it declares is unknown.
+
+    What was declared before still counts: stale, never empty.
+    """
+
+
+class HumanCommits(Conflict):
+    """A branch of ours has commits of others, so it is not written any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """How to reach a repository or forge. All parts are optional; none is ever printed."""
+
+    token: Secret | None = None
+    user: str = ""
+    """Beside a token where the host wants one; `holdfast` otherwise."""
+    ssh_key: Secret | None = None
+    known_hosts: str = ""
+    """Lines of a known_hosts file. Without the host's key in it, ssh is refused."""
+    authority: str = ""
+    """Certificates of an own authority, PEM."""
+
+
+NO_CREDENTIAL = Credential()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """The files of one commit, read-only, for as long as the export is held."""
+
+    commit: str
+    root: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """One commit on a branch of ours."""
+
+    branch: str
+    base: str
+    """The commit that it stands on."""
+    files: Mapping[str, bytes | None]
+    """Path from the root to the new content; None deletes."""
+    message: str
+    """With the trailers that mark it as ours."""
+    at: datetime
+
+
+class Repository(Protocol):
+    """One remote repository and its local copy. Safe to use from several applications."""
+
+    async def fetch(self, revision: str, *, known: str | None) -> Commit:
+        """Ask the remote for a branch, tag or commit, and say how it stands to a known commit.
+
+        Raises SourceUnavailable when the remote does not answer, refuses, or has no such
+        revision; ConfigurationError for a revision that is none. What was fetched before stays.
+        """
+
+    def export(self, commit: str) -> AbstractAsyncContextManager[Export]:
+        """Hold the files of a fetched commit. Concurrent holders share them.
+
+        Only regular files; whatever else the commit has (links, submodules) is left out and
+        raises ValidationError where a renderer asks for it. Raises SourceUnavailable when the
+        commit is not here, ValidationError when it is over the limits.
+        """
+
+    async def head(self, branch: str) -> str | None:
+        """Return the commit that a branch has at the remote now; None when there is no branch."""
+
+    async def push(self, push: Push) -> str:
+        """Put one commit on a branch of ours at the remote, and return its id.
+
+        An unchanged tree on the same base is not pushed again. What we pushed before is replaced;
+        raises HumanCommits when the branch has a commit that is not ours, and Conflict when it
+        moved while we pushed.
+        """
+
+    async def delete(self, branch: str) -> bool:
+        """Delete a branch of ours. False when it was gone. Raises HumanCommits as `push` does."""
+
+
+class Decryptor(Protocol):
+    """Opens encrypted documents, in memory only."""
+
+    async def decrypt(self, text: bytes, *, source: str, verify: bool = True) -> Fields:
+        """Return a document in clear. Raises ValidationError, without its content, when not.
+
+        `verify` checks the seal over the whole document, which only its original form passes.
+        """
+
+    async def set_value(self, text: bytes, path: Sequence[str | int], value: Secret) -> bytes:
+        """Return an encrypted file with one value replaced, for the same recipients."""
+
+
+class Renders(Protocol):
+    """Turns exported files into objects, without network, shell or anything else of the host."""
+
+    async def render(
+        self, export: Export, path: str, *, renderer: Renderer, namespace: str
+    ) -> Rendered:
+        """Return every object that a path declares; those without a namespace get the given one.
+
+        Raises ValidationError, with file and line, for what cannot be read or is declared twice,
+        and SourceUnavailable when the path is not there or a renderer fails or takes too long.
+        No objects is an answer; what follows from it is decided elsewhere.
+        """
+
+
+class PullState(StrEnum):
+    """What became of a pull request."""
+
+    OPEN = "open"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """One pull request, as its forge knows it."""
+
+    number: int
+    url: str
+    state: PullState
+    branch: str
+    base: str
+    title: str
+    body: str
+    head: str = ""
+    """The commit of its branch, where the forge tells."""
+    mergeable: bool | None = None
+    """None while the forge does not know."""
+    closed_by: str = ""
+    """Who closed or merged it, where the forge tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPull:
+    """A pull request to be opened."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    labels: tuple[str, ...] = ()
+    draft: bool = False
+
+
+class Forge(Protocol):
+    """Pull requests of one repository on GitHub, GitLab or Gitea.
+
+    Every call raises TargetUnavailable when the outcome is unknown or it may be tried later
+    (429, 5xx, time-out), AuthError or PermissionDenied when the credential does not do, and
+    NotFound for a repository or number that is not there.
+    """
+
+    name: str
+    """`github`, `gitlab` or `gitea`."""
+
+    async def find(self, branch: str) -> Pull | None:
+        """Return the newest pull request from a branch of this repository, open ones first."""
+
+    async def open(self, new: NewPull) -> Pull:
+        """Open a pull request, or return the open one that the branch has already."""
+
+    async def update(self, number: int, *, title: str, body: str) -> Pull:
+        """Change title and body. Does nothing when they are the same."""
+
+    async def comment(self, number: int, body: str) -> None:
+        """Say something under it, once: a comment with the same text is not repeated."""
+
+    async def close(self, number: int, *, comment: str = "") -> Pull:
+        """Close it without merging. A closed or merged one is returned as it is."""
+
+    async def list_open(self, prefix: str) -> Sequence[Pull]:
+        """Return every open pull request whose branch begins with a prefix."""
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+
+
+class Severity(StrEnum):
+    """How loud a notice is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing to tell, already redacted."""
+
+    id: str
+    """Equal for the same fact, so that it is told once."""
+    type: str
+    """A CloudEvents type: `dev.holdfast.drift.detected.v1`."""
+    source: str
+    subject: str
+    at: datetime
+    severity: Severity
+    title: str
+    text: str
+    data: Fields
+    """The facts as JSON, for machines."""
+    url: str = ""
+
+
+class Channel(Protocol):
+    """Somewhere notices go."""
+
+    name: str
+
+    async def send(self, notices: Sequence[Notice]) -> None:
+        """Deliver one group of notices, at least once. Raises TargetUnavailable to be tried
+        again, ConfigurationError when trying again cannot help."""

@@ -62,8 +62,8 @@ format: $(READY) ## Format and fix what the linter can fix
 
 lock: $(READY) ## Resolve the locked requirements anew
 	@echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/uv.txt
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --extra kubernetes --group dev --group peers -o requirements/dev.txt
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra kubernetes -c requirements/dev.txt -o deploy/requirements.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra server --extra kubernetes --extra gitops --extra postgres --group dev --group peers -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra kubernetes --extra gitops --extra postgres -c requirements/dev.txt -o deploy/requirements.txt
 	@echo 'hatchling' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -c requirements/dev.txt -o deploy/requirements-build.txt
 
 clean: ## Remove the virtual environment and what tools left behind

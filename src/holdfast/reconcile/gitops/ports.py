@@ -236,3 +236,109 @@ class Channel(Protocol):
     async def send(self, notices: Sequence[Notice]) -> None:
         """Deliver one group of notices, at least once. Raises TargetUnavailable to be tried
         again, ConfigurationError when trying again cannot help."""
+
+
+class RecordKind(StrEnum):
+    """What the book keeps the present state of."""
+
+    DRIFT = "drift"
+    INVENTORY = "inventory"
+    """What an application applied, one record for each object."""
+    HOLD = "hold"
+    PLAN = "plan"
+    REVISION = "revision"
+    """The last commit that an application fetched and applied."""
+    PULL = "pull"
+    NOTICE = "notice"
+    """Told, or still to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One thing whose state is kept, as JSON that was redacted before."""
+
+    kind: RecordKind
+    application: str
+    """`namespace/name`; `/name` for one from a file."""
+    key: str
+    """Unique for its kind and application."""
+    state: str
+    """What it is selected by: `open` or `closed` for most kinds."""
+    body: Fields
+    version: int
+    """Counts its writes, from 1."""
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """A record to be written, if it still has the version that was seen."""
+
+    kind: RecordKind
+    application: str
+    key: str
+    seen: int
+    """The version that was read; 0 for a record that was not there."""
+    state: str = "open"
+    body: Fields | None = None
+    """None removes the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the journal, which is only ever added to."""
+
+    application: str
+    subject: str
+    """The key of the drift, hold or plan that it is about; empty for the application itself."""
+    action: str
+    """`detected`, `approved`, `applied`, `paused`, …"""
+    actor: str
+    """The token, tool or controller that did it."""
+    summary: str
+    detail: Fields
+    at: datetime
+    seq: int = 0
+    """Given by the book, in the order of commits."""
+
+
+class Book(Protocol):
+    """The durable ledger of the GitOps controller. Several controllers may share one."""
+
+    async def records(
+        self,
+        kind: RecordKind,
+        *,
+        application: str = "",
+        key: str = "",
+        state: str = "",
+        limit: int = 0,
+    ) -> Sequence[Record]:
+        """Return records, the last changed first. Empty conditions match all, as limit 0 does."""
+
+    async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
+        """Commit everything or nothing. Durable once it returns.
+
+        Raises Conflict when a record does not have the version that was seen: nothing was
+        written, read it anew. Raises TargetUnavailable when the outcome is unknown.
+        """
+
+    async def entries(
+        self,
+        *,
+        application: str = "",
+        subject: str = "",
+        since: datetime | None = None,
+        before: int = 0,
+        limit: int = 100,
+    ) -> Sequence[Entry]:
+        """Return lines of the journal, newest first; `before` is a seq to go on from."""
+
+    async def prune(self, before: datetime) -> int:
+        """Remove closed records and journal lines from before a time; says how many.
+
+        Open records, and the lines about them, stay.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of the database."""

@@ -1,0 +1,373 @@
+"""The custom resource `Application`: a part of a repository that a cluster is to follow.
+
+The same document stands in a file where there is no cluster to keep it. How a value must look is
+said in its type; the checks, the JSON form and the schema are read off it, as with the other
+custom resource. What is left unset has the default that its docstring names, and the default is
+always the one that writes least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.source import Renderer
+from holdfast.core.service.spec import (
+    Condition,
+    Count,
+    Duration,
+    Form,
+    ObjectName,
+    Percent,
+    Slug,
+    Text,
+)
+
+KIND = "Application"
+PLURAL = "applications"
+
+GitUrl = Annotated[str, Form(says="the address of a repository", pattern=r"^\S+$", max_length=1000)]
+Revision = Annotated[
+    str,
+    Form(says="a branch, a tag or a commit", pattern=r"^[A-Za-z0-9][^\s~^:?*\[\\]*$"),
+]
+RepositoryPath = Annotated[
+    str, Form(says="a path inside the repository", pattern=r"^[^/\s\\][^\s\\]*$", max_length=1000)
+]
+Pattern = Annotated[str, Form(says="a name, with * for any text", pattern=r"^\S+$")]
+PathGlob = Annotated[str, Form(says="a path, with * and ** for any", max_length=500, pattern=r"\S")]
+Pointer = Annotated[
+    str, Form(says="a JSON pointer such as /spec/replicas", pattern=r"^/.*/.+", max_length=500)
+]
+Moment = Annotated[
+    str,
+    Form(
+        says="a time such as 2026-11-20T18:00:00Z",
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$",
+        max_length=40,
+    ),
+]
+Cron = Annotated[
+    str, Form(says="a schedule of five fields such as 0 22 * * 1-5", pattern=r"^\S+( \S+){4}$")
+]
+Zone = Annotated[
+    str, Form(says="a time zone such as Europe/Madrid", pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")
+]
+
+
+class Remediation(StrEnum):
+    """What is done about a drift."""
+
+    REPORT = "report"
+    SELF_HEAL = "self-heal"
+    REVIEW = "review"
+    """Tell, keep a plan, and apply exactly that plan once a reviewer approves its digest."""
+    PULL_REQUEST = "pull-request"
+    IGNORE = "ignore"
+
+
+class PullKind(StrEnum):
+    """What a pull request about a drift proposes."""
+
+    CODIFY = "codify"
+    """Declare the live value."""
+    REVERT = "revert"
+    """Put the declared value back; merging the decision is the approval."""
+
+
+class OrphanPolicy(StrEnum):
+    """What to make of objects in the application's own namespaces that Git does not declare."""
+
+    IGNORE = "ignore"
+    REPORT = "report"
+    REMEDIATE = "remediate"
+    """They follow the routes, as resource drift: self-heal deletes them."""
+
+
+class HoldEnd(StrEnum):
+    """What happens to an emergency change when its hold ends."""
+
+    PULL_REQUEST = "pull-request"
+    REVERT = "revert"
+
+
+class WindowKind(StrEnum):
+    """Whether writing is allowed during a window, or forbidden."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Provider(StrEnum):
+    """A kind of forge. Forgejo speaks as Gitea does."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    GITEA = "gitea"
+
+
+class ChannelKind(StrEnum):
+    """How somebody is told."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRef:
+    """One value in a Secret of the Application's own namespace."""
+
+    name: ObjectName
+    key: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """Which part of which repository."""
+
+    url: GitUrl
+    revision: Revision | None = None
+    """`main` when unset."""
+    path: RepositoryPath | None = None
+    """The whole repository when unset."""
+    renderer: Renderer | None = None
+    interval: Duration | None = None
+    """How often the repository is asked, with jitter: `1m` when unset. Webhooks only hasten it."""
+    credentials: ObjectName | None = None
+    """A Secret with `token` (and `username`), or `ssh-privatekey` and `known_hosts`; `ca.crt` for
+    an own authority; `webhook` for the secret that signs webhooks."""
+    decryption: ObjectName | None = None
+    """A Secret whose values are age identities, for documents encrypted with SOPS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec:
+    """A recurring time in which the cluster may be written, or must not be."""
+
+    kind: WindowKind
+    schedule: Cron
+    duration: Duration
+    time_zone: Zone | None = None
+    """UTC when unset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSpec:
+    """How much may go at once before a person is asked: the larger of the two.
+
+    Counts what would be deleted, and what drift would be healed, in one pass.
+    """
+
+    objects: Count | None = None
+    """5 when unset."""
+    percent: Percent | None = None
+    """20 of what was applied when unset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncSpec:
+    """What is done when Git moves ahead."""
+
+    automatic: bool | None = None
+    """Apply new commits by themselves. Otherwise `holdfast sync` does."""
+    prune: bool | None = None
+    """Delete what was applied and is no longer declared."""
+    allow_empty: bool | None = None
+    """Lets a repository that declares nothing be meant, once a person approved it."""
+    guard: GuardSpec | None = None
+    windows: tuple[WindowSpec, ...] | None = None
+    """For everything that the controller writes by itself. Without any, always."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchSpec:
+    """Which drift a route is for. Every list that is given must have a match."""
+
+    drift: tuple[DriftKind, ...] | None = None
+    kinds: tuple[Pattern, ...] | None = None
+    """Kinds of objects: `Deployment`, `*Route`."""
+    namespaces: tuple[Pattern, ...] | None = None
+    names: tuple[Pattern, ...] | None = None
+    paths: tuple[PathGlob, ...] | None = None
+    """As in ignore rules: `spec.**.env[name=HTTP_*]`."""
+    managers: tuple[Pattern, ...] | None = None
+    """Field managers: `kubectl*`."""
+    causes: tuple[Cause, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSpec:
+    """One rule: the first whose conditions hold decides."""
+
+    name: Slug
+    match: MatchSpec | None = None
+    """Everything when unset."""
+    remediation: Remediation
+    pull: PullKind | None = None
+    """For pull requests: codify when unset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreSpec:
+    """One ignore rule. The same rule hides in detection and holds back in apply."""
+
+    name: Slug
+    owner: Text
+    pointer: Pointer | None = None
+    path: PathGlob | None = None
+    manager: Pattern | None = None
+    kind: Pattern | None = None
+    object_name: Pattern | None = None
+    namespace: Pattern | None = None
+    expires: Moment | None = None
+    security: bool | None = None
+    lands: bool | None = None
+    """Lets a change of the field in Git through, while drift of it stays hidden."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftSpec:
+    """What is done when somebody changes the live side."""
+
+    routes: tuple[RouteSpec, ...] | None = None
+    """Report when unset, and for whatever no route matches."""
+    ignore: tuple[IgnoreSpec, ...] | None = None
+    orphans: OrphanPolicy | None = None
+    """Report when namespaces are owned."""
+    namespaces: tuple[ObjectName, ...] | None = None
+    """Namespaces that are this application's alone; only there are orphans looked for."""
+    hold_end: HoldEnd | None = None
+    """Pull request when unset."""
+    four_eyes: bool | None = None
+    """Who asked for a plan, or wrote the drift, cannot approve it."""
+    comment: bool | None = None
+    """An approval needs a comment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullsSpec:
+    """How pull requests are opened."""
+
+    provider: Provider | None = None
+    """Told from the address where it is a well-known host."""
+    api: Text | None = None
+    """The forge's own address, such as https://git.example.com."""
+    base: Revision | None = None
+    """The branch they are for; the source's revision when unset."""
+    labels: tuple[Text, ...] | None = None
+    """Beside `holdfast` and `drift/<kind>`."""
+    draft: bool | None = None
+    most_open: Count | None = None
+    """5 when unset; what is over waits."""
+    most_hourly: Count | None = None
+    """3 when unset."""
+    deadline: Duration | None = None
+    """How long a drift is tolerated while its pull request is open: `72h` when unset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSpec:
+    """Where notices go."""
+
+    name: Slug
+    kind: ChannelKind
+    url: KeyRef | None = None
+    """An address is a secret: it stands in one."""
+    signing: KeyRef | None = None
+    """The secret that signs a webhook's body."""
+    least: Text | None = None
+    """`info`, `warning` or `critical`: what is quieter is not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationSpec:
+    """What to follow, where to put it, and what to do about differences."""
+
+    project: Slug
+    source: SourceSpec
+    namespace: ObjectName | None = None
+    """For declared objects that name none; the Application's own when unset."""
+    suspend: bool | None = None
+    """Look at nothing and write nothing until it is unset."""
+    sync: SyncSpec | None = None
+    drift: DriftSpec | None = None
+    pull_requests: PullsSpec | None = None
+    notify: tuple[ChannelSpec, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSummary:
+    """One object of the status: only those that are not simply in sync."""
+
+    object: str
+    standing: str
+    health: str | None = None
+    message: str | None = None
+    drift: str | None = None
+    """The id of its drift."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationStatus:
+    """What the controller says."""
+
+    sync: str = "unknown"
+    """`synced`, `ahead`, `drifted` or `unknown`."""
+    health: str = "unknown"
+    revision: str | None = None
+    """The commit that was applied last, whole."""
+    fetched: str | None = None
+    """The newest commit that is known."""
+    fetched_at: str | None = None
+    message: str = ""
+    objects: int = 0
+    drifted: int = 0
+    ahead: int = 0
+    held: int = 0
+    tolerated: int = 0
+    orphans: int = 0
+    plan: str | None = None
+    """The digest of a plan that waits for a person."""
+    not_in_sync: tuple[ObjectSummary, ...] | None = None
+    """The first hundred."""
+    observed_generation: int | None = None
+    last_handled_reconcile_at: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AppId:
+    """One Application by name. The namespace is empty for one from a file."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def label(self) -> str:
+        """What its objects are labelled with: names are DNS labels, so a dot parts them."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """The whole object."""
+
+    id: AppId
+    uid: str = ""
+    generation: int = 0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+    spec: ApplicationSpec
+    status: ApplicationStatus | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where objects go that name no namespace."""
+        return self.spec.namespace or self.id.namespace or "default"

@@ -1,0 +1,118 @@
+"""One drift of an application, from first seen to resolved, as the ledger keeps it.
+
+A drift is what one remediation is about: the differing fields of one object that one route
+matched. Its id stays while it is open, whatever is added to it or taken away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.application import AppId, PullKind, Remediation
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import digest
+
+
+class DriftState(StrEnum):
+    """How far the handling of a drift is."""
+
+    DETECTED = "detected"
+    AWAITING = "awaiting-approval"
+    APPROVED = "approved"
+    """Its plan will be applied, or is being applied."""
+    REJECTED = "rejected"
+    """A reviewer said that it stays. Asked again only when it changes."""
+    SNOOZED = "snoozed"
+    HEALING = "healing"
+    FIGHTING = "fighting"
+    """Somebody puts it back each time: left alone, and an alarm."""
+    PULL_REQUEST = "pull-request"
+    HELD = "held"
+    PARKED = "parked"
+    """The guard, a window or a missing right keeps it from being healed; `note` says which."""
+    RESOLVED = "resolved"
+
+
+class Resolution(StrEnum):
+    """How a drift ended."""
+
+    SELF_HEALED = "self_heal"
+    APPROVED = "approved"
+    CODIFIED = "codified"
+    """Git declares it now."""
+    REVERTED = "reverted"
+    """By a merged decision, a command, or the end of a hold."""
+    EXTERNAL = "external"
+    """Others put it back, or Git moved to it."""
+    IGNORED = "ignored"
+    GONE = "gone"
+    """The application, or the declaration, is no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectDrift:
+    """One drift. Every value in it was redacted when it was made."""
+
+    id: str
+    application: AppId
+    project: str
+    object: ObjectRef
+    uid: str = ""
+    """Of the live object; empty when it is absent."""
+    entries: tuple[DriftEntry, ...]
+    """A path of "" is the whole object: deleted, replaced, or created without Git."""
+    where: str = ""
+    """File and line that declare it."""
+    commit: str
+    remediation: Remediation
+    pull: PullKind = PullKind.CODIFY
+    route: str = ""
+    """The name of the route; empty when none matched."""
+    state: DriftState = DriftState.DETECTED
+    note: str = ""
+    """Why it is in this state, in a sentence."""
+    first_seen: datetime
+    last_seen: datetime
+    rounds: tuple[datetime, ...] = ()
+    """When it was healed lately."""
+    plan: str = ""
+    """The digest of the plan that waits or was approved."""
+    requested_by: str = ""
+    """Who asked for something that needs approval; the controller itself when empty."""
+    decided_by: str = ""
+    comment: str = ""
+    until: datetime | None = None
+    """The end of a snooze or hold, or the deadline of a pull request."""
+    url: str = ""
+    """Of its pull request."""
+    resolved_at: datetime | None = None
+    resolution: Resolution | None = None
+
+    @property
+    def kinds(self) -> tuple[DriftKind, ...]:
+        """The kinds of drift, each once, in the order of the enum."""
+        found = {entry.kind for entry in self.entries}
+        return tuple(kind for kind in DriftKind if kind in found)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes, each once, in the order of the enum."""
+        found = {entry.cause for entry in self.entries}
+        return tuple(cause for cause in Cause if cause in found)
+
+    @property
+    def digest(self) -> str:
+        """Equal while the same fields have the same values: what a reviewer looked at."""
+        return digest([[str(self.object), self.uid]] + [
+            [entry.path, entry.kind.value, entry.desired, entry.live] for entry in self.entries
+        ])  # fmt: skip
+
+
+def drift_id(application: AppId, object: ObjectRef, route: str, first_seen: datetime) -> str:
+    """Name a drift: one object, one route, one time that it began."""
+    basis = [str(application), object.api_version, str(object), route, first_seen.isoformat()]
+    return "drf-" + digest(basis).removeprefix("sha256:")[:10]

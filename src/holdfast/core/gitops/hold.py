@@ -1,0 +1,34 @@
+"""Emergency changes: a hold that ends, with a reason and somebody who asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.core.gitops.application import AppId, HoldEnd
+from holdfast.core.objects import ObjectRef
+
+PAUSED_UNTIL = "holdfast.dev/paused-until"
+PAUSE_REASON = "holdfast.dev/pause-reason"
+BREAK_GLASS = "holdfast.dev/break-glass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Nothing is written to an object, or to a whole application, until it ends."""
+
+    id: str
+    application: AppId
+    object: ObjectRef | None
+    """None holds everything of the application."""
+    reason: str
+    by: str
+    since: datetime
+    until: datetime
+    end: HoldEnd
+    from_annotation: bool = False
+    """Set on the object itself; removing the annotation ends it."""
+
+    def holds(self, ref: ObjectRef, now: datetime) -> bool:
+        """True while an object must not be written."""
+        return now < self.until and (self.object is None or self.object == ref)

@@ -1,0 +1,75 @@
+"""What will be done to the objects of an application; the only input of a sync or a heal.
+
+A plan carries what it was computed from. It is kept by its digest alone: to carry it out it is
+made anew, and when the digests differ the world has moved and it is refused as stale. So no
+value of a Secret is ever stored with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.source import Declared
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.objects import ObjectRef
+from holdfast.core.plan import Action
+from holdfast.core.tree import Path, Tree, digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStep:
+    """One action on one object. `uid` and `version` are what was seen; None for an absent one."""
+
+    ref: ObjectRef
+    action: Action
+    reason: str
+    entries: tuple[DriftEntry, ...] = ()
+    """What will change, redacted: `live` becomes `desired`."""
+    uid: str | None
+    version: str | None
+    leave: frozenset[Path] = frozenset()
+    """Fields that keep their live value: drift that is on hold, or handled otherwise."""
+    declared: Declared | None = None
+    """What is applied; None for a deletion. Not part of the digest: its own digest is."""
+    declaration: str = ""
+    """The digest of what is applied. Secrets enter by their keyed mark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPlan:
+    """Steps in the order in which they are carried out."""
+
+    application: AppId
+    commit: str
+    steps: tuple[ObjectStep, ...]
+    policy: str = ""
+    """The digest of the application's spec: an approval under one policy is none under another."""
+
+    @property
+    def digest(self) -> str:
+        """Equal plans, computed from an equal world, have equal digests."""
+        return digest([str(self.application), self.commit, self.policy,
+                       [_basis(step) for step in self.steps]])  # fmt: skip
+
+    @property
+    def id(self) -> str:
+        """A short name for the digest."""
+        return "plan-" + self.digest.removeprefix("sha256:")[:8]
+
+    @property
+    def changes(self) -> Sequence[ObjectStep]:
+        """The steps that do something."""
+        return [step for step in self.steps if step.action is not Action.NOTHING]
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+
+def _basis(step: ObjectStep) -> Tree:
+    return [
+        step.ref.api_version, str(step.ref), step.action.value, step.uid, step.version,
+        step.declaration, [".".join(path) for path in sorted(step.leave)],
+        [[entry.path, entry.kind.value, entry.desired, entry.live] for entry in step.entries],
+    ]  # fmt: skip

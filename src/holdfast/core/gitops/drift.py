@@ -72,6 +72,8 @@ class ObjectDrift:
     pull: PullKind = PullKind.CODIFY
     route: str = ""
     """The name of the route; empty when none matched."""
+    chosen_by: str = ""
+    """Who chose this remediation in place of the route's."""
     state: DriftState = DriftState.DETECTED
     note: str = ""
     """Why it is in this state, in a sentence."""

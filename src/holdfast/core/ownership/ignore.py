@@ -87,7 +87,7 @@ class IgnoreRule:
             writer is not None and fnmatchcase(writer.manager, self.manager)
         ):
             return False
-        if self.glob is not None and not _pattern(self.glob).match(show_path(path)):
+        if self.glob is not None and not path_matches(self.glob, path):
             return False
         if self.pointer is None:
             return True
@@ -112,6 +112,11 @@ def concerns_security(path: Path, kind: str) -> bool:
     if not _SECURITY.isdisjoint(path):
         return True
     return kind in _GUARDED and path[:1] != ("metadata",)
+
+
+def path_matches(glob: str, path: Path) -> bool:
+    """True when a path, or one around it, is as a glob with `*` and `**` says."""
+    return _pattern(glob).match(show_path(path)) is not None
 
 
 @lru_cache(maxsize=256)

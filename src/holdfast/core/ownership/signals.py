@@ -79,14 +79,15 @@ class Declaration:
     """How to recognise an object that is as declared; made when it is first needed."""
 
 
-def declare(item: Fields, manager: str) -> Declaration:
+def declare(item: Fields, manager: str, *, revision: str | None = None) -> Declaration:
     """Make a manifest a declaration: it then carries its own digest.
 
     The live object says by it whether a difference is drift, or a change that was declared since.
+    A `revision` takes the place of the digest where that would tell too much, as of a Secret.
     """
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-    revision = digest(item)
+    revision = revision or digest(item)
     annotations = metadata.get("annotations")
     notes = {**(annotations if isinstance(annotations, dict) else {}), APPLIED[-1]: revision}
     sealed: Fields = {**item, "metadata": {**metadata, "annotations": notes}}

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.gitops.notice import Notice as Notice
+from holdfast.core.gitops.notice import Severity as Severity
 from holdfast.core.gitops.source import Commit, Rendered, Renderer
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
@@ -201,33 +203,6 @@ class Forge(Protocol):
         """Let go of the connection."""
 
 
-class Severity(StrEnum):
-    """How loud a notice is."""
-
-    INFO = "info"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """One thing to tell, already redacted."""
-
-    id: str
-    """Equal for the same fact, so that it is told once."""
-    type: str
-    """A CloudEvents type: `dev.holdfast.drift.detected.v1`."""
-    source: str
-    subject: str
-    at: datetime
-    severity: Severity
-    title: str
-    text: str
-    data: Fields
-    """The facts as JSON, for machines."""
-    url: str = ""
-
-
 class Channel(Protocol):
     """Somewhere notices go."""
 
@@ -251,6 +226,8 @@ class RecordKind(StrEnum):
     PULL = "pull"
     NOTICE = "notice"
     """Told, or still to be told."""
+    RULE = "rule"
+    """An ignore rule that a person added for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

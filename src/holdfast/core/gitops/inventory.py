@@ -1,0 +1,86 @@
+"""What an application applied, and what else has to survive a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdfast.core.gitops.guard import Park
+from holdfast.core.objects import ObjectRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """One object that we put there. Only what stands here may ever be pruned."""
+
+    ref: ObjectRef
+    uid: str
+    commit: str
+    declaration: str
+    """The digest of what was applied."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Container to the digest that its image had when its pods first ran."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Keys of a Secret that a declared object had made for it, to their keyed marks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """How far an application is with its source."""
+
+    commit: str
+    """Applied last, as a whole."""
+    at: datetime
+    accepted: str = ""
+    """A commit that a person agreed to although its history is strange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPlan:
+    """A plan that waits for a person, by its digest."""
+
+    id: str
+    digest: str
+    commit: str
+    reasons: tuple[Park, ...]
+    told: str
+    """Why it waits, and what it would do, in sentences."""
+    steps: tuple[str, ...]
+    """One line for each step, redacted."""
+    made_at: datetime
+    approved_by: str = ""
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPull:
+    """A pull request of ours."""
+
+    branch: str
+    drift: str
+    digest: str
+    """Of the drift that it is about, when it was pushed last."""
+    number: int
+    url: str
+    head: str
+    opened_at: datetime
+    checked_at: datetime
+    stopped: str = ""
+    """Why it is not written any more: a person pushed to it, or closed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRule:
+    """An ignore rule that a person added for a while."""
+
+    name: str
+    drift: str
+    pointer: str | None
+    manager: str | None
+    kind: str
+    object_name: str
+    namespace: str
+    owner: str
+    reason: str
+    expires: datetime

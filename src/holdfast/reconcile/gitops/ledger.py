@@ -1,0 +1,200 @@
+"""Everything that must be remembered of one application, and how a pass changes it.
+
+A shelf is read once, changed in memory, and committed with the journal lines that say why: all
+of it or nothing. Whoever else wrote in between wins, and the pass starts anew.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.errors import Conflict
+from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.inventory import Applied, Followed, KeptPlan, KeptPull, KeptRule
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.ports import Book, Entry, Put, RecordKind
+from holdfast.reconcile.ports import Clock
+from holdfast.wire import gitops_v1 as wire
+
+CONTROLLER = "holdfast-gitops"
+"""The actor of what the controller does by itself, and its field manager."""
+OPEN, CLOSED = "open", "closed"
+_FOLLOWED = "followed"
+T = TypeVar("T")
+
+
+def inventory_key(ref: ObjectRef) -> str:
+    """Name an object in the book: its version may change while it stays the same object."""
+    return "|".join((ref.group, ref.kind, ref.namespace, ref.name))
+
+
+class Shelf:
+    """What is known of one application. Read by `open_shelf`."""
+
+    def __init__(self, book: Book, application: AppId, clock: Clock) -> None:
+        self._book = book
+        self._clock = clock
+        self.application = application
+        self.inventory: dict[ObjectRef, Applied] = {}
+        self.drifts: dict[str, ObjectDrift] = {}
+        """Those that are open."""
+        self.holds: dict[str, Hold] = {}
+        self.plans: dict[str, KeptPlan] = {}
+        self.pulls: dict[str, KeptPull] = {}
+        """By branch."""
+        self.rules: dict[str, KeptRule] = {}
+        self.followed: Followed | None = None
+        self._versions: dict[tuple[RecordKind, str], int] = {}
+        self._puts: dict[tuple[RecordKind, str], Put] = {}
+        self._entries: list[Entry] = []
+
+    def put_applied(self, applied: Applied) -> None:
+        """Take an object into the inventory."""
+        if self.inventory.get(applied.ref) == applied:
+            return
+        self.inventory[applied.ref] = applied
+        form = wire.body(applied)
+        self._put(RecordKind.INVENTORY, inventory_key(applied.ref), form)
+
+    def drop_applied(self, ref: ObjectRef) -> None:
+        """Take an object out of the inventory, once it is known to be gone."""
+        if self.inventory.pop(ref, None) is not None:
+            self._put(RecordKind.INVENTORY, inventory_key(ref), None)
+
+    def put_drift(self, drift: ObjectDrift) -> None:
+        """Keep a drift as it is now. A resolved one leaves the shelf and stays in the book."""
+        if self.drifts.get(drift.id) == drift:
+            return
+        resolved = drift.state is DriftState.RESOLVED
+        if resolved:
+            self.drifts.pop(drift.id, None)
+        else:
+            self.drifts[drift.id] = drift
+        form = wire.body(wire.drift_to_json(drift))
+        self._put(RecordKind.DRIFT, drift.id, form, state=CLOSED if resolved else OPEN)
+
+    def put_hold(self, hold: Hold, *, ended: bool = False) -> None:
+        """Keep a hold, or end it."""
+        if ended:
+            self.holds.pop(hold.id, None)
+        else:
+            self.holds[hold.id] = hold
+        form = wire.body(hold)
+        self._put(RecordKind.HOLD, hold.id, form, state=CLOSED if ended else OPEN)
+
+    def put_plan(self, plan: KeptPlan, *, done: bool = False) -> None:
+        """Keep a plan that waits, or put it away."""
+        if done:
+            self.plans.pop(plan.id, None)
+        else:
+            self.plans[plan.id] = plan
+        form = wire.body(plan)
+        self._put(RecordKind.PLAN, plan.id, form, state=CLOSED if done else OPEN)
+
+    def put_pull(self, pull: KeptPull, *, done: bool = False) -> None:
+        """Keep a pull request, or put it away."""
+        if done:
+            self.pulls.pop(pull.branch, None)
+        else:
+            self.pulls[pull.branch] = pull
+        form = wire.body(pull)
+        self._put(RecordKind.PULL, pull.branch, form, state=CLOSED if done else OPEN)
+
+    def put_rule(self, rule: KeptRule, *, ended: bool = False) -> None:
+        """Keep an ignore rule, or end it."""
+        if ended:
+            self.rules.pop(rule.name, None)
+        else:
+            self.rules[rule.name] = rule
+        form = wire.body(rule)
+        self._put(RecordKind.RULE, rule.name, form, state=CLOSED if ended else OPEN)
+
+    def put_followed(self, followed: Followed) -> None:
+        """Keep how far the source was followed."""
+        known = self.followed
+        if known and (known.commit, known.accepted) == (followed.commit, followed.accepted):
+            return
+        self.followed = followed
+        self._put(RecordKind.REVISION, _FOLLOWED, wire.body(followed))
+
+    def note(
+        self,
+        action: str,
+        summary: str,
+        *,
+        subject: str = "",
+        actor: str = CONTROLLER,
+        detail: Fields | None = None,
+    ) -> None:
+        """Add a line to the journal."""
+        self._entries.append(
+            Entry(
+                application=str(self.application), subject=subject, action=action, actor=actor,
+                summary=summary, detail=detail or {}, at=self._clock.now(),
+            )
+        )  # fmt: skip
+
+    @property
+    def changed(self) -> bool:
+        """True while something waits to be committed."""
+        return bool(self._puts or self._entries)
+
+    async def commit(self) -> None:
+        """Write what changed. Raises Conflict when others wrote: read the shelf anew."""
+        if not self.changed:
+            return
+        puts, entries = tuple(self._puts.values()), tuple(self._entries)
+        await self._book.write(puts, entries)
+        for put in puts:
+            key = (put.kind, put.key)
+            self._versions[key] = 0 if put.body is None else put.seen + 1
+        self._puts.clear()
+        self._entries.clear()
+
+    async def read(self) -> None:
+        """Read everything anew; what was not committed is forgotten."""
+        self._puts.clear()
+        self._entries.clear()
+        self._versions.clear()
+        applied = await self._read(RecordKind.INVENTORY, Applied, state="")
+        self.inventory = {each.ref: each for each in applied.values()}
+        drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
+        self.drifts = {key: wire.drift_from_json(form) for key, form in drifts.items()}
+        self.holds = await self._read(RecordKind.HOLD, Hold)
+        self.plans = await self._read(RecordKind.PLAN, KeptPlan)
+        self.pulls = await self._read(RecordKind.PULL, KeptPull)
+        self.rules = await self._read(RecordKind.RULE, KeptRule)
+        self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
+
+    async def _read(self, kind: RecordKind, form: type[T], state: str = OPEN) -> dict[str, T]:
+        found: dict[str, T] = {}
+        records = await self._book.records(kind, application=str(self.application), state=state)
+        for record in records:
+            try:
+                found[record.key] = wire.read(form, record.body)
+            except msgspec.ValidationError as error:
+                raise Conflict(
+                    f"The ledger's record of {kind} {record.key} cannot be read.",
+                    todo="It was written by another version, or edited. Upgrade, or restore it.",
+                ) from error
+            self._versions[kind, record.key] = record.version
+        return found
+
+    def _put(self, kind: RecordKind, key: str, body: Fields | None, *, state: str = OPEN) -> None:
+        self._puts[kind, key] = Put(
+            kind=kind, application=str(self.application), key=key, state=state,
+            seen=self._versions.get((kind, key), 0),
+            body=body,
+        )  # fmt: skip
+
+
+async def open_shelf(book: Book, application: AppId, clock: Clock) -> Shelf:
+    """Read what is known of an application."""
+    shelf = Shelf(book, application, clock)
+    await shelf.read()
+    return shelf

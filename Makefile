@@ -35,7 +35,7 @@ types: $(READY) ## Type checker, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict tests/typing
 
-testbed: $(READY) ## Build the Kubernetes test cluster and Helm (once per machine, about 9 minutes)
+testbed: $(READY) ## Build the test cluster, Helm, Gitea and their like (once per machine, about 20 minutes)
 	@$(BIN)/python tools/cluster.py build
 
 cluster: $(READY) ## Start a Kubernetes cluster with the operator, to play with

@@ -15,8 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support import gateway, helm
+from tests.support import gateway, gitea, helm, promtool, sops
 from tests.support.cluster import Cluster, is_running
+from tests.support.go_module import NotBuilt
 from tests.support.processes import alive, wait_until
 from tests.support.testbed import NoTestbed, cache_root, find_or_build, say_on_stderr
 
@@ -30,6 +31,9 @@ def build() -> None:
     print(find_or_build(say_on_stderr).directory)
     print(helm.find_or_build(say_on_stderr))
     gateway.definitions()
+    print(promtool.find_or_build(say_on_stderr))
+    print(sops.find_or_build(say_on_stderr))
+    print(gitea.find_or_build(say_on_stderr))
 
 
 def start() -> None:
@@ -151,6 +155,6 @@ if __name__ == "__main__":
         sys.exit(64)
     try:
         COMMANDS[sys.argv[1]]()
-    except (NoTestbed, helm.NoHelm, gateway.NoGatewayApi) as missing:
+    except (NoTestbed, helm.NoHelm, gateway.NoGatewayApi, NotBuilt) as missing:
         print(missing, file=sys.stderr)
         sys.exit(1)

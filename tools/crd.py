@@ -1,4 +1,4 @@
-"""Writes deploy/crds/ from the types of the custom resource.
+"""Writes deploy/crds/ from the types of the custom resources.
 
 python tools/crd.py          # write it
 python tools/crd.py --check  # exit 1 when it is out of date
@@ -9,22 +9,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.wire.crd import GROUP, PLURAL, crd
+from holdfast.wire.definitions import definitions
 from holdfast.wire.yaml import write_document
 
-FILE = Path(__file__).resolve().parent.parent / "deploy" / "crds" / f"{GROUP}_{PLURAL}.yaml"
+FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "crds"
+MADE = "# Made by tools/crd.py; do not edit.\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file, or say that it would change."""
-    text = "# Made by tools/crd.py; do not edit.\n" + write_document(crd())
-    if FILE.exists() and FILE.read_text() == text:
-        return 0
-    if "--check" in arguments:
-        print(f"out of date: {FILE}; run python tools/crd.py", file=sys.stderr)
+    """Write the files, or say which would change."""
+    wanted = {FOLDER / name: MADE + write_document(each) for name, each in definitions().items()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if stale and "--check" in arguments:
+        names = ", ".join(str(path) for path in stale)
+        print(f"out of date: {names}; run python tools/crd.py", file=sys.stderr)
         return 1
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(text)
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path])
     return 0
 
 

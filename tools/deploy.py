@@ -7,6 +7,7 @@ python tools/deploy.py --check  # exit 1 when they are out of date
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -158,7 +159,7 @@ def _crd(whole: Sequence[Fields]) -> str:
         "    helm.sh/resource-policy: keep\n"
         "  {{- end }}\n"
     )
-    text = text.replace("metadata:\n", keep, 1)
+    text = re.sub("^metadata:\n", keep, text, flags=re.MULTILINE)
     return "{{- if .Values.crds.install }}\n" + text + "{{- end }}\n"
 
 

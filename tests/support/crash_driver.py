@@ -18,13 +18,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.faulty_disk import FaultyDisk, killer
-from tests.support.store_script import broken_laws, crowd, dump, open_store, operations
+from tests.support.store_script import (
+    broken_laws,
+    crowd,
+    dump,
+    keep_book,
+    kept_in_book,
+    open_store,
+    operations,
+)
 
 import holdfast.adapters.store.store as store_module
 from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store.book import StoreBook
 from holdfast.adapters.store.schema import MIGRATIONS
 
 CLIENTS = 8
+BOOK_WRITES = 12
 NEWER = (
     *MIGRATIONS,
     (
@@ -63,6 +73,12 @@ def group(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> No
         asyncio.run(crowd(store, CLIENTS, acknowledge))
 
 
+def book(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> None:
+    """Each write of the GitOps controller's ledger changes a record and adds two lines."""
+    with open_store(path, vfs) as store:
+        asyncio.run(keep_book(StoreBook(store), BOOK_WRITES, acknowledge))
+
+
 def migration(path: Path, vfs: str | None, acknowledge: Callable[[int], None]) -> None:
     Store.open(path, vfs=vfs, migrations=NEWER).close()
     acknowledge(0)
@@ -72,6 +88,7 @@ LIVES: dict[str, Life] = {
     "sequence": sequence,
     "hasty": hasty,
     "group": group,
+    "book": book,
     "migration": migration,
 }
 
@@ -94,7 +111,10 @@ class Driver:
                 self.snapshots.append(dump(path))
             store.close()
         elif mode == "migration":
-            sequence(self.old, None, lambda _: None)
+            store = open_store(self.old, migrations=MIGRATIONS[:1])
+            for _ in operations(store):
+                pass
+            store.close()
             self.snapshots.append(dump(self.old))
 
     def attempt(self, number: int, *, before: bool) -> tuple[bool, list[str]]:
@@ -140,6 +160,12 @@ class Driver:
             # What was acknowledged is there; the operation under way is there or it is not.
             if dump(path) not in self.snapshots[done : done + 2]:
                 found.append(f"the state is none of those after {done} operations")
+            return found
+        if self.mode == "book":
+            with Store.open(path) as store:
+                kept = asyncio.run(kept_in_book(StoreBook(store)))
+            if kept not in ((done := acknowledged[0], 2 * done), (done + 1, 2 * done + 2)):
+                found.append(f"after {done} answers the record and its lines are {kept}")
             return found
         with Store.open(path) as store:
             generations = {record.id.slug: record.generation for record in store.records("acme")}

@@ -7,13 +7,15 @@ the middle; the state that is found afterwards must be one that the whole run we
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
+from tests.support.books import line, put
 
 from holdfast.adapters.store import Scope, Store, StoreTarget, TokenKind
+from holdfast.adapters.store.schema import MIGRATIONS
 from holdfast.core.desired import desired_of
 from holdfast.core.drift import Cause, DriftKind, find_drift
 from holdfast.core.ledger import DriftEntry
@@ -22,6 +24,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.plan import delete_plan, make_plan
 from holdfast.core.workload import WorkloadSpec
 from holdfast.reconcile.colour import run
+from holdfast.reconcile.gitops.ports import Book, RecordKind
 
 SDK = Writer(manager="holdfast-sdk", actor="ci")
 CURL = Writer(manager="curl", actor="ops", operation="PATCH")
@@ -76,8 +79,12 @@ def spec(slug: str, **fields: object) -> WorkloadSpec:
     return WorkloadSpec(**{**given, **fields})  # type: ignore[arg-type]  # checked when built
 
 
-def open_store(path: Path, vfs: str | None = None) -> Store:
-    return Store.open(path, clock=CountingClock(), new_id=counting_ids(), vfs=vfs)
+def open_store(
+    path: Path, vfs: str | None = None, migrations: Sequence[Sequence[str]] = MIGRATIONS
+) -> Store:
+    return Store.open(
+        path, clock=CountingClock(), new_id=counting_ids(), vfs=vfs, migrations=migrations
+    )
 
 
 def operations(store: Store) -> Iterator[None]:
@@ -222,3 +229,18 @@ async def crowd(store: Store, clients: int, acknowledge: Callable[[int], None]) 
             acknowledge(number)
 
     await asyncio.gather(*(client(number) for number in range(clients)))
+
+
+async def keep_book(book: Book, writes: int, acknowledge: Callable[[int], None]) -> None:
+    """Write one record again and again, with two lines of the journal each time."""
+    for seen in range(writes):
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seen)
+        record = put("drf-1", seen, body={"text": "x" * 700 * seen})
+        await book.write([record], [line(f"{seen} {part}", at=at) for part in "ab"])
+        acknowledge(0)
+
+
+async def kept_in_book(book: Book) -> tuple[int, int]:
+    """How often the record was written, and how many lines there are."""
+    records = await book.records(RecordKind.DRIFT)
+    return sum(record.version for record in records), len(await book.entries(limit=0))

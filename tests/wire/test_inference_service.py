@@ -17,7 +17,7 @@ from holdfast.core.errors import InvalidSpec
 from holdfast.core.policy import OnDrift
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service.canary_state import CanaryState
-from holdfast.core.service.shapes import members
+from holdfast.core.shapes import members
 from holdfast.core.service.spec import (
     Condition,
     InferenceService,

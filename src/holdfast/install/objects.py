@@ -12,7 +12,7 @@ from holdfast.install.operator import deployment, service
 from holdfast.install.rights import rights
 from holdfast.install.settings import NAME, Installation
 from holdfast.version import __version__
-from holdfast.wire.crd import crd
+from holdfast.wire.definitions import definitions
 
 SELECTOR: Fields = {
     "app.kubernetes.io/name": "holdfast",
@@ -23,7 +23,7 @@ LABELS: Fields = {**SELECTOR, "app.kubernetes.io/part-of": "holdfast"}
 
 def objects(installation: Installation) -> tuple[Fields, ...]:
     """Give all of them."""
-    found = [namespace(installation), crd(), account(installation)]
+    found = [namespace(installation), *definitions().values(), account(installation)]
     found += rights(installation, LABELS)
     found += [
         service(installation, LABELS, SELECTOR),

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.application import AppId, PullKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.ledger import DriftEntry
@@ -49,6 +50,7 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     pull: PullKind = PullKind.CODIFY
     route: str = ""
     chosen_by: str = ""
+    healable: bool = True
     state: DriftState
     note: str = ""
     first_seen: datetime
@@ -72,8 +74,14 @@ def body(value: object) -> Fields:
 
 
 def read(kind: type[F], value: Mapping[str, object]) -> F:
-    """Read it back; fields of a later version are passed over."""
-    return msgspec.convert(value, kind, strict=False)
+    """Read it back; fields of a later version are passed over. Raises ValidationError."""
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValidationError(
+            f"A record of the ledger cannot be read: {error}.",
+            todo="It was written by another version, or edited. Upgrade, or restore it.",
+        ) from None
 
 
 def app_id(text: str) -> AppId:
@@ -104,7 +112,8 @@ def drift_to_json(drift: ObjectDrift) -> ApplicationDriftForm:
         kinds=[kind.value for kind in drift.kinds],
         entries=[entry_to_json(entry) for entry in drift.entries],
         where=drift.where, commit=drift.commit, remediation=drift.remediation, pull=drift.pull,
-        route=drift.route, chosen_by=drift.chosen_by, state=drift.state, note=drift.note,
+        route=drift.route, chosen_by=drift.chosen_by, healable=drift.healable,
+        state=drift.state, note=drift.note,
         first_seen=drift.first_seen, last_seen=drift.last_seen, rounds=list(drift.rounds),
         plan=drift.plan, requested_by=drift.requested_by, decided_by=drift.decided_by,
         comment=drift.comment, until=drift.until, url=drift.url, resolved_at=drift.resolved_at,
@@ -119,7 +128,8 @@ def drift_from_json(form: ApplicationDriftForm) -> ObjectDrift:
         object=object_from_json(form.object), uid=form.uid,
         entries=tuple(entry_from_json(entry) for entry in form.entries),
         where=form.where, commit=form.commit, remediation=form.remediation, pull=form.pull,
-        route=form.route, chosen_by=form.chosen_by, state=form.state, note=form.note,
+        route=form.route, chosen_by=form.chosen_by, healable=form.healable,
+        state=form.state, note=form.note,
         first_seen=form.first_seen, last_seen=form.last_seen, rounds=tuple(form.rounds),
         plan=form.plan, requested_by=form.requested_by, decided_by=form.decided_by,
         comment=form.comment, until=form.until, url=form.url, resolved_at=form.resolved_at,

@@ -128,7 +128,7 @@ def test_an_odd_entry_is_read_as_far_as_it_goes(odd: dict[str, object]) -> None:
 def test_the_keys_of_lists_are_learned_from_the_entries() -> None:
     assert keyed_lists(read_ownership([ENTRY])) == {
         "containers": "name",
-        "ports": "containerPort,protocol",
+        "ports": "containerPort,protocol=TCP",  # which was not sent, so it is the default
         "imagePullSecrets": "name",
     }
 

@@ -11,11 +11,11 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.support.inference_services import document
 
 from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.objects import Key
 from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.doors.operator.controller import Controller
-from holdfast.doors.operator.events import Recorder
 from holdfast.doors.operator.metrics import Metrics
 from holdfast.doors.operator.settings import Settings
 from holdfast.reconcile.kube import ConflictReason, KubeConflict
@@ -95,7 +95,9 @@ class Loop:
         async def post(event: dict[str, Any]) -> None:
             self.events.append(event)
 
-        self.recorder = Recorder(post, clock=clock, instance="i", metrics=self.metrics)
+        self.recorder = Recorder(
+            post, clock=clock, reporter="r", instance="i", count=lambda outcome: None
+        )
         self.controller = Controller(
             services=(self.copy,),  # type: ignore[arg-type]
             client=self.client,  # type: ignore[arg-type]

@@ -136,6 +136,10 @@ class Reads(ABC):
             lambda row: (str(rows.opened(row)[1]), bytes(row[2])),
         )
 
+    def ask(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        """Run a statement of the book's, which keeps its own questions; see `book`."""
+        return self._query(sql, values, read)
+
     def _one(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> T | None:
         found = self._query(sql, values, read)
         return found[0] if found else None

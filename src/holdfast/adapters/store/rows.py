@@ -53,7 +53,9 @@ DRIFTS = Table(
     "drifts", "id project slug uid subject entries first_seen resolved_at resolution seal"
 )
 ANSWERS = Table("answers", "key request answer at seal")
-TABLES = (PROJECTS, WORKLOADS, TOKENS, HISTORY, DRIFTS, ANSWERS)
+RECORDS = Table("records", "turn kind application key state body version changed_at seal")
+JOURNAL = Table("journal", "seq at application subject action actor summary detail seal")
+TABLES = (PROJECTS, WORKLOADS, TOKENS, HISTORY, DRIFTS, ANSWERS, RECORDS, JOURNAL)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -111,6 +111,48 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX answers_by_age ON answers (at)",
     ),
+    (
+        # The GitOps controller's book. Its counters never go back, so that no number is given
+        # twice when the newest rows were removed.
+        """CREATE TABLE book (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            turns INTEGER NOT NULL,
+            lines INTEGER NOT NULL
+        ) STRICT""",
+        "INSERT INTO book VALUES (1, 0, 0)",
+        # By turn, the order of changes: a clock may stand still or go back.
+        """CREATE TABLE records (
+            turn INTEGER PRIMARY KEY,
+            kind TEXT NOT NULL,
+            application TEXT NOT NULL,
+            key TEXT NOT NULL,
+            state TEXT NOT NULL,
+            body TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            changed_at INTEGER NOT NULL,
+            seal INTEGER NOT NULL,
+            UNIQUE (kind, application, key)
+        ) STRICT""",
+        "CREATE INDEX records_of_kind ON records (kind)",
+        "CREATE INDEX records_of_state ON records (kind, state)",
+        "CREATE INDEX records_of_application ON records (kind, application, state)",
+        "CREATE INDEX records_of_subject ON records (application, key)",
+        "CREATE INDEX records_closed ON records (changed_at) WHERE state = 'closed'",
+        """CREATE TABLE journal (
+            seq INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL,
+            application TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            action TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            seal INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX journal_of_application ON journal (application)",
+        "CREATE INDEX journal_of_subject ON journal (subject)",
+        "CREATE INDEX journal_by_age ON journal (at)",
+    ),
 )
 
 

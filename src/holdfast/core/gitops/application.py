@@ -14,17 +14,11 @@ from enum import StrEnum
 from typing import Annotated
 
 from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.forms import Count, Duration, Form, ObjectName, Percent, Slug, Text
+from holdfast.core.gitops.notice import Severity
 from holdfast.core.gitops.source import Renderer
-from holdfast.core.service.spec import (
-    Condition,
-    Count,
-    Duration,
-    Form,
-    ObjectName,
-    Percent,
-    Slug,
-    Text,
-)
+from holdfast.core.resource import Condition
+from holdfast.core.shape_check import refuse
 
 KIND = "Application"
 PLURAL = "applications"
@@ -37,8 +31,19 @@ Revision = Annotated[
 RepositoryPath = Annotated[
     str, Form(says="a path inside the repository", pattern=r"^[^/\s\\][^\s\\]*$", max_length=1000)
 ]
-Pattern = Annotated[str, Form(says="a name, with * for any text", pattern=r"^\S+$")]
+Pattern = Annotated[str, Form(says="a name, with * for any text", pattern=r"^[^\s?\[\]]+$")]
 PathGlob = Annotated[str, Form(says="a path, with * and ** for any", max_length=500, pattern=r"\S")]
+Namespace = Annotated[
+    str,
+    Form(
+        says="the name of a namespace",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        max_length=63,
+    ),
+]
+SecretKey = Annotated[
+    str, Form(says="a key of a Secret", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+]
 Pointer = Annotated[
     str, Form(says="a JSON pointer such as /spec/replicas", pattern=r"^/.*/.+", max_length=500)
 ]
@@ -51,8 +56,14 @@ Moment = Annotated[
     ),
 ]
 Cron = Annotated[
-    str, Form(says="a schedule of five fields such as 0 22 * * 1-5", pattern=r"^\S+( \S+){4}$")
+    str,
+    Form(
+        says="a schedule of five fields such as 0 22 * * 1-5",
+        pattern=r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$",
+    ),
 ]
+SOME = Form(says="a list of at least one", minimum=1)
+"""An empty list would read as "nothing" to one and as "no matter" to another."""
 Zone = Annotated[
     str, Form(says="a time zone such as Europe/Madrid", pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")
 ]
@@ -122,7 +133,7 @@ class KeyRef:
     """One value in a Secret of the Application's own namespace."""
 
     name: ObjectName
-    key: Text
+    key: SecretKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,16 +198,16 @@ class SyncSpec:
 class MatchSpec:
     """Which drift a route is for. Every list that is given must have a match."""
 
-    drift: tuple[DriftKind, ...] | None = None
-    kinds: tuple[Pattern, ...] | None = None
+    drift: Annotated[tuple[DriftKind, ...], SOME] | None = None
+    kinds: Annotated[tuple[Pattern, ...], SOME] | None = None
     """Kinds of objects: `Deployment`, `*Route`."""
-    namespaces: tuple[Pattern, ...] | None = None
-    names: tuple[Pattern, ...] | None = None
-    paths: tuple[PathGlob, ...] | None = None
+    namespaces: Annotated[tuple[Pattern, ...], SOME] | None = None
+    names: Annotated[tuple[Pattern, ...], SOME] | None = None
+    paths: Annotated[tuple[PathGlob, ...], SOME] | None = None
     """As in ignore rules: `spec.**.env[name=HTTP_*]`."""
-    managers: tuple[Pattern, ...] | None = None
+    managers: Annotated[tuple[Pattern, ...], SOME] | None = None
     """Field managers: `kubectl*`."""
-    causes: tuple[Cause, ...] | None = None
+    causes: Annotated[tuple[Cause, ...], SOME] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +249,7 @@ class DriftSpec:
     ignore: tuple[IgnoreSpec, ...] | None = None
     orphans: OrphanPolicy | None = None
     """Report when namespaces are owned."""
-    namespaces: tuple[ObjectName, ...] | None = None
+    namespaces: tuple[Namespace, ...] | None = None
     """Namespaces that are this application's alone; only there are orphans looked for."""
     hold_end: HoldEnd | None = None
     """Pull request when unset."""
@@ -279,8 +290,8 @@ class ChannelSpec:
     """An address is a secret: it stands in one."""
     signing: KeyRef | None = None
     """The secret that signs a webhook's body."""
-    least: Text | None = None
-    """`info`, `warning` or `critical`: what is quieter is not sent."""
+    least: Severity | None = None
+    """What is quieter is not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +300,7 @@ class ApplicationSpec:
 
     project: Slug
     source: SourceSpec
-    namespace: ObjectName | None = None
+    namespace: Namespace | None = None
     """For declared objects that name none; the Application's own when unset."""
     suspend: bool | None = None
     """Look at nothing and write nothing until it is unset."""
@@ -297,6 +308,12 @@ class ApplicationSpec:
     drift: DriftSpec | None = None
     pull_requests: PullsSpec | None = None
     notify: tuple[ChannelSpec, ...] | None = None
+
+    def validate(self) -> None:
+        """Raise InvalidSpec with everything that is wrong, unless nothing is."""
+        from holdfast.core.gitops.application_check import problems  # it needs the types
+
+        refuse(KIND, problems(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +337,8 @@ class ApplicationStatus:
     health: str = "unknown"
     revision: str | None = None
     """The commit that was applied last, whole."""
+    short_revision: str | None = None
+    """The same in eight characters, for `kubectl get`. Set by itself."""
     fetched: str | None = None
     """The newest commit that is known."""
     fetched_at: str | None = None
@@ -337,6 +356,9 @@ class ApplicationStatus:
     observed_generation: int | None = None
     last_handled_reconcile_at: str | None = None
     conditions: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "short_revision", self.revision and self.revision[:8])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -371,3 +393,9 @@ class Application:
     def namespace(self) -> str:
         """Where objects go that name no namespace."""
         return self.spec.namespace or self.id.namespace or "default"
+
+    def validate(self) -> None:
+        """Raise InvalidSpec with everything that is wrong, the name included."""
+        from holdfast.core.gitops.application_check import name_problems, problems
+
+        refuse(KIND, [*name_problems(self.id), *problems(self.spec)])

@@ -74,6 +74,8 @@ class ObjectDrift:
     """The name of the route; empty when none matched."""
     chosen_by: str = ""
     """Who chose this remediation in place of the route's."""
+    healable: bool = True
+    """False for what no apply can put back, such as pods that run another image."""
     state: DriftState = DriftState.DETECTED
     note: str = ""
     """Why it is in this state, in a sentence."""

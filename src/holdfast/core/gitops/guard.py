@@ -16,6 +16,10 @@ from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.source import Ancestry
 from holdfast.core.plan import Action
 
+_NOTHING = (
+    "The repository declares nothing any more. Nothing is deleted unless sync.allowEmpty says that "
+    "this may be meant, and somebody agrees."
+)
 OBJECTS = 5
 PERCENT = 20
 TOGETHER = timedelta(minutes=1)
@@ -70,7 +74,7 @@ def park_sync(
     deletes = [step for step in plan.steps if step.action is Action.DELETE]
     found: list[Parked] = []
     if inventory and not declared:
-        found.append(Parked(why=Park.EMPTY, told="The repository declares nothing any more."))
+        found.append(Parked(why=Park.EMPTY, told=_NOTHING))
     most = limit(inventory, guard)
     if len(deletes) > most:
         told = f"{len(deletes)} of {inventory} objects would be deleted; {most} may be at once."

@@ -76,7 +76,7 @@ class KeptRule:
 
     name: str
     drift: str
-    pointer: str | None
+    path: str
     manager: str | None
     kind: str
     object_name: str

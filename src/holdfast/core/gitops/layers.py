@@ -223,11 +223,14 @@ class Trail:
         return next(layer for layer in self.layers if layer.file == file)
 
     def bringing(self, file: str) -> Layer | None:
-        """Return the layer that brings a file in as a resource or patch, or is that file."""
+        """Return the layer that a kustomization file is, or that brings another file in."""
         for layer in self.layers:
-            named = {resource.path for resource in layer.resources}
+            if layer.file == file:
+                return layer
+        for layer in self.layers:
+            named = {each.path for each in layer.resources if each.kind is ResourceKind.FILE}
             named |= {patch.place.file for patch in layer.patches}
-            if file == layer.file or file in named:
+            if file in named:
                 return layer
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -57,6 +57,14 @@ class Origin:
     """Which document of the file, from 0."""
     lines: Mapping[str, int]
     """JSON pointer of a field to its line in the file."""
+    elsewhere: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """JSON pointer of a field that another file sets, as an overlay does, to that file and line."""
+
+    def where(self, pointer: str) -> tuple[str, int]:
+        """Return the file and line that set a field, or what is around it; line 0 if unknown."""
+        while pointer and pointer not in self.elsewhere and pointer not in self.lines:
+            pointer = pointer.rpartition("/")[0]
+        return self.elsewhere.get(pointer) or (self.file, self.lines.get(pointer, 0))
 
     def line(self, pointer: str) -> int | None:
         """Return the line of a field, or of what is around it."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from holdfast.core.gitops.source import Declared
 from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.signals import Finding
 from holdfast.core.ownership.verdict import Verdict
 from holdfast.core.tree import Fields
 
@@ -57,7 +58,15 @@ class Seen:
     live: Fields | None = None
     verdict: Verdict | None = None
     """None where there was nothing to judge: left over, orphaned, unknown."""
+    running: tuple[Finding, ...] = ()
+    """What its pods run instead."""
     owner: Owner | None = None
     applied: bool = False
     """True when it is in the inventory: we put it there."""
     message: str = ""
+
+    @property
+    def drifted(self) -> tuple[Finding, ...]:
+        """Everything about it that somebody moved."""
+        found = self.verdict.drifted if self.verdict else ()
+        return (*found, *self.running)

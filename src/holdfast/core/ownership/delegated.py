@@ -14,7 +14,7 @@ from holdfast.core.diff import same
 from holdfast.core.drift import Cause, cause_of
 from holdfast.core.live import Writer
 from holdfast.core.ownership.ignore import concerns_security
-from holdfast.core.tree import Path, Tree, show_path
+from holdfast.core.tree import Fields, Path, Tree, show_path
 
 SEED = "holdfast-replicas"
 """Our own manager that holds a number of replicas until an autoscaler takes it over.
@@ -80,6 +80,16 @@ def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str
             return f"the injector of {sidecar}"
     glob = _delegation(path, around.delegated)
     return f"the delegation {glob}" if glob else None
+
+
+def delegated_kind(path: Path, desired: Fields) -> str | None:
+    """Say which of the cluster's own controllers a field is left to, by what was declared.
+
+    A role that gathers others has its rules written by it, whatever anybody else writes there.
+    """
+    if path[:1] == ("rules",) and desired.get("kind") == "ClusterRole":
+        return "the aggregation of roles" if desired.get("aggregationRule") else None
+    return None
 
 
 def delegated_inside(path: Path, desired: Tree, live: Tree, around: Surroundings) -> str | None:

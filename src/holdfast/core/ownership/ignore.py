@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import lru_cache
 
 from holdfast.core.errors import ConfigurationError
+from holdfast.core.glob import glob
 from holdfast.core.live import Writer
 from holdfast.core.normalize import Rules
 from holdfast.core.ownership.objects import path_of_pointer
@@ -114,16 +114,6 @@ def concerns_security(path: Path, kind: str) -> bool:
     return kind in _GUARDED and path[:1] != ("metadata",)
 
 
-def path_matches(glob: str, path: Path) -> bool:
+def path_matches(text: str, path: Path) -> bool:
     """True when a path, or one around it, is as a glob with `*` and `**` says."""
-    return _pattern(glob).match(show_path(path)) is not None
-
-
-@lru_cache(maxsize=256)
-def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as an expression; what lies inside a field that matches, matches too."""
-    parts = (
-        {"**": ".*", "*": r"[^.\[\]]*"}.get(part, re.escape(part))
-        for part in re.split(r"(\*\*|\*)", glob)
-    )
-    return re.compile("".join(parts) + r"(?=$|[.\[])")
+    return glob(text).matches(show_path(path))

@@ -59,6 +59,7 @@ SERVER_METADATA = frozenset({
 BOOKKEEPING = frozenset({
     # The last two hold copies of the whole object, for a Secret in the clear.
     "deployment.kubernetes.io/revision",
+    "deprecated.daemonset.template.generation",
     "kubectl.kubernetes.io/last-applied-configuration",
     "objectset.rio.cattle.io/applied",
 })  # fmt: skip
@@ -69,6 +70,7 @@ _ATOMIC = {"NetworkPolicy": {"ports"}, "Ingress": {"ports"}, "EndpointSlice": {"
 _QUANTITIES = {
     "LimitRange": {"min", "max", "default", "defaultRequest", "maxLimitRequestRatio"},
     "HorizontalPodAutoscaler": {"target"},
+    "CSIStorageCapacity": {"maximumVolumeSize"},
 }
 """Fields of these kinds whose children are quantities, and that mean other things elsewhere."""
 PRESENCE = frozenset({"emptyDir"})
@@ -112,7 +114,7 @@ _DEFAULTS: dict[str, frozenset[Tree]] = {
         "partition": (0,),
         "parallelism": (1,),
         "completions": (1,),
-        "backoffLimit": (6,),
+        "backoffLimit": (6, 2**31 - 1),
         "suspend": (False,),
         "completionMode": ("NonIndexed",),
         "manualSelector": (False,),
@@ -120,9 +122,33 @@ _DEFAULTS: dict[str, frozenset[Tree]] = {
         "successfulJobsHistoryLimit": (3,),
         "failedJobsHistoryLimit": (1,),
         "pathType": ("ImplementationSpecific",),
+        "enableServiceLinks": (True,),
+        "externalTrafficPolicy": ("Cluster",),
+        "podReplacementPolicy": ("TerminatingOrFailed", "Failed"),
+        "whenDeleted": ("Retain",),
+        "whenScaled": ("Retain",),
+        "selectPolicy": ("Max",),
+        "stabilizationWindowSeconds": (0, 300),
+        "service": ("",),
     }.items()
 }
 """What the API server fills in. An empty set means that any value is its own choice."""
+_AT_ONCE: Tree = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_DEFAULT_LISTS: dict[str, tuple[list[Tree], ...]] = {
+    "policies": (
+        [_AT_ONCE],
+        [{"type": "Pods", "value": 4, "periodSeconds": 15}, _AT_ONCE],
+    ),
+    "metrics": (
+        [{
+            "type": "Resource",
+            "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": "80"},
+            },
+        }],
+    ),
+}  # fmt: skip
+"""The same of lists that are written as a whole: an autoscaler's."""
 
 
 def kind_of_object(live: Fields) -> str:
@@ -147,11 +173,16 @@ def rules_for(kind: str, api_version: str, ownership: Ownership) -> Rules:
         rules = replace(rules, keyed=kept)
     if kind in _QUANTITIES:
         rules = replace(rules, quantities=rules.quantities | _QUANTITIES[kind])
-    group = api_version.rpartition("/")[0]
-    if "." in group and not group.endswith(".k8s.io"):
+    if is_custom(api_version):
         learned = {name: (key,) for name, key in keyed_lists(ownership).items()}
-        rules = replace(rules, keyed=learned | dict(rules.keyed), exclusive=frozenset())
+        rules = replace(rules, keyed=dict(rules.keyed) | learned, exclusive=frozenset())
     return rules
+
+
+def is_custom(api_version: str) -> bool:
+    """True for a kind that a definition brought, whose schema we do not know."""
+    group = api_version.rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
 
 
 def canonical_object(item: Fields, rules: Rules, *, key: bytes) -> Fields:
@@ -264,6 +295,10 @@ def is_default(path: Path, value: Tree) -> bool:
         return False  # a name that the user chose, and not a field
     if isinstance(value, dict):
         return all(is_default((*path, name), item) for name, item in value.items())
+    if isinstance(value, list) and value in _DEFAULT_LISTS.get(path[-1], ()):
+        return True
+    if path[-1] == "maxSurge" and "updateStrategy" in path:
+        return value == 0  # of a DaemonSet
     known = _DEFAULTS.get(path[-1])
     if known is None:
         return value is None or value == []
@@ -297,7 +332,8 @@ def _fit(desired: Tree, live: Tree) -> Tree:
     """Leave out of the live side what the server filled in where only whole values compare.
 
     An item of a list that is written as a whole has defaults too; they count as little as
-    those of a field. An empty value that was declared is the same as one that is not there.
+    those of a field. An empty value that was declared is the same as one that is not there, and
+    inside such a list so is a zero, which the server does not store.
     """
     if isinstance(desired, dict) and isinstance(live, dict):
         fitted = {
@@ -313,7 +349,9 @@ def _fit(desired: Tree, live: Tree) -> Tree:
 def _declared(desired: Tree, live: Tree) -> Tree:
     if isinstance(desired, dict) and isinstance(live, dict):
         fitted = {key: _declared(value, live[key]) for key, value in desired.items() if key in live}
-        return fitted | _empty(desired, live)
+        return fitted | {
+            key: value for key, value in desired.items() if key not in live and is_zero(value)
+        }
     return _fit(desired, live)
 
 

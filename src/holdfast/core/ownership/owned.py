@@ -137,16 +137,32 @@ def touches(paths: frozenset[Path], path: Path) -> bool:
 def keyed_lists(ownership: Ownership) -> dict[str, str]:
     """Return the lists that the API server matches by key, and the fields of that key.
 
-    This is the schema as far as the object shows it, and so holds for custom resources too.
+    This is the schema as far as the object shows it, and so holds for custom resources too. A
+    part of a key that an applied item did not send stands there as its default: `port=443`.
     """
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     for entry in ownership.entries:
         for path in entry.paths:
-            for name, segment in pairwise(path):
-                if segment.startswith("[") and "=" in segment:
-                    parts = segment[1:-1].split(",")
-                    found.setdefault(name, ",".join(part.partition("=")[0] for part in parts))
-    return found
+            for end, (name, segment) in enumerate(pairwise(path), 2):
+                if not segment.startswith("[") or "=" not in segment:
+                    continue
+                parts = found.setdefault(name, {})
+                for part in segment[1:-1].split(","):
+                    field, _, value = part.partition("=")
+                    parts.setdefault(field, "")
+                    if end == len(path) and _filled_in(entry, path, field):
+                        parts[field] = value
+    return {
+        name: ",".join(f"{field}={value}" if value else field for field, value in parts.items())
+        for name, parts in found.items()
+    }
+
+
+def _filled_in(entry: Entry, item: Path, field: str) -> bool:
+    """True for a part of the key of an applied item that was not sent with its other fields."""
+    if entry.operation != "Apply" or (*item, field) in entry.paths:
+        return False
+    return any(len(path) > len(item) and path[: len(item)] == item for path in entry.paths)
 
 
 def fields_of(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -21,6 +21,7 @@ from holdfast.core.ownership.objects import (
     at,
     canonical_object,
     compare,
+    is_custom,
     is_default,
     is_zero,
     kind_of_object,
@@ -36,7 +37,8 @@ from holdfast.core.ownership.owned import (
     read_ownership,
     touches,
 )
-from holdfast.core.tree import Fields, Path, digest
+from holdfast.core.ownership.stored import derived, stored_alike
+from holdfast.core.tree import Fields, Path, Tree, digest
 
 if TYPE_CHECKING:
     from holdfast.core.ownership.recognize import Form
@@ -55,6 +57,8 @@ class Signal(StrEnum):
     """We own it, and no longer declare it."""
     ADDED = "added"
     DRY_RUN = "dry-run"
+    RUNNING = "running"
+    """Its pods run something else than the object says: no apply can end that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,26 @@ def declare(item: Fields, manager: str, *, revision: str | None = None) -> Decla
     The live object says by it whether a difference is drift, or a change that was declared since.
     A `revision` takes the place of the digest where that would tell too much, as of a Secret.
     """
+    revision = revision or digest(item)
+    if not is_custom(str(item.get("apiVersion") or "")):
+        item = {name: _said(value) for name, value in item.items() if value is not None}
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-    revision = revision or digest(item)
     annotations = metadata.get("annotations")
     notes = {**(annotations if isinstance(annotations, dict) else {}), APPLIED[-1]: revision}
     sealed: Fields = {**item, "metadata": {**metadata, "annotations": notes}}
     return Declaration(item=sealed, digest=revision, managers=frozenset({manager}))
+
+
+def _said(value: Tree) -> Tree:
+    """Leave out nulls: in a manifest of a built-in kind they mean "not said".
+
+    In an apply they would mean "the default, and mine", and in the key of a list item another
+    item than the one the server makes of it, so that the next apply is refused.
+    """
+    if isinstance(value, dict):
+        return {name: _said(inner) for name, inner in value.items() if inner is not None}
+    return [_said(inner) for inner in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +137,7 @@ class Finding:
 class Case:
     """Everything that is looked at, in the form in which it can be compared."""
 
+    api_version: str
     kind: str
     raw: Fields
     rules: Rules
@@ -151,6 +169,7 @@ class Case:
         applied = at(live, APPLIED)
         told = any(entry.owns(APPLIED) for entry in foreign)
         return cls(
+            api_version=api_version,
             kind=kind,
             raw=live | named,
             rules=rules,
@@ -176,6 +195,8 @@ class Case:
         for found in compare(desired=self.desired, live=self.live, rules=self.rules):
             change = self._whole_item(found)
             if change.path in seen or self._dropped(found):
+                continue
+            if stored_alike(found, self.api_version, self.kind, self.rules):
                 continue
             seen.add(change.path)
             writer = self.writer(change.path)
@@ -227,7 +248,7 @@ class Case:
                     continue
                 seen.add(root)
                 value = at(self.live, root)
-                if value is None or is_default(root, value):
+                if value is None or is_default(root, value) or derived(root, value, self.live):
                     continue
                 yield self.finding(
                     Change(path=root, desired=None, live=value),

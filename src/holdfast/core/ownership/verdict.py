@@ -19,6 +19,7 @@ from holdfast.core.ownership.delegated import (
     FieldClass,
     Surroundings,
     delegated_inside,
+    delegated_kind,
     delegated_to,
     welcome,
 )
@@ -197,8 +198,10 @@ def _classified(
     if found.field_class is not FieldClass.OWNED:
         return found
     path = found.change.path
-    to = delegated_to(path, found.writer, around) or delegated_inside(
-        path, found.change.desired, found.change.live, around
+    to = (
+        delegated_to(path, found.writer, around)
+        or delegated_kind(path, case.desired)
+        or delegated_inside(path, found.change.desired, found.change.live, around)
     )
     if to is not None:
         told = f"{found.evidence}; left to {to}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.quantity import parse_quantity
+from holdfast.core.rule import Rule, cel_duration, given, lasts, seconds_of, value_at
 from holdfast.core.service.engines import DEFAULT_BACKEND, OWN_VARIABLES, PORT, WITH_IMAGE
-from holdfast.core.service.rule import Rule, cel_duration, given, lasts, positive, seconds_of
 from holdfast.core.service.spec import InferenceServiceSpec as Spec
 
 
@@ -94,6 +95,24 @@ def _keeps_port(line: Sequence[object]) -> bool:
     )
 
 
+def _positive(name: str) -> Rule[Spec]:
+    """A quantity that is given is above zero."""
+    path = f"resources.{name}"
+
+    def holds(spec: Spec) -> bool:
+        value = value_at(spec, path)
+        amount = parse_quantity(value) if isinstance(value, str | int | float) else None
+        return amount is None or amount > 0
+
+    return Rule(
+        field=path,
+        reason="it is not above 0.",
+        fix="Write it like 4, 500m or 16Gi, or leave it out.",
+        cel=f"!({given(path)}) || quantity(string(self.{path})).isGreaterThan(quantity('0'))",
+        holds=holds,
+    )
+
+
 def _names(value: object) -> set[str]:
     return {str(name) for name in value} if isinstance(value, Mapping) else set()
 
@@ -118,7 +137,7 @@ _BACKEND = f"(has(self.backend) ? self.backend : '{DEFAULT_BACKEND}')"
 _KNOWN = "[" + ", ".join(f"'{name}'" for name in WITH_IMAGE) + "]"
 _TAKEN = "[" + ", ".join(f"'{name}'" for name in OWN_VARIABLES) + "]"
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[Spec], ...] = (
     Rule(
         field="minReplicas",
         reason="only one of minReplicas and maxReplicas is given.",
@@ -186,9 +205,9 @@ RULES: tuple[Rule, ...] = (
         holds=_bounded,
     ),
     lasts("canary.analysis.interval", least=1),
-    lasts("healthCheck.interval", least=1),
-    lasts("healthCheck.timeout", least=1),
-    lasts("healthCheck.startup", least=1),
+    lasts("healthCheck.interval", least=1, numeric=True),
+    lasts("healthCheck.timeout", least=1, numeric=True),
+    lasts("healthCheck.startup", least=1, numeric=True),
     lasts("rollout.drainTimeout", least=0.001),
     Rule(
         field="healthCheck.timeout",
@@ -199,9 +218,9 @@ RULES: tuple[Rule, ...] = (
         f"{cel_duration('healthCheck.interval')}",
         holds=_in_time,
     ),
-    positive("cpu"),
-    positive("memory"),
-    positive("gpuMemory"),
+    _positive("cpu"),
+    _positive("memory"),
+    _positive("gpuMemory"),
     Rule(
         field="resources.gpuMemory",
         reason="no GPU is asked for.",
@@ -259,7 +278,7 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-IMMUTABLE = Rule(
+IMMUTABLE: Rule[Spec] = Rule(
     field="taskType",
     reason="it cannot be changed: clients would get another kind of answer.",
     fix="Delete the service and create it anew.",

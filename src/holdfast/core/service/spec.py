@@ -11,87 +11,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Annotated
 
-from holdfast.core.errors import InvalidSpec
+from holdfast.core.forms import (
+    Argument,
+    Count,
+    CountOrNone,
+    Duration,
+    Form,
+    ObjectName,
+    Percent,
+    Quantity,
+    Slug,
+    Text,
+    duration_text,
+)
 from holdfast.core.policy import OnDrift
+from holdfast.core.resource import API_VERSION as API_VERSION
+from holdfast.core.resource import Condition as Condition
 from holdfast.core.service.canary_state import CanaryState
+from holdfast.core.shape_check import refuse
 from holdfast.core.workload import SecretRef, TaskType
 
-API_VERSION = "holdfast.dev/v1alpha1"
 KIND = "InferenceService"
 MAX_NAME = 40
 """`NAME-primary-` and the hashes of a ReplicaSet and a pod have to fit into 63 characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What a text or a number has to look like, in the words of a schema.
-
-    `numeric` texts may also be written as numbers: quantities, and durations in nanoseconds.
-    `says` ends the sentence "it is not …".
-    """
-
-    says: str
-    pattern: str | None = None
-    numeric: bool = False
-    minimum: int | None = None
-    maximum: int | None = None
-    max_length: int = 253
-
-
-Text = Annotated[str, Form(says="a text of 1 to 1000 characters", pattern=r"\S", max_length=1000)]
-Slug = Annotated[
-    str,
-    Form(says="a slug", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63),
-]
-Argument = Annotated[str, Form(says="a text of at most 8192 characters", max_length=8192)]
 Image = Annotated[
     str, Form(says="the name of an image", pattern=r"^[^\s@:/][^\s]*$", max_length=500)
 ]
-Quantity = Annotated[
-    str,
-    Form(
-        says="a quantity such as 4, 500m or 16Gi",
-        pattern=r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
-        numeric=True,
-        minimum=1,
-        max_length=40,
-    ),
-]
-Duration = Annotated[
-    str,
-    Form(
-        says="a duration such as 30s, 1m30s or 500ms",
-        pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}(\.[0-9]{1,9})?s)?([0-9]{1,9}ms)?$",
-        max_length=40,
-    ),
-]
+Command = Annotated[tuple[Argument, ...], Form(says="a list of at least one", minimum=1)]
 Seconds = Annotated[
     str,
     Form(
         says="a duration in whole seconds such as 10s or 1m30s, which is what probes can count",
         pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$",
         numeric=True,
+        nanoseconds=True,
         minimum=1_000_000_000,
         max_length=40,
     ),
 ]
-Count = Annotated[int, Form(says="a whole number from 1 to 1000", minimum=1, maximum=1000)]
-CountOrNone = Annotated[int, Form(says="a whole number from 0 to 1000", minimum=0, maximum=1000)]
 Gpus = Annotated[int, Form(says="a whole number from 0 to 64", minimum=0, maximum=64)]
-Percent = Annotated[int, Form(says="a percentage from 0 to 100", minimum=0, maximum=100)]
 HttpPath = Annotated[str, Form(says="a path that starts with '/'", pattern=r"^/\S*$")]
 MetricName = Annotated[
     str, Form(says="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200)
-]
-ObjectName = Annotated[
-    str,
-    Form(
-        says="the name of a Kubernetes object",
-        pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
-    ),
 ]
 MountPath = Annotated[
     str,
@@ -141,7 +106,7 @@ class CanarySpec:
     weight: Percent
     model_ref: Text | None = None
     image: Image | None = None
-    command: tuple[Argument, ...] | None = None
+    command: Command | None = None
     args: tuple[Argument, ...] | None = None
     replicas: Count | None = None
     analysis: AnalysisSpec | None = None
@@ -215,7 +180,7 @@ class InferenceServiceSpec:
     description: Argument | None = None
     task_type: TaskType | None = None
     image: Image | None = None
-    command: tuple[Argument, ...] | None = None
+    command: Command | None = None
     args: tuple[Argument, ...] | None = None
     env: Mapping[str, str] | None = None
     secrets: Mapping[str, SecretRef] | None = None
@@ -246,22 +211,7 @@ class InferenceServiceSpec:
         """Raise InvalidSpec with everything that is wrong, unless nothing is."""
         from holdfast.core.service.check import problems  # it needs the types, not vice versa
 
-        found = problems(self)
-        if found:
-            count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-            raise InvalidSpec(f"The InferenceService has {count}.", problems=found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One aspect of how a service is doing. `status` is True, False or Unknown."""
-
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-    observed_generation: int | None = None
-    last_transition_time: str | None = None
+        refuse(KIND, problems(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,15 +257,7 @@ class InferenceService:
         """Raise InvalidSpec with everything that is wrong, the name included."""
         from holdfast.core.service.check import name_problems, problems
 
-        found = [*name_problems(self.name), *problems(self.spec)]
-        if found:
-            count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-            raise InvalidSpec(f"The InferenceService has {count}.", problems=found)
-
-
-def duration_text(seconds: float) -> str:
-    """Write seconds as a duration: 10.0 is `10s`."""
-    return f"{Decimal(str(seconds)).normalize():f}s"
+        refuse(KIND, [*name_problems(self.name), *problems(self.spec)])
 
 
 def _durations_as_text(value: object, *names: str) -> None:

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from holdfast.adapters.kubernetes.events import Recorder, Regarding
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Key, Object, key_of
 from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
 from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable, ValidationError
-from holdfast.core.service.spec import InferenceService
+from holdfast.core.objects import ObjectRef
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.doors.operator import mapping, refusal
-from holdfast.doors.operator.events import Recorder
 from holdfast.doors.operator.logs import log
 from holdfast.doors.operator.metrics import Metrics
 from holdfast.doors.operator.settings import Settings
@@ -259,7 +260,7 @@ class Controller:
 
     def _tell(self, service: InferenceService, result: Result) -> None:
         for note in result.notes:
-            self._recorder.record(service, note)
+            self._recorder.record(_regarding(service), note)
             self._count_note(service, note)
             log.info("transition", extra={
                 "service": f"{service.namespace}/{service.name}", "reason": note.reason,
@@ -272,3 +273,10 @@ class Controller:
             self._metrics.detected.labels(service.namespace).inc()
         if note.reason == "DriftHealed":
             self._metrics.resolved.labels(service.namespace, "self_heal").inc()
+
+
+def _regarding(service: InferenceService) -> Regarding:
+    ref = ObjectRef(
+        api_version=API_VERSION, kind=KIND, namespace=service.namespace, name=service.name
+    )
+    return Regarding(ref=ref, uid=service.uid, version=service.resource_version)

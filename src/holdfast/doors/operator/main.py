@@ -26,6 +26,7 @@ from holdfast.adapters.kubernetes.cached import CachedClient
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.config import ClusterConfig
 from holdfast.adapters.kubernetes.connection import Connection
+from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.kubernetes.lease import LeaderElection
@@ -33,7 +34,6 @@ from holdfast.adapters.prometheus import PrometheusSource
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.doors.operator import health, kinds, logs
 from holdfast.doors.operator.controller import Controller
-from holdfast.doors.operator.events import Recorder
 from holdfast.doors.operator.logs import log
 from holdfast.doors.operator.metrics import Metrics
 from holdfast.doors.operator.settings import Settings
@@ -47,6 +47,7 @@ from holdfast.version import __version__
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FLUSH = 2.0
+REPORTER = "holdfast.dev/operator"
 
 
 def run(settings: Settings) -> int:
@@ -91,7 +92,8 @@ class Operator:
         settings = self._settings
         self._informers = tuple(kinds.informers(work, settings))
         recorder = Recorder(
-            telling.create, clock=self._clock, instance=self._identity, metrics=self._metrics,
+            telling.create, clock=self._clock, reporter=REPORTER, instance=self._identity,
+            count=lambda outcome: self._metrics.events.labels(outcome).inc(),
             busy=lambda: not controller.queue.idle,
         )  # fmt: skip
         client = CachedClient(ClusterClient(work), self._informers)

@@ -6,11 +6,11 @@ of it or nothing. Whoever else wrote in between wins, and the pass starts anew.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
-import msgspec
-
-from holdfast.core.errors import Conflict
+from holdfast.core.gitops import fight
 from holdfast.core.gitops.application import AppId
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.hold import Hold
@@ -25,6 +25,8 @@ CONTROLLER = "holdfast-gitops"
 """The actor of what the controller does by itself, and its field manager."""
 OPEN, CLOSED = "open", "closed"
 _FOLLOWED = "followed"
+_RECENT = 500
+"""Closed drifts that are looked through for recent heals."""
 T = TypeVar("T")
 
 
@@ -49,6 +51,8 @@ class Shelf:
         """By branch."""
         self.rules: dict[str, KeptRule] = {}
         self.followed: Followed | None = None
+        self.healed: dict[tuple[ObjectRef, str], tuple[datetime, ...]] = {}
+        """When which object was healed lately, by route."""
         self._versions: dict[tuple[RecordKind, str], int] = {}
         self._puts: dict[tuple[RecordKind, str], Put] = {}
         self._entries: list[Entry] = []
@@ -77,6 +81,13 @@ class Shelf:
             self.drifts[drift.id] = drift
         form = wire.body(wire.drift_to_json(drift))
         self._put(RecordKind.DRIFT, drift.id, form, state=CLOSED if resolved else OPEN)
+
+    def count_heal(self, drift: ObjectDrift) -> ObjectDrift:
+        """Note that a drift was healed just now."""
+        now = self._clock.now()
+        rounds = (*fight.recent(drift.rounds, now), now)
+        self.healed[drift.object, drift.route] = rounds
+        return replace(drift, rounds=rounds)
 
     def put_hold(self, hold: Hold, *, ended: bool = False) -> None:
         """Keep a hold, or end it."""
@@ -170,18 +181,23 @@ class Shelf:
         self.pulls = await self._read(RecordKind.PULL, KeptPull)
         self.rules = await self._read(RecordKind.RULE, KeptRule)
         self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
+        await self._read_healed()
+
+    async def _read_healed(self) -> None:
+        """Take up the heals of the recent past, so that a restart forgets no fight."""
+        closed = await self._book.records(
+            RecordKind.DRIFT, application=str(self.application), state=CLOSED, limit=_RECENT
+        )
+        for record in closed:
+            drift = wire.drift_from_json(wire.read(wire.ApplicationDriftForm, record.body))
+            if rounds := fight.recent(drift.rounds, self._clock.now()):
+                self.healed.setdefault((drift.object, drift.route), rounds)
 
     async def _read(self, kind: RecordKind, form: type[T], state: str = OPEN) -> dict[str, T]:
         found: dict[str, T] = {}
         records = await self._book.records(kind, application=str(self.application), state=state)
         for record in records:
-            try:
-                found[record.key] = wire.read(form, record.body)
-            except msgspec.ValidationError as error:
-                raise Conflict(
-                    f"The ledger's record of {kind} {record.key} cannot be read.",
-                    todo="It was written by another version, or edited. Upgrade, or restore it.",
-                ) from error
+            found[record.key] = wire.read(form, record.body)
             self._versions[kind, record.key] = record.version
         return found
 

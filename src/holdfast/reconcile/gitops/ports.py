@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -55,6 +55,9 @@ class Export:
 
     commit: str
     root: Path
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """What the commit has and the export has not, by path from the root, with the reason as the
+    end of a sentence: `is a link, which is never followed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,192 @@
+"""Gitea's way of speaking, which is Forgejo's too.
+
+Its lists cannot be asked for a branch; a draft is told by its title; a label is made before it is
+used; and `mergeable` is false also while Gitea still looks for conflicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.adapters.forge.line import Line
+from holdfast.adapters.forge.pulls import Seen
+from holdfast.adapters.forge.text import fit_title, web_address
+from holdfast.core.errors import NotFound
+from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
+from holdfast.reconcile.ports import Clock
+
+DRAFT = "WIP: "
+COLOR = "#5319e7"
+ASKS = 4
+BETWEEN = 0.5
+"""Seconds between asking whether there are conflicts: a check takes less than one."""
+_DRAFT = re.compile(r"(?i)^(?:WIP:|\[WIP\])\s*")
+
+
+class _User(msgspec.Struct):
+    login: str = ""
+
+
+class _Label(msgspec.Struct):
+    id: int
+    name: str
+
+
+class _Branch(msgspec.Struct):
+    label: str = ""
+    """The branch's name, also when it is gone and `ref` has become another."""
+    sha: str = ""
+    repo_id: int = 0
+
+
+class _Pull(msgspec.Struct):
+    number: int
+    html_url: str
+    state: str
+    head: _Branch
+    base: _Branch
+    title: str = ""
+    body: str | None = None
+    labels: list[_Label] | None = None
+    draft: bool = False
+    merged: bool = False
+    mergeable: bool | None = None
+    merged_by: _User | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    user: _User | None = None
+
+
+class _Comment(msgspec.Struct):
+    body: str | None = None
+
+
+class GiteaDialect:
+    """One repository on Gitea or Forgejo."""
+
+    name = "gitea"
+
+    def __init__(self, line: Line, *, owner: str, repository: str, clock: Clock) -> None:
+        self._line = line
+        self._path = f"/repos/{quote(owner, safe='')}/{quote(repository, safe='')}"
+        self._clock = clock
+
+    async def listed(self, *, opened: bool, branch: str = "") -> Sequence[Seen]:
+        """Return those of this repository's own branches, newest first."""
+        query = {"state": "open" if opened else "closed"}
+        found = []
+        async for each in self._line.pages(
+            f"{self._path}/pulls", list[_Pull], query=query, size="limit"
+        ):
+            own = each.head.repo_id == each.base.repo_id
+            if own and (not branch or each.head.label == branch):
+                found.append(_seen(each, mergeable=True if each.mergeable else None))
+        return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
+
+    async def whole(self, number: int) -> Seen:
+        """Return one, with who closed it, and asked until it is known whether it conflicts."""
+        for left in reversed(range(ASKS)):
+            got = await self._get(number)
+            checked = got.state != "open" or got.draft or got.mergeable
+            if checked or not left:
+                break
+            await self._clock.sleep(BETWEEN)
+        # Of a draft nothing is told: it is not mergeable for being one.
+        seen = _seen(got, mergeable=None if got.draft else got.mergeable)
+        if seen.pull.state is PullState.CLOSED:
+            return seen.closed_by(await self._closer(number))
+        return seen
+
+    async def create(self, new: NewPull) -> int:
+        """Open one, and return its number."""
+        body = {
+            "head": new.branch,
+            "base": new.base,
+            "title": fit_title(new.title, DRAFT if new.draft else ""),
+            "body": new.body,
+        }
+        return (await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)).number
+
+    async def edit(self, number: int, *, title: str, body: str) -> None:
+        """Change title and body."""
+        new = {"title": title, "body": body}
+        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body=new)
+
+    async def shut(self, number: int) -> None:
+        """Close it."""
+        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body={"state": "closed"})
+
+    async def comments(self, number: int) -> Sequence[str]:
+        """Return what was said under it: this list comes whole."""
+        await self._get(number)  # of a number that is not there, Gitea's list says 500
+        path = f"{self._path}/issues/{number}/comments"
+        return [each.body or "" for each in await self._line.ask("GET", path, list[_Comment])]
+
+    async def say(self, number: int, text: str) -> None:
+        """Add a comment."""
+        path = f"{self._path}/issues/{number}/comments"
+        await self._line.tell("POST", path, body={"body": text})
+
+    async def label(self, number: int, names: Sequence[str]) -> None:
+        """Add labels, making those that are missing."""
+        path = f"{self._path}/labels"
+        known = {
+            each.name: each.id async for each in self._line.pages(path, list[_Label], size="limit")
+        }
+        for name in names:
+            if name not in known:
+                body = {"name": name, "color": COLOR}
+                known[name] = (await self._line.ask("POST", path, _Label, body=body)).id
+        ids = {"labels": [known[name] for name in names]}
+        await self._line.tell("POST", f"{self._path}/issues/{number}/labels", body=ids)
+
+    def spelled(self, text: str) -> str:
+        """Return the text: Gitea carries out nothing that it reads."""
+        return text
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._line.aclose()
+
+    async def _get(self, number: int) -> _Pull:
+        return await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull)
+
+    async def _closer(self, number: int) -> str:
+        path = f"{self._path}/issues/{number}/timeline"
+        closer = ""
+        try:
+            async for event in self._line.pages(path, list[_Event], size="limit"):
+                if event.type == "close" and event.user is not None:
+                    closer = event.user.login
+        except NotFound:  # an older forge has no such list
+            return ""
+        return closer
+
+
+def _seen(got: _Pull, *, mergeable: bool | None) -> Seen:
+    state = PullState.OPEN if got.state == "open" else PullState.CLOSED
+    if got.merged:
+        state = PullState.MERGED
+    mark = _DRAFT.match(got.title) if got.draft else None
+    return Seen(
+        pull=Pull(
+            number=got.number,
+            url=web_address(got.html_url),
+            state=state,
+            branch=got.head.label,
+            base=got.base.label,
+            title=got.title[mark.end() :] if mark else got.title,
+            body=got.body or "",
+            head=got.head.sha,
+            mergeable=mergeable if state is PullState.OPEN else None,
+            closed_by=got.merged_by.login if got.merged_by else "",
+        ),
+        labels=frozenset(each.name for each in got.labels or ()),
+        prefix=mark.group() if mark else "",
+    )

@@ -1,0 +1,156 @@
+"""Writes Kubernetes Events for what happened to objects, after everything that matters more.
+
+A transition is told once: the same words about the same object are not repeated for a while, and
+no object gets more than a few. Events are for people, so one that cannot be written is counted
+and forgotten. Controllers hand them over; a task of its own writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Protocol
+
+from holdfast.adapters.kubernetes.objects import Object
+from holdfast.adapters.kubernetes.queue import Bucket
+from holdfast.core.errors import HoldfastError
+from holdfast.core.objects import ObjectRef
+from holdfast.reconcile.ports import Clock
+
+AGAIN = 600.0
+"""Seconds in which the last words about an object are not repeated."""
+_BURST, _RATE = 25.0, 1 / 30
+"""Events of one object: so many at once, then so many a second."""
+_WAITING = 1_000
+_REMEMBERED = 10_000
+_NOTE = 1024
+_PATIENCE = 1.0
+
+Post = Callable[[Object], Awaitable[object]]
+Count = Callable[[str], None]
+"""Counts what became of an event: `written`, `repeated`, `dropped` or `failed`."""
+log = logging.getLogger("holdfast.events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regarding:
+    """The very object that an event is about."""
+
+    ref: ObjectRef
+    uid: str
+    version: str = ""
+
+
+class Tellable(Protocol):
+    """What is said: a note of some reconciler."""
+
+    @property
+    def warning(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+
+
+class Recorder:
+    """Tells people what happened, when there is time."""
+
+    def __init__(
+        self,
+        post: Post,
+        *,
+        clock: Clock,
+        reporter: str,
+        instance: str,
+        count: Count,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._post = post
+        self._clock = clock
+        self._reporter = reporter
+        self._instance = instance
+        self._count = count
+        self._busy = busy
+        self._line: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
+        self._told: dict[str, tuple[str, str, float]] = {}
+        """What was said last of each object, and when."""
+        self._buckets: dict[str, Bucket] = {}
+
+    def record(self, about: Regarding, note: Tellable) -> None:
+        """Put an event in line, unless it was told lately or the object has had its share."""
+        now = self._clock.monotonic()
+        reason, message, at = self._told.get(about.uid, ("", "", float("-inf")))
+        if (reason, message) == (note.reason, note.message) and now - at < AGAIN:
+            self._count("repeated")
+            return
+        if len(self._told) >= _REMEMBERED:
+            self._forget(now)
+        self._told[about.uid] = (note.reason, note.message, now)
+        bucket = self._buckets.setdefault(about.uid, Bucket(self._clock, rate=_RATE, burst=_BURST))
+        if not bucket.try_take() or self._line.full():
+            self._count("dropped")
+            return
+        self._line.put_nowait(self._event(about, note))
+
+    async def run(self) -> None:
+        """Write what stands in line until cancelled, one at a time, and last of all work."""
+        while True:
+            event = await self._line.get()
+            until = self._clock.monotonic() + _PATIENCE
+            while self._busy() and self._clock.monotonic() < until:
+                await self._clock.sleep(0.02)
+            await self._write(event)
+
+    async def flush(self) -> None:
+        """Write what is left, for a clean end."""
+        while not self._line.empty():
+            await self._write(self._line.get_nowait())
+
+    async def _write(self, event: Object) -> None:
+        try:
+            await self._post(event)
+        except HoldfastError as error:
+            self._count("failed")
+            log.warning("event-not-written", extra={"code": error.code, "why": error.happened})
+        else:
+            self._count("written")
+
+    def _forget(self, now: float) -> None:
+        self._told = {uid: said for uid, said in self._told.items() if now - said[2] < AGAIN}
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._buckets.clear()
+
+    def _event(self, about: Regarding, note: Tellable) -> Object:
+        at = self._clock.now().astimezone(UTC)
+        text = note.message
+        if len(text.encode()) > _NOTE:
+            text = text.encode()[: _NOTE - 3].decode(errors="ignore") + "…"
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{about.ref.name}.{secrets.token_hex(8)}",
+                # Events about objects without a namespace go where kubectl looks for them.
+                "namespace": about.ref.namespace or "default",
+            },
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": "Warning" if note.warning else "Normal",
+            "reason": note.reason,
+            "note": text,
+            "action": "Reconcile",
+            "reportingController": self._reporter,
+            "reportingInstance": self._instance,
+            "regarding": {
+                "apiVersion": about.ref.api_version,
+                "kind": about.ref.kind,
+                "namespace": about.ref.namespace,
+                "name": about.ref.name,
+                "uid": about.uid,
+                "resourceVersion": about.version,
+            },
+        }

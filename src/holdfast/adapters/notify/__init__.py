@@ -1,0 +1,1 @@
+"""Channels that notices go out on, each implementing the `Channel` port."""

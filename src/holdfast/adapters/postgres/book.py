@@ -1,0 +1,237 @@
+"""The `Book` port over PostgreSQL.
+
+Writers take turns: each first updates the one row of `holdfast_book` and holds it to its commit.
+So what it reads after that is what the last commit left, and numbers follow the order of commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.adapters.postgres.connection import Connection, Row
+from holdfast.adapters.postgres.schema import check_version
+from holdfast.adapters.postgres.sessions import Sessions
+from holdfast.core.errors import TargetUnavailable
+from holdfast.reconcile.gitops.book_rules import (
+    CLOSED,
+    Name,
+    as_kept,
+    check,
+    from_json,
+    name_of,
+    settle,
+    to_json,
+)
+from holdfast.reconcile.gitops.ports import Entry, Put, Record, RecordKind
+from holdfast.reconcile.ports import Clock
+
+PRUNED_AT_ONCE = 1000
+"""Rows of one commit, so that other writers get their turn in a long removal."""
+
+_TURN = (
+    "UPDATE holdfast_book SET turns = turns + $1, lines = lines + $2 RETURNING turns, lines, schema"
+)
+_VERSIONS = (
+    "SELECT kind, application, key, version FROM holdfast_records"
+    " JOIN unnest($1::text[], $2::text[], $3::text[]) AS put (kind, application, key)"
+    " USING (kind, application, key)"
+)
+_PUT = (
+    "INSERT INTO holdfast_records"
+    " (kind, application, key, state, body, version, changed_at, turn)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (kind, application, key) DO UPDATE SET"
+    " state = excluded.state, body = excluded.body, version = excluded.version,"
+    " changed_at = excluded.changed_at, turn = excluded.turn"
+)
+_REMOVE = "DELETE FROM holdfast_records WHERE kind = $1 AND application = $2 AND key = $3"
+_NOTE = (
+    "INSERT INTO holdfast_journal"
+    " (seq, at, application, subject, action, actor, summary, detail)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+)
+_RECORDS = "SELECT kind, application, key, state, body, version, changed_at FROM holdfast_records"
+_LINES = (
+    "SELECT seq, at, application, subject, action, actor, summary, detail FROM holdfast_journal"
+)
+_OLD_RECORDS = (
+    "DELETE FROM holdfast_records WHERE turn IN (SELECT turn FROM holdfast_records"
+    " WHERE state = $1 AND changed_at < $2 LIMIT $3)"
+)
+_OLD_LINES = (
+    "DELETE FROM holdfast_journal WHERE seq IN (SELECT seq FROM holdfast_journal AS line"
+    " WHERE NOT (subject != '' AND EXISTS (SELECT 1 FROM holdfast_records AS about"
+    " WHERE about.application = line.application AND about.key = line.subject"
+    " AND about.state != $1)) AND at < $2 LIMIT $3)"
+)
+
+
+class PostgresBook:
+    """One ledger that several controllers share. Made by `open_book`."""
+
+    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+
+    async def records(
+        self,
+        kind: RecordKind,
+        *,
+        application: str = "",
+        key: str = "",
+        state: str = "",
+        limit: int = 0,
+    ) -> Sequence[Record]:
+        """Return records, the last changed first."""
+        values: list[Any] = []  # Any: what asyncpg takes, one type a placeholder
+        where = _where(values, kind=kind.value, application=application, key=key, state=state)
+        order = f" ORDER BY turn DESC{_limit(values, limit)}"
+        return [_record_of(row) for row in await self._fetch(_RECORDS + where + order, values)]
+
+    async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
+        """Commit everything or nothing. Durable once it returns."""
+        check(puts, entries)
+        if puts or entries:
+            now = self._clock.now()
+            await self._sessions.run(lambda connection: _write(connection, puts, entries, now))
+
+    async def entries(
+        self,
+        *,
+        application: str = "",
+        subject: str = "",
+        since: datetime | None = None,
+        before: int = 0,
+        limit: int = 100,
+    ) -> Sequence[Entry]:
+        """Return lines of the journal, newest first."""
+        values: list[Any] = []  # Any: as above
+        where = _where(values, application=application, subject=subject)
+        if since is not None:
+            values.append(since)
+            where += f" AND at >= ${len(values)}"
+        if before:
+            values.append(before)
+            where += f" AND seq < ${len(values)}"
+        order = f" ORDER BY seq DESC{_limit(values, limit)}"
+        return [_entry_of(row) for row in await self._fetch(_LINES + where + order, values)]
+
+    async def prune(self, before: datetime) -> int:
+        """Remove closed records and journal lines from before a time; says how many."""
+        removed = 0
+        for statement in (_OLD_RECORDS, _OLD_LINES):
+
+            async def work(connection: Connection, statement: str = statement) -> int:
+                await _take_turn(connection, 0, 0)
+                done = await connection.execute(statement, CLOSED, before, PRUNED_AT_ONCE)
+                return int(done.split()[-1])
+
+            while True:
+                gone = await self._sessions.run(work)
+                removed += gone
+                if gone < PRUNED_AT_ONCE:
+                    break
+        return removed
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._sessions.aclose()
+
+    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        return await self._sessions.run(lambda connection: connection.fetch(sql, *values))
+
+
+async def _write(
+    connection: Connection, puts: Sequence[Put], entries: Sequence[Entry], now: datetime
+) -> None:
+    turn, seq = await _take_turn(connection, len(puts), len(entries))
+    settled = settle(puts, await _versions(connection, puts))
+    kept = [
+        (*name, after.state, after.text, after.version, now, number)
+        for number, (name, after) in enumerate(settled.items(), start=turn + 1)
+        if after.text is not None
+    ]
+    gone = [name for name, after in settled.items() if after.text is None]
+    lines = [_line(as_kept(entry, number)) for number, entry in enumerate(entries, start=seq + 1)]
+    for statement, rows in ((_REMOVE, gone), (_PUT, kept), (_NOTE, lines)):
+        if rows:
+            await connection.executemany(statement, rows)
+
+
+async def _take_turn(connection: Connection, turns: int, lines: int) -> tuple[int, int]:
+    """Wait for the other writers, and return the last numbers that they were given."""
+    row = await connection.fetchrow(_TURN, turns, lines)
+    if row is None:
+        raise TargetUnavailable(
+            "The table holdfast_book has lost its row, so no line can be numbered.",
+            todo="Restore the database from a backup.",
+        )
+    check_version(row["schema"])
+    return row["turns"] - turns, row["lines"] - lines
+
+
+async def _versions(connection: Connection, puts: Sequence[Put]) -> dict[Name, int]:
+    names = {name_of(put) for put in puts}
+    if not names:
+        return {}
+    columns = [list(column) for column in zip(*names, strict=True)]
+    found = await connection.fetch(_VERSIONS, *columns)
+    return {
+        (RecordKind(row["kind"]), row["application"], row["key"]): row["version"] for row in found
+    }
+
+
+def _line(entry: Entry) -> tuple[Any, ...]:  # Any: what asyncpg takes, one type a column
+    return (
+        entry.seq,
+        entry.at,
+        entry.application,
+        entry.subject,
+        entry.action,
+        entry.actor,
+        entry.summary,
+        to_json(entry.detail),
+    )
+
+
+def _record_of(row: Row) -> Record:
+    return Record(
+        kind=RecordKind(row["kind"]),
+        application=row["application"],
+        key=row["key"],
+        state=row["state"],
+        body=from_json(row["body"]),
+        version=row["version"],
+        changed_at=row["changed_at"],
+    )
+
+
+def _entry_of(row: Row) -> Entry:
+    return Entry(
+        application=row["application"],
+        subject=row["subject"],
+        action=row["action"],
+        actor=row["actor"],
+        summary=row["summary"],
+        detail=from_json(row["detail"]),
+        at=row["at"],
+        seq=row["seq"],
+    )
+
+
+def _where(values: list[Any], **columns: str) -> str:
+    """Write the conditions that are not empty; their values join the list."""
+    clauses = ["true"]
+    for name, value in columns.items():
+        if value:
+            values.append(value)
+            clauses.append(f"{name} = ${len(values)}")
+    return f" WHERE {' AND '.join(clauses)}"
+
+
+def _limit(values: list[Any], limit: int) -> str:
+    if not limit:
+        return ""
+    values.append(limit)
+    return f" LIMIT ${len(values)}"

@@ -1,0 +1,152 @@
+"""The one way a renderer starts a program: fixed arguments, built environment, bounded in all.
+
+Called by the Kustomize renderer and by the decryptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.adapters.render.limits import MAX_COMPLAINT, MAX_OUTPUT, MEMORY, MIB, OPEN_FILES
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.redact import quoted
+
+_CAGE = Path(__file__).with_name("cage.py")
+_PIECE = 2**16
+_REAP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a program did."""
+
+    code: int
+    output: bytes
+    complaint: str
+    """Its error output, cut and not redacted: never shown as it is."""
+
+
+class Overran(Exception):
+    """A program took more than it may; the text completes "the program …"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """An executable file."""
+
+    path: str
+    stamp: str
+    """Differs when the file does: part of what an answer depends on."""
+
+
+def find_program(given: str | None, names: Sequence[str], *, todo: str) -> Program:
+    """Find the given program, or the first of some names on PATH."""
+    for candidate in [given] if given else names:
+        path = shutil.which(candidate)
+        if path is not None:
+            seen = Path(path).stat()
+            stamp = f"{seen.st_dev}:{seen.st_ino}:{seen.st_size}:{seen.st_mtime_ns}"
+            return Program(path=str(Path(path).absolute()), stamp=stamp)
+    shown = quoted(given, 200) if given else " or ".join(names)
+    raise ConfigurationError(f"There is no program {shown} that could be run.", todo=todo)
+
+
+async def run(
+    program: Program,
+    arguments: Sequence[str],
+    *,
+    directory: Path,
+    seconds: float,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    writes: int = 0,
+) -> Ran:
+    """Run a program in a directory until it ends. Raises Overran when it takes too much.
+
+    Nothing of it is left behind: its process group is ended in every case.
+    """
+    limits = (str(int(seconds) + 1), str(MEMORY), str(writes), str(OPEN_FILES))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", "-B", str(_CAGE), *limits, program.path, *arguments,
+        cwd=directory,
+        env={"HOME": str(directory), "TMPDIR": str(directory), **(environment or {})},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    parts = (
+        asyncio.ensure_future(_answer(process.stdout)),
+        asyncio.ensure_future(_complaint(process.stderr)),
+        asyncio.ensure_future(_feed(process.stdin, stdin)),
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            output, complaint, _ = await asyncio.gather(*parts)
+            await process.wait()
+    except TimeoutError:
+        raise Overran(f"did not end within {seconds:g} s") from None
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        await asyncio.shield(_reaped(process))
+    assert process.returncode is not None  # noqa: S101  # it was waited for
+    return Ran(code=process.returncode, output=output, complaint=complaint)
+
+
+async def _reaped(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a killed child, and let its pipes go though a stranger holds them."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            # A child is only seen to be gone once its pipes were read to their end.
+            await asyncio.gather(_drained(process.stdout), _drained(process.stderr))
+            await process.wait()
+    # The public class has no way to close a pipe that a runaway grandchild still holds.
+    process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _drained(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(_PIECE):
+        pass
+
+
+async def _answer(stream: asyncio.StreamReader | None) -> bytes:
+    assert stream is not None  # noqa: S101  # a pipe was asked for
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await stream.read(_PIECE):
+        size += len(piece)
+        if size > MAX_OUTPUT:
+            raise Overran(f"printed over {MAX_OUTPUT // MIB} MiB")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _complaint(stream: asyncio.StreamReader | None) -> str:
+    """Keep the end, where programs say why they failed."""
+    assert stream is not None  # noqa: S101  # a pipe was asked for
+    kept = b""
+    while piece := await stream.read(_PIECE):
+        kept = (kept + piece)[-MAX_COMPLAINT:]
+    return kept.decode(errors="replace")
+
+
+async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+    assert stream is not None  # noqa: S101  # a pipe was asked for
+    with suppress(BrokenPipeError, ConnectionResetError):  # it may end before it has read all
+        stream.write(data)
+        await stream.drain()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        stream.close()
+        await stream.wait_closed()

@@ -1,0 +1,335 @@
+"""Writes the notices of the GitOps controller: one function for each thing worth telling.
+
+Every id is made of the fact itself, so that telling the same again is telling it once. All
+text is redacted here as well, and fixed: nothing of a notice is a template of somebody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
+
+from holdfast.core.drift import DriftKind
+from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.core.ink import clean
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.objects import ObjectRef
+from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
+from holdfast.core.tree import Fields, Tree
+
+_SHOWN = 5
+"""Fields named in the text of a notice."""
+_KEPT = 50
+"""Fields in its data."""
+_WIDE = 60
+_LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a notice is about: an application, or one drift of one of its objects."""
+
+    application: str
+    """`namespace/name`; `/name` for one from a file."""
+    at: datetime
+    object: ObjectRef | None = None
+    drift: str = ""
+    cluster: str = ""
+    url: str = ""
+    """Where a person can look at it. Only an address of the web is passed on."""
+
+    def __str__(self) -> str:
+        return str(self.object) if self.object else self.application
+
+
+def drift_detected(
+    about: About,
+    *,
+    kinds: Sequence[DriftKind],
+    fields: Sequence[DriftEntry],
+    writer: str,
+    remediation: str = "",
+    waits_for_review: bool = False,
+) -> Notice:
+    """A live object is not as declared any more. Told once for each drift."""
+    by = f" by {writer}" if writer else ""
+    asks = " It waits for a review." if waits_for_review else ""
+    return _notice(
+        about, "drift.detected", Severity.WARNING,
+        title=f"{about} drifted ({', '.join(kinds) or DriftKind.RESOURCE})",
+        text=f"{about} of {about.application} was changed{by}.{asks}\n{_lines(fields)}",
+        facts={
+            "kinds": [kind.value for kind in kinds], "fields": _fields(fields),
+            "writer": writer, "remediation": remediation,
+        },
+        who=writer,
+    )  # fmt: skip
+
+
+def drift_tolerated(
+    about: About, *, reason: str, until: datetime | None = None, actor: str = ""
+) -> Notice:
+    """A drift stays for now: snoozed, held, or left by a rule."""
+    end = f" until {_time(until)}" if until else ""
+    by = f" {actor} decided it." if actor else ""
+    return _notice(
+        about, "drift.tolerated", Severity.INFO, reason, _iso(until) or "",
+        title=f"Drift of {about} is tolerated{end}",
+        text=f"{_sentence(reason)}{by}",
+        facts={"reason": reason, "until": _iso(until), "actor": actor},
+        who=actor,
+    )  # fmt: skip
+
+
+def drift_approved(about: About, *, actor: str, plan: str, comment: str = "") -> Notice:
+    """A reviewer agreed to one plan, named by its digest."""
+    return _notice(
+        about, "drift.approved", Severity.INFO, plan,
+        title=f"Plan for {about} was approved",
+        text=f"{actor} approved it. {_sentence(comment)}",
+        facts={"actor": actor, "plan": plan, "comment": comment},
+        who=actor,
+    )  # fmt: skip
+
+
+def drift_rejected(about: About, *, actor: str, reason: str, plan: str = "") -> Notice:
+    """A reviewer said that a plan is not carried out."""
+    return _notice(
+        about, "drift.rejected", Severity.INFO, plan, reason,
+        title=f"Plan for {about} was rejected",
+        text=f"{actor} rejected it. {_sentence(reason)}",
+        facts={"actor": actor, "plan": plan, "reason": reason},
+        who=actor,
+    )  # fmt: skip
+
+
+def drift_healed(about: About, *, actor: str = "", fields: Sequence[DriftEntry] = ()) -> Notice:
+    """A live object was put back to what is declared. `actor` agreed to it, where asked.
+
+    A drift that comes back keeps its id, so each time counts for itself.
+    """
+    by = f" Approved by {actor}." if actor else ""
+    return _notice(
+        about, "drift.healed", Severity.INFO, about.at.isoformat(),
+        title=f"{about} is as declared again",
+        text=f"{about} of {about.application} was put back.{by}\n{_lines(fields)}",
+        facts={"actor": actor, "fields": _fields(fields)},
+        who=actor,
+    )  # fmt: skip
+
+
+def drift_codified(about: About, *, pull: str, merged: bool = False) -> Notice:
+    """A pull request would declare what runs, or was merged."""
+    done = "was merged" if merged else "is open"
+    now = "The repository declares what runs now" if merged else "It would declare what runs"
+    return _notice(
+        about, "drift.codified", Severity.INFO, pull, done,
+        title=f"Pull request for {about} {done}",
+        text=f"{now}: {pull}",
+        facts={"pull": pull, "merged": merged},
+    )  # fmt: skip
+
+
+def drift_expired(about: About, *, ended: datetime, follows: str, reason: str = "") -> Notice:
+    """A hold, snooze or deadline ended with the drift still there; `follows` says what is done."""
+    why = f" It was tolerated because: {_sentence(reason)}" if reason else ""
+    return _notice(
+        about, "drift.expired", Severity.WARNING, ended.isoformat(),
+        title=f"Drift of {about} is no longer tolerated",
+        text=f"Its time ended at {_time(ended)}. {_sentence(follows)}{why}",
+        facts={"ended": ended.isoformat(), "follows": follows, "reason": reason},
+    )  # fmt: skip
+
+
+def heal_failed(about: About, *, reason: str) -> Notice:
+    """A drift should have been healed, and was not. Told once for each reason."""
+    return _notice(
+        about, "drift.failed", Severity.WARNING, reason,
+        title=f"{about} could not be put back",
+        text=_sentence(reason),
+        facts={"reason": reason},
+    )  # fmt: skip
+
+
+def fight(
+    about: About, *, ours: str, theirs: Sequence[str], rounds: int, since: datetime
+) -> Notice:
+    """Two managers set the same fields again and again; names both."""
+    others = ", ".join(theirs) or "somebody unknown"
+    return _notice(
+        about, "drift.fight", Severity.CRITICAL, since.isoformat(),
+        title=f"{ours} and {others} fight over {about}",
+        text=f"{about} was put back {rounds} times since {_time(since)} and changed each time by "
+        f"{others}. It is left as it is until somebody decides: stop the other writer, declare "
+        "its value, or ignore the field.",
+        facts={
+            "ours": ours, "theirs": list(theirs), "rounds": rounds, "since": since.isoformat(),
+        },
+        who=others,
+    )  # fmt: skip
+
+
+def parked(about: About, *, plan: str, reasons: Sequence[str], changes: int) -> Notice:
+    """A plan is too much, or too strange, to be carried out without a person."""
+    waits = "change waits" if changes == 1 else "changes wait"
+    told = " ".join(_sentence(reason) for reason in reasons)
+    return _notice(
+        about, "plan.parked", Severity.CRITICAL, plan,
+        title=f"{about} waits for a decision",
+        text=f"{told} {changes} {waits}, and nothing was done.",
+        facts={"plan": plan, "reasons": list(reasons), "changes": changes},
+    )  # fmt: skip
+
+
+def source_stale(
+    about: About, *, repository: str, revision: str, since: datetime, reason: str
+) -> Notice:
+    """What a repository declares is unknown; what it declared last still counts."""
+    return _notice(
+        about, "source.stale", Severity.WARNING, repository, revision, since.isoformat(),
+        title=f"The source of {about} is stale",
+        text=f"{_sentence(reason)} Since {_time(since)} the state of {revision} is unknown, so "
+        "what was declared last still counts.",
+        facts={
+            "repository": repository, "revision": revision, "since": since.isoformat(),
+            "reason": reason,
+            # One host down is one message, however many applications follow it.
+            "cause": f"source {repository}",
+        },
+    )  # fmt: skip
+
+
+def source_recovered(
+    about: About, *, repository: str, revision: str, since: datetime, commit: str
+) -> Notice:
+    """A repository that was stale since a time can be read again."""
+    return _notice(
+        about, "source.recovered", Severity.INFO, repository, revision, since.isoformat(),
+        title=f"The source of {about} can be read again",
+        text=f"{revision} is at {commit[:12]}.",
+        facts={
+            "repository": repository, "revision": revision, "since": since.isoformat(),
+            "commit": commit, "cause": f"source {repository}",
+        },
+    )  # fmt: skip
+
+
+def _notice(
+    about: About,
+    word: str,
+    severity: Severity,
+    *marks: str,
+    title: str,
+    text: str,
+    facts: Fields,
+    who: str = "",
+) -> Notice:
+    """`marks` tell this fact from others of its type. Its cause, unless the facts have one, is
+    the application and `who`: one person's edits of ten objects are one thing to be told.
+    """
+    ref = about.object
+    named = (ref.kind, ref.namespace, ref.name) if ref else ("Application", about.application)
+    subject = "/".join(part for part in named if part)
+    basis = json.dumps([word, about.application, subject, about.drift, *marks])
+    head: Fields = {"application": about.application, "cluster": about.cluster}
+    if ref:
+        head["drift"] = about.drift
+        head["object"] = {
+            "apiVersion": ref.api_version, "kind": ref.kind,
+            "namespace": ref.namespace, "name": ref.name,
+        }  # fmt: skip
+    head["cause"] = f"{about.application} {who}".rstrip()
+    data = redact_tree({**head, **facts})
+    assert isinstance(data, dict)  # noqa: S101  # a mapping is masked into a mapping
+    namespace = about.application.rpartition("/")[0]
+    source = f"/clusters/{quote(about.cluster, safe='') or 'local'}"
+    return Notice(
+        id=f"{word}-{hashlib.sha256(basis.encode()).hexdigest()[:24]}",
+        type=f"dev.holdfast.{word}.v1",
+        source=f"{source}/namespaces/{quote(namespace, safe='')}" if namespace else source,
+        subject=_shown(subject),
+        at=about.at,
+        severity=severity,
+        title=_shown(title),
+        text="\n".join(_shown(line, 4 * _LONGEST) for line in text.strip().split("\n")),
+        data=data,
+        url=about.url if about.url.startswith(("https://", "http://")) else "",
+    )
+
+
+def _shown(text: str, limit: int = _LONGEST) -> str:
+    text = clean(redact(text))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else text + "."
+
+
+def _time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M %Z").rstrip()
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None
+
+
+def _lines(fields: Sequence[DriftEntry]) -> str:
+    lines = []
+    for entry in fields[:_SHOWN]:
+        if not entry.path:
+            gone = "deleted" if entry.live is None else "not the one that is declared"
+            lines.append(f"• the whole object: {gone}")
+        elif _is_secret(entry):
+            lines.append(f"• {entry.path}: changed (a secret)")
+        else:
+            lines.append(f"• {entry.path}: {_value(entry.live)}, declared {_value(entry.desired)}")
+    if len(fields) > _SHOWN:
+        lines.append(f"• … and {len(fields) - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def _value(value: Tree) -> str:
+    if value is None:
+        return "(not set)"
+    value = redact_tree(value)
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    text = clean(text)
+    return text if len(text) <= _WIDE else f"{text[: _WIDE // 2]}…{text[-_WIDE // 2 :]}"
+
+
+def _fields(fields: Sequence[DriftEntry]) -> Tree:
+    return [
+        {
+            "path": entry.path,
+            "kind": entry.kind.value,
+            "cause": entry.cause.value,
+            "desired": _kept(entry, entry.desired),
+            "live": _kept(entry, entry.live),
+            "writer": str(entry.writer) if entry.writer else None,
+        }
+        for entry in fields[:_KEPT]
+    ]
+
+
+def _kept(entry: DriftEntry, value: Tree) -> Tree:
+    """Values of secrets never, and long ones cut: a notice is no backup of an object."""
+    if value is None:
+        return None
+    if _is_secret(entry) and not (isinstance(value, str) and is_reference(value)):
+        return MASK
+    value = redact_tree(value)
+    text = json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _is_secret(entry: DriftEntry) -> bool:
+    """By its kind, or by the name of any part of its path."""
+    named = any(names_a_secret(part) for part in re.split(r"[/.\[\]=]+", entry.path))
+    return named or entry.kind is DriftKind.SECRET

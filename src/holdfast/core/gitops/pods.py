@@ -1,0 +1,173 @@
+"""What pods really run, where that can differ from what their object says.
+
+A tag may point to another image today than when it was applied, and a Secret that was changed
+does not reach a process that read it when it started. Neither shows in the object itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from holdfast.core.diff import Change
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.signals import Finding, Signal
+from holdfast.core.tree import Fields, Path, Tree
+
+WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
+_TEMPLATE: Path = ("spec", "template", "spec")
+
+
+def selector_of(workload: Fields) -> str:
+    """Return the selector of a workload's pods; empty when it has none that can be asked."""
+    wanted = at(workload, ("spec", "selector"))
+    if not isinstance(wanted, dict) or set(wanted) != {"matchLabels"}:
+        return ""
+    labels = wanted["matchLabels"]
+    if not isinstance(labels, dict):
+        return ""
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def settled(workload: Fields) -> bool:
+    """True when no rollout is under way, so that all pods are of the newest template."""
+    status = at(workload, ("status",))
+    if not isinstance(status, dict):
+        return False
+    if status.get("observedGeneration") != at(workload, ("metadata", "generation")):
+        return False
+    if workload.get("kind") == "DaemonSet":
+        wanted = status.get("desiredNumberScheduled")
+        return status.get("updatedNumberScheduled", 0) == wanted
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
+    return counts[0] == counts[1] == counts[2]
+
+
+def running_images(pods: Iterable[Fields]) -> dict[str, dict[str, list[str]]]:
+    """Return, for each container, which digests run, and in which pods."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for pod in pods:
+        if at(pod, ("metadata", "deletionTimestamp")) is not None:
+            continue
+        for status in _items(at(pod, ("status", "containerStatuses"))):
+            digest = _digest(str(status.get("imageID") or ""))
+            if digest:
+                named = found.setdefault(str(status.get("name")), {})
+                named.setdefault(digest, []).append(str(at(pod, ("metadata", "name"))))
+    return found
+
+
+def baseline(
+    workload: Fields, running: Mapping[str, Mapping[str, Sequence[str]]], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what each image stood for when it was first seen to run.
+
+    A reference that names its digest stands for that one. Containers that run several at once
+    tell nothing yet.
+    """
+    found: dict[str, str] = {}
+    for container in _containers(workload):
+        name, image = str(container.get("name")), str(container.get("image") or "")
+        key = f"{name} {image}"
+        pinned = image.partition("@")[2]
+        digests = running.get(name, {})
+        if pinned:
+            found[key] = pinned
+        elif key in known:
+            found[key] = known[key]
+        elif len(digests) == 1:
+            found[key] = next(iter(digests))
+    return found
+
+
+def image_findings(
+    workload: Fields, running: Mapping[str, Mapping[str, Sequence[str]]], known: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Tell of pods that run another image than the one that was applied."""
+    for container in _containers(workload):
+        name, image = str(container.get("name")), str(container.get("image") or "")
+        wanted = known.get(f"{name} {image}")
+        if wanted is None:
+            continue
+        for digest, pods in sorted(running.get(name, {}).items()):
+            if digest == wanted:
+                continue
+            total = sum(map(len, running[name].values()))
+            reference = image.partition("@")[0]
+            yield _running(
+                (*_TEMPLATE, "containers", f"[name={name}]", "image"),
+                desired=f"{reference}@{wanted}",
+                live=f"{reference}@{digest}",
+                kind=DriftKind.IMAGE,
+                evidence=f"{len(pods)} of {total} pods run it, {pods[0]} for one; the image was "
+                "another when it was applied",
+            )
+
+
+def stale_readers(secret: str, changed: datetime, pods: Iterable[Fields]) -> Iterator[Finding]:
+    """Tell of pods that took a Secret's value from their environment before it was changed."""
+    late = sorted(
+        str(at(pod, ("metadata", "name")))
+        for pod in pods
+        if _reads(pod, secret) and _started_before(pod, changed)
+    )
+    if late:
+        shown = ", ".join(late[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
+        yield _running(
+            ("data",),
+            desired=None,
+            live=None,
+            kind=DriftKind.SECRET,
+            evidence=f"changed at {changed:%Y-%m-%dT%H:%M:%SZ}, after {shown} started: "
+            "they still have the old value",
+        )
+
+
+def _running(path: Path, *, desired: Tree, live: Tree, kind: DriftKind, evidence: str) -> Finding:
+    return Finding(
+        change=Change(path=path, desired=desired, live=live),
+        kind=kind,
+        signal=Signal.RUNNING,
+        field_class=FieldClass.OWNED,
+        evidence=evidence,
+        cause=Cause.UNKNOWN,
+    )
+
+
+def _reads(pod: Fields, secret: str) -> bool:
+    for part in ("containers", "initContainers"):
+        for container in _items(at(pod, ("spec", part))):
+            for source in _items(container.get("envFrom")):
+                if at(source, ("secretRef", "name")) == secret:
+                    return True
+            for variable in _items(container.get("env")):
+                if at(variable, ("valueFrom", "secretKeyRef", "name")) == secret:
+                    return True
+    return False
+
+
+def _started_before(pod: Fields, changed: datetime) -> bool:
+    """By the last start of its containers: a container that was restarted read it anew."""
+    begun = [
+        datetime.fromisoformat(str(started))
+        for status in _items(at(pod, ("status", "containerStatuses")))
+        if (started := at(status, ("state", "running", "startedAt")))
+    ]
+    return bool(begun) and min(begun) < changed
+
+
+def _containers(workload: Fields) -> Iterator[Fields]:
+    yield from _items(at(workload, (*_TEMPLATE, "containers")))
+
+
+def _items(value: Tree) -> Iterator[Fields]:
+    yield from (
+        item for item in (value if isinstance(value, list) else ()) if isinstance(item, dict)
+    )
+
+
+def _digest(image_id: str) -> str:
+    found = image_id.rpartition("@")[2] if "@" in image_id else image_id
+    return found if found.startswith("sha256:") else ""

@@ -1,0 +1,233 @@
+"""Keeps the drifts of an application up to date with what was just seen.
+
+Pure: drifts before and objects seen in, drifts after out. A drift keeps its id for as long as
+the same route finds something on the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.core.diff import Change
+from holdfast.core.drift import DriftKind, cause_of
+from holdfast.core.gitops.application import Application, DriftSpec, OrphanPolicy
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
+from holdfast.core.gitops.route import REPORTED, Way, ways
+from holdfast.core.gitops.standing import Seen, Standing
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.signals import Finding, Signal
+from holdfast.core.redact import redact_tree
+from holdfast.core.tree import Fields, pointer, show_path
+
+_DECIDED = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
+"""States that were reached for what a reviewer saw, and end when that changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """What became of the drifts of the objects that were seen."""
+
+    opened: tuple[ObjectDrift, ...]
+    changed: tuple[ObjectDrift, ...]
+    """Open before, with other fields or values now."""
+    same: tuple[ObjectDrift, ...]
+    resolved: tuple[ObjectDrift, ...]
+
+    @property
+    def open(self) -> tuple[ObjectDrift, ...]:
+        """Every drift that there is now, of the objects that were seen."""
+        return (*self.opened, *self.changed, *self.same)
+
+
+def track(
+    application: Application,
+    seen: Iterable[Seen],
+    before: Mapping[str, ObjectDrift],
+    *,
+    commit: str,
+    now: datetime,
+    healed: Mapping[tuple[ObjectRef, str], tuple[datetime, ...]] | None = None,
+) -> Tracked:
+    """Compare what was seen with the drifts that are open.
+
+    Objects that could not be read change nothing: their drifts stay as they are. `healed` says
+    when which object was healed lately by which route, so that a fight is recognised although
+    every round of it is a drift of its own.
+    """
+    opened: list[ObjectDrift] = []
+    changed: list[ObjectDrift] = []
+    same: list[ObjectDrift] = []
+    known = {(drift.object, drift.route, drift.healable): drift for drift in before.values()}
+    kept: set[str] = set()
+    judged: set[ObjectRef] = set()
+    for each in seen:
+        if each.standing is Standing.UNKNOWN:
+            continue
+        judged.add(each.ref)
+        for (way, healable), findings in _parted(each, application).items():
+            entries = tuple(map(entry_of, findings))
+            drift = known.get((each.ref, way.route, healable))
+            if drift is None:
+                new = _opened(application, each, way, entries, commit, now, healable)
+                rounds = (healed or {}).get((each.ref, way.route), ())
+                opened.append(replace(new, rounds=rounds))
+                continue
+            kept.add(drift.id)
+            updated = _updated(drift, each, way, entries, commit, now)
+            (same if updated.digest == drift.digest else changed).append(updated)
+    resolved = [
+        replace(
+            drift, state=DriftState.RESOLVED, resolved_at=now, last_seen=now,
+            resolution=_resolution(drift, commit),
+        )
+        for drift in before.values()
+        if drift.object in judged and drift.id not in kept
+    ]  # fmt: skip
+    return Tracked(
+        opened=tuple(opened), changed=tuple(changed), same=tuple(same), resolved=tuple(resolved)
+    )
+
+
+def without_declaration(
+    before: Mapping[str, ObjectDrift], refs: Collection[ObjectRef], now: datetime
+) -> tuple[ObjectDrift, ...]:
+    """Close the drifts of objects that nobody declares or looks at any more."""
+    return tuple(
+        replace(
+            drift, state=DriftState.RESOLVED, resolved_at=now, resolution=Resolution.GONE
+        )
+        for drift in before.values()
+        if drift.object not in refs
+    )  # fmt: skip
+
+
+def entry_of(finding: Finding) -> DriftEntry:
+    """Write one finding for the ledger: masked, with its path in words."""
+    path = finding.change.path
+    name = path[-1] if path else ""
+    return DriftEntry(
+        path=show_path(path),
+        desired=redact_tree(finding.change.desired, name=name),
+        live=redact_tree(finding.change.live, name=name),
+        kind=finding.kind,
+        cause=finding.cause,
+        evidence=finding.evidence,
+        writer=finding.writer,
+    )
+
+
+def _parted(seen: Seen, application: Application) -> dict[tuple[Way, bool], tuple[Finding, ...]]:
+    spec = application.spec.drift or DriftSpec()
+    routes = spec.routes
+    found = seen.drifted if seen.standing is Standing.DRIFTED else ()
+    if seen.standing is Standing.ORPHAN:
+        found = (_orphaned(seen),)
+        if spec.orphans is not OrphanPolicy.REMEDIATE:
+            return {(REPORTED, True): found}
+    parted: dict[tuple[Way, bool], tuple[Finding, ...]] = {}
+    for healable in (True, False):
+        some = [each for each in found if (each.signal is not Signal.RUNNING) is healable]
+        for way, findings in ways(some, seen.ref, routes or ()).items():
+            parted[way, healable] = findings
+    return parted
+
+
+def _orphaned(seen: Seen) -> Finding:
+    entries = read_ownership(at(seen.live or {}, ("metadata", "managedFields"))).entries
+    first = min(
+        (entry for entry in entries if entry.subresource is None and entry.at is not None),
+        key=lambda entry: entry.at.timestamp() if entry.at else 0.0,
+        default=None,
+    )
+    writer = first.writer if first else None
+    return Finding(
+        change=Change(path=(), desired=None, live=None),
+        kind=DriftKind.RESOURCE,
+        signal=Signal.ADDED,
+        field_class=FieldClass.OWNED,
+        evidence="it is in a namespace of this application, and Git does not declare it",
+        writer=writer,
+        cause=cause_of(writer),
+    )
+
+
+def _opened(
+    application: Application,
+    seen: Seen,
+    way: Way,
+    entries: tuple[DriftEntry, ...],
+    commit: str,
+    now: datetime,
+    healable: bool,
+) -> ObjectDrift:
+    mark = way.route if healable else f"{way.route}/running"
+    return ObjectDrift(
+        id=drift_id(application.id, seen.ref, mark, now),
+        application=application.id,
+        project=application.spec.project,
+        object=seen.ref,
+        uid=_uid(seen.live),
+        entries=entries,
+        where=_where(seen, entries),
+        commit=commit,
+        remediation=way.remediation,
+        pull=way.pull,
+        route=way.route,
+        healable=healable,
+        first_seen=now,
+        last_seen=now,
+    )
+
+
+def _updated(
+    drift: ObjectDrift,
+    seen: Seen,
+    way: Way,
+    entries: tuple[DriftEntry, ...],
+    commit: str,
+    now: datetime,
+) -> ObjectDrift:
+    chosen = bool(drift.chosen_by)
+    updated = replace(
+        drift,
+        uid=_uid(seen.live),
+        entries=entries,
+        where=_where(seen, entries),
+        commit=commit,
+        remediation=drift.remediation if chosen else way.remediation,
+        pull=drift.pull if chosen else way.pull,
+    )
+    if updated.digest == drift.digest:
+        return updated
+    if drift.state in _DECIDED:
+        updated = replace(updated, state=DriftState.DETECTED, plan="", until=None, decided_by="")
+    return replace(updated, last_seen=now)
+
+
+def _resolution(drift: ObjectDrift, commit: str) -> Resolution:
+    if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
+        return Resolution.SELF_HEALED
+    if drift.state is DriftState.APPROVED:
+        return Resolution.APPROVED
+    if drift.url and commit != drift.commit:
+        return Resolution.CODIFIED
+    return Resolution.EXTERNAL
+
+
+def _uid(live: Fields | None) -> str:
+    return str(at(live, ("metadata", "uid")) or "") if live else ""
+
+
+def _where(seen: Seen, entries: tuple[DriftEntry, ...]) -> str:
+    if seen.declared is None:
+        return ""
+    origin = seen.declared.origin
+    paths = [finding.change.path for finding in seen.drifted]
+    line = origin.line(pointer(paths[0])) if paths and entries else origin.line("")
+    return f"{origin.file}:{line}" if line else origin.file

@@ -1,0 +1,118 @@
+"""Carries out a plan on a cluster, step by step, reading nothing but the plan and what was seen.
+
+Every write is guarded by the uid and the version of the object that was seen. A step that fails
+keeps no other from being tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.gitops.inventory import Applied
+from holdfast.core.gitops.plan import ObjectStep, SyncPlan
+from holdfast.core.gitops.standing import Seen
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.objects import at
+from holdfast.core.plan import Action
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.survey import Declarations
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.kube import KindNotServed, KubeClient
+from holdfast.reconcile.ports import Clock
+
+_DEFINED_WITHIN = 10.0
+"""Seconds for a kind to be served once its definition was applied."""
+_ASK_EVERY = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What became of one step."""
+
+    step: ObjectStep
+    live: Fields | None = None
+    """The object as the server has it now; None when it is gone or was not written."""
+    error: HoldfastError | None = None
+    withheld: str = ""
+    """Why it was not tried."""
+
+    @property
+    def ok(self) -> bool:
+        """True when the step was carried out."""
+        return self.error is None and not self.withheld
+
+
+class Applier:
+    """Writes for one field manager."""
+
+    def __init__(self, client: KubeClient, keeper: Keeper, clock: Clock) -> None:
+        self._client = client
+        self._keeper = keeper
+        self._clock = clock
+
+    async def carry_out(
+        self, following: Following, plan: SyncPlan, seen: Mapping[ObjectRef, Seen]
+    ) -> tuple[Done, ...]:
+        """Carry out every step that may be, and keep the inventory true.
+
+        Our own errors become part of the answer. A hold counts from the moment it is there, also
+        in the middle of a plan.
+        """
+        wanted = following.wanted
+        assert wanted is not None  # noqa: S101  # a plan is made from it
+        done: list[Done] = []
+        for step in plan.changes:
+            hold = following.hold_of(step.ref, self._clock.now())
+            if hold is not None:
+                done.append(Done(step=step, withheld=f"On hold by {hold.by}: {hold.reason}"))
+                continue
+            try:
+                live = await self._perform(step, wanted, seen[step.ref])
+            except HoldfastError as error:
+                done.append(Done(step=step, error=error))
+                following.failed[step.ref] = error.happened
+            else:
+                done.append(Done(step=step, live=live))
+                following.failed.pop(step.ref, None)
+                if live is not None:
+                    _take_in(following, step, live, plan.commit)
+        return tuple(done)
+
+    async def _perform(self, step: ObjectStep, wanted: Declarations, seen: Seen) -> Fields | None:
+        if step.action is Action.DELETE:
+            await self._client.delete(step.ref, uid=step.uid or "", version=step.version or "")
+            return None
+        declared = wanted.of(step.ref)
+        if step.action is Action.CREATE:
+            return await self._created(step.ref, wanted)
+        assert seen.live is not None  # noqa: S101  # a plan changes only what was there
+        assert seen.verdict is not None  # noqa: S101  # and was judged
+        # An object that others made anew under the name is taken over: the plan says so.
+        declared = replace(declared, uid=None, applied=seen.applied)
+        return await self._keeper.heal(declared, seen.live, seen.verdict, leave=step.leave)
+
+    async def _created(self, ref: ObjectRef, wanted: Declarations) -> Fields:
+        """Create an object; one whose kind was defined a moment ago is waited for."""
+        until = self._clock.monotonic() + _DEFINED_WITHIN
+        while True:
+            try:
+                return await self._keeper.create(wanted.of(ref))
+            except KindNotServed:
+                if not wanted.defines(ref) or self._clock.monotonic() > until:
+                    raise
+            await self._clock.sleep(_ASK_EVERY)
+
+
+def _take_in(following: Following, step: ObjectStep, live: Fields, commit: str) -> None:
+    """Put what was just applied into the inventory. What is deleted stays until it is gone."""
+    known = following.shelf.inventory.get(step.ref)
+    following.shelf.put_applied(
+        Applied(
+            ref=step.ref, uid=str(at(live, ("metadata", "uid"))), commit=commit,
+            declaration=step.declaration, images=known.images if known else {},
+            marks=known.marks if known else {},
+        )
+    )  # fmt: skip

@@ -1,0 +1,383 @@
+"""Makes a repository declare what is live: edits the file that declares a value, and no other byte.
+
+The opposite of healing. Called for drift that is to become a pull request, and at the end of an
+emergency change. Nothing here writes to a repository: the edited files are the answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.errors import HoldfastError, Problem, ValidationError
+from holdfast.core.gitops.codify import (
+    CannotCodify,
+    Codified,
+    SecretInClear,
+    Wish,
+    manifest_of,
+    refuse_credentials,
+    touched_lines,
+    wishes,
+)
+from holdfast.core.gitops.layers import Trail
+from holdfast.core.gitops.source import Declared, Rendered, Renderer
+from holdfast.core.normalize import Rules
+from holdfast.core.objects import ObjectRef, ref_of
+from holdfast.core.ownership.objects import rules_for
+from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.signals import Finding
+from holdfast.core.redact import Secret
+from holdfast.core.tree import Fields, show_path
+from holdfast.reconcile.gitops.codify_layers import Attempt, Layers
+from holdfast.reconcile.gitops.codify_work import (
+    Files,
+    Work,
+    at_steps,
+    grant_in_file,
+    granted,
+    place_of,
+    under_old_name,
+    unlike,
+)
+from holdfast.reconcile.gitops.ports import Decryptor, Export, Renders
+from holdfast.wire.yaml import read_documents, write_document
+from holdfast.wire.yaml_edit import REMOVED, Edit, edit, remove_document
+
+_BY_HAND = "Make the change in the repository by hand, or put the declared value back."
+
+
+async def codify(
+    *,
+    rendered: Rendered,
+    declared: Declared | None,
+    live: Fields | None,
+    findings: Sequence[Finding],
+    export: Export,
+    path: str,
+    renders: Renders,
+    renderer: Renderer = Renderer.AUTO,
+    namespace: str = "",
+    trail: Trail | None = None,
+    decryptor: Decryptor | None = None,
+) -> Codified:
+    """Return the edits after which the path declares the live values of one object's findings.
+
+    Without `live` the object was deleted and is declared no more; without `declared` it was
+    created without Git and is declared from now on. `trail` holds the layers of a Kustomize path.
+    Rendering the edited files gave exactly that, and nothing else. Raises CannotCodify with what
+    was tried, and SecretInClear where the file would hold a secret.
+    """
+    work = Work(
+        export=export, path=path, renderer=renderer, namespace=namespace, renders=renders,
+        trail=trail,
+    )  # fmt: skip
+    codifier = _Codifier(work, rendered, decryptor)
+    if declared is None:
+        if live is None:
+            raise CannotCodify("There is neither a declared nor a live object.")
+        return await codifier.adopt(live)
+    _refuse_plain_secret(declared.ref, encrypted=declared.encrypted)
+    if live is None:
+        return await codifier.drop(declared)
+    return await codifier.fields(declared, live, findings)
+
+
+class _Codifier:
+    def __init__(self, work: Work, rendered: Rendered, decryptor: Decryptor | None) -> None:
+        self._work = work
+        self._before = rendered
+        self._decryptor = decryptor
+
+    async def fields(
+        self, declared: Declared, live: Fields, findings: Sequence[Finding]
+    ) -> Codified:
+        rules = _rules(live)
+        wished = wishes(
+            findings, declared=declared.item, live=live, rules=rules, sealed=declared.encrypted
+        )
+        if not wished:
+            raise CannotCodify(f"Nothing about {declared.ref} differs that a file could declare.")
+        if declared.encrypted:
+            return await self._sealed(declared, wished, rules)
+        if self._work.trail is None:
+            if not declared.origin.file:
+                raise CannotCodify(f"Nobody can say which file declares {declared.ref}.")
+            item = declared.item
+            for wish in wished:
+                item = _fields(granted(item, wish, rules))
+            attempt = self._in_file(declared, wished, rules)
+            files, note = await self._first({}, [attempt], declared.ref, item, rules)
+            return self._answer(files, [note])
+        return await self._layered(declared, wished, rules, self._work.trail)
+
+    async def drop(self, declared: Declared) -> Codified:
+        attempts = [*self._dropped(declared)]
+        if self._work.trail is not None:
+            layers = Layers(
+                work=self._work, trail=self._work.trail, declared=declared, item=declared.item,
+                rules=_rules(declared.item), files={},
+            )  # fmt: skip
+            attempts.extend(layers.drops())
+        rules = _rules(declared.item)
+        files, note = await self._first({}, attempts, declared.ref, None, rules)
+        return self._answer(files, [note])
+
+    async def adopt(self, live: Fields) -> Codified:
+        item = manifest_of(live)
+        ref = ref_of(item)
+        _refuse_plain_secret(ref, encrypted=False)
+        metadata = live.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("ownerReferences"):
+            raise CannotCodify(
+                f"{ref} belongs to another object, which makes it anew.",
+                todo="Declare its owner instead.",
+            )
+        refuse_credentials(item, str(ref))
+        attempts = [*self._added(item, ref)]
+        files, note = await self._first({}, attempts, ref, item, _rules(live))
+        return self._answer(files, [note])
+
+    async def _layered(
+        self, declared: Declared, wished: Sequence[Wish], rules: Rules, trail: Trail
+    ) -> Codified:
+        """Fulfil one wish after the other: each may come from another layer."""
+        files: Files = {}
+        item = declared.item
+        notes = []
+        for wish in wished:
+            layers = Layers(
+                work=self._work, trail=trail, declared=declared, item=item, rules=rules, files=files
+            )
+            item = _fields(granted(item, wish, rules))
+            attempts = layers.attempts(wish)
+            files, note = await self._first(files, attempts, declared.ref, item, rules, wish)
+            notes.append(note)
+        return self._answer(files, notes)
+
+    async def _sealed(self, declared: Declared, wished: Sequence[Wish], rules: Rules) -> Codified:
+        """Replace values of an encrypted file, which its own recipients alone can read."""
+        file = declared.origin.file
+        if self._decryptor is None or not file or not self._work.own(file):
+            raise CannotCodify(
+                f"{declared.ref} is encrypted, and there is no key for it here or no file of its "
+                "own.",
+                todo="Change it with sops where the key is.",
+            )
+        text = self._work.text({}, file)
+        document = read_documents(text, source=file)[declared.origin.document].value
+        item = declared.item
+        for wish in wished:
+            place = _sealed_place(document, wish)
+            if place is None:
+                raise CannotCodify(
+                    f"{file} is encrypted, and {show_path(wish.path)} is not one of its values.",
+                    todo="Change it with sops where the key is.",
+                )
+            value = _sealed_value(place[0], wish)
+            text = await self._decryptor.set_value(text, place, Secret(value))
+            item = _fields(granted(item, wish, rules))
+        attempt = Attempt(where=file, make=lambda: {file: text})
+        files, note = await self._first({}, [attempt], declared.ref, item, rules)
+        return self._answer(files, [note, f"The values in {file} stay encrypted."])
+
+    async def _first(
+        self,
+        files: Files,
+        attempts: Iterator[Attempt] | Sequence[Attempt],
+        ref: ObjectRef,
+        wanted: Fields | None,
+        rules: Rules,
+        wish: Wish | None = None,
+    ) -> tuple[Files, str]:
+        """Return the files of the first attempt that gives exactly what is wished for."""
+        problems = []
+        for attempt in attempts:
+            try:
+                made = {**files, **attempt.make()}
+                after = await self._work.rendered(made)
+            except HoldfastError as error:
+                reason = error.happened
+                if isinstance(error, ValidationError) and error.problems:
+                    reason = f"{reason} {error.problems[0].reason}"
+            else:
+                plain = unlike(self._before, after, ref, wanted, rules)
+                if not plain:
+                    return made, attempt.note
+                renamed = under_old_name(self._before, after, ref)
+                if not unlike(self._before, renamed, ref, wanted, rules):
+                    told = f"The name of {ref} has a hash of its content, so it gets a new name."
+                    return made, " ".join(filter(None, (attempt.note, told)))
+                reason = f"{plain}."
+            problems.append(Problem(field=attempt.where, reason=reason, fix=""))
+        what = f"{show_path(wish.path)} of {ref}" if wish else str(ref)
+        raise CannotCodify(
+            f"No edit was found that changes {what} and nothing else.", problems=problems,
+            todo=_BY_HAND,
+        )  # fmt: skip
+
+    def _in_file(self, declared: Declared, wished: tuple[Wish, ...], rules: Rules) -> Attempt:
+        origin = declared.origin
+
+        def make() -> Files:
+            text = self._work.text({}, origin.file)
+            within = place_of(text, origin.document, declared.ref, origin.file)
+            edited = grant_in_file(text, origin.document, within, wished, rules, origin.file)
+            return {origin.file: edited}
+
+        return Attempt(where=origin.file, make=make)
+
+    def _dropped(self, declared: Declared) -> Iterator[Attempt]:
+        """Take the object out of its file, or the file out of the application."""
+        origin = declared.origin
+        if not origin.file or not self._work.own(origin.file):
+            return
+        trail = self._work.trail
+        entries = [
+            (layer, each)
+            for layer in (trail.layers if trail else ())
+            for each in layer.resources
+            if each.path == origin.file
+        ]
+        if trail is not None and not entries:
+            return
+
+        def make() -> Files:
+            text = self._work.text({}, origin.file)
+            within = place_of(text, origin.document, declared.ref, origin.file)
+            documents = read_documents(text, source=origin.file)
+            items = at_steps(documents[origin.document].value, within[:-1])
+            if within and isinstance(items, list) and len(items) > 1:
+                gone = Edit(path=within, value=REMOVED)
+                edited = edit(text, [gone], document=origin.document, source=origin.file)
+                return {origin.file: edited}
+            if len(documents) > 1:
+                return {
+                    origin.file: remove_document(text, document=origin.document, source=origin.file)
+                }
+            made: dict[str, bytes | None] = {origin.file: None}
+            for layer, entry in entries:
+                kustomization = self._work.text(made, layer.file)
+                key, index = entry.place.pointer.strip("/").split("/")
+                made[layer.file] = edit(
+                    kustomization, [Edit(path=(key, int(index)), value=REMOVED)], document=0,
+                    source=layer.file,
+                )  # fmt: skip
+            return made
+
+        yield Attempt(where=origin.file, make=make)
+
+    def _added(self, item: Fields, ref: ObjectRef) -> Iterator[Attempt]:
+        """Put the object into a file beside the others."""
+        path = posixpath.normpath(self._work.path)
+        trail = self._work.trail
+        if trail is None and (self._work.export.root / path).is_file():
+            text = self._work.text({}, path)
+            lead = b"" if text.endswith(b"\n") or not text else b"\n"
+            added = text + lead + b"---\n" + write_document(item).encode()
+            yield Attempt(where=path, make=lambda: {path: added})
+            return
+        directory = posixpath.dirname(trail.entry.file) if trail else path
+        file = self._free_name(directory, ref)
+        for named in _names(item, ref, trail):
+            yield self._new_file(file, named, trail)
+
+    def _new_file(self, file: str, item: Fields, trail: Trail | None) -> Attempt:
+        text = write_document(item).encode()
+
+        def make() -> Files:
+            if trail is None:
+                return {file: text}
+            entry = trail.entry
+            known = entry.body.get("resources")
+            at = len(known) if isinstance(known, list) else 0
+            added = Edit(path=("resources", at), value=posixpath.basename(file))
+            kustomization = self._work.text({}, entry.file)
+            edited = edit(kustomization, [added], document=0, source=entry.file)
+            return {file: text, entry.file: edited}
+
+        return Attempt(where=file, make=make)
+
+    def _free_name(self, directory: str, ref: ObjectRef) -> str:
+        stem = re.sub(r"[^a-z0-9.-]+", "-", f"{ref.kind}-{ref.name}".lower()).strip("-.")
+        count = 1
+        while True:
+            name = f"{stem}.yaml" if count == 1 else f"{stem}-{count}.yaml"
+            file = posixpath.normpath(posixpath.join(directory, name))
+            if not self._work.exists({}, file):
+                return file
+            count += 1
+
+    def _answer(self, files: Files, notes: Sequence[str]) -> Codified:
+        root = self._work.export.root
+        changed: dict[str, bytes | None] = {}
+        lines = []
+        for file, text in sorted(files.items()):
+            known = (root / file).read_bytes() if (root / file).is_file() else None
+            if text != known:
+                changed[file] = text
+                lines.append(touched_lines(file, known, text))
+        return Codified(
+            files=changed,
+            lines=tuple(lines),
+            layer=", ".join(changed),
+            notes=tuple(dict.fromkeys(note for note in notes if note)),
+        )
+
+
+def _refuse_plain_secret(ref: ObjectRef, *, encrypted: bool) -> None:
+    if ref.kind == "Secret" and ref.api_version == "v1" and not encrypted:
+        raise SecretInClear(
+            f"{ref} would stand in Git in clear, so it is not written there.",
+            todo="Encrypt its file with SOPS, or let an external store provide it; until then "
+            "put the declared value back, or ignore the drift by a rule.",
+        )
+
+
+def _rules(item: Fields) -> Rules:
+    metadata = item.get("metadata")
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    return rules_for(str(item.get("kind")), str(item.get("apiVersion")), read_ownership(managed))
+
+
+def _sealed_place(document: object, wish: Wish) -> tuple[str, str] | None:
+    if wish.gone or len(wish.path) != 2 or wish.path[0] != "data":
+        return None
+    for part in ("stringData", "data"):
+        values = document.get(part) if isinstance(document, dict) else None
+        if isinstance(values, dict) and wish.path[1] in values:
+            return part, wish.path[1]
+    return None
+
+
+def _sealed_value(part: str, wish: Wish) -> str:
+    if part == "data":
+        return str(wish.value)
+    try:
+        return base64.b64decode(str(wish.value), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise CannotCodify(
+            f"The live value of {show_path(wish.path)} is no text, and the file holds text.",
+            todo="Move the key from stringData to data with sops.",
+        ) from None
+
+
+def _names(item: Fields, ref: ObjectRef, trail: Trail | None) -> Iterator[Fields]:
+    """Yield an object under its name, and under the one from which the layer makes it."""
+    yield item
+    if trail is None:
+        return
+    prefix, suffix = trail.entry.name_prefix, trail.entry.name_suffix
+    name = ref.name.removeprefix(prefix.value if prefix else "")
+    name = name.removesuffix(suffix.value if suffix else "")
+    metadata = item["metadata"]
+    if name != ref.name and isinstance(metadata, dict):
+        yield {**item, "metadata": {**metadata, "name": name}}
+
+
+def _fields(tree: object) -> Fields:
+    assert isinstance(tree, dict)  # noqa: S101  # an object stays a mapping
+    return tree

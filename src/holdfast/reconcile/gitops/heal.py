@@ -1,0 +1,248 @@
+"""Handles drift: decides about each, asks for approval, heals, and notices fights.
+
+What was approved is applied exactly or refused as stale. A claim is in the ledger before the
+first write, so a crash leaves no silent second run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.gitops import message
+from holdfast.core.gitops.application import Remediation
+from holdfast.core.gitops.decide import TRUCE, Decision, Move, decide
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.guard import park_heals
+from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.standing import Seen, Standing
+from holdfast.core.gitops.steps import heal_plan
+from holdfast.core.gitops.track import track
+from holdfast.core.gitops.window import open_now
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops import words
+from holdfast.reconcile.gitops.apply import Applier, Done
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.ports import Clock
+
+DIFFERS = frozenset({Standing.DRIFTED, Standing.ORPHAN})
+
+
+class Healer:
+    """Handles the drifts of applications."""
+
+    def __init__(self, looking: Looking, applier: Applier, clock: Clock) -> None:
+        self._looking = looking
+        self._applier = applier
+        self._clock = clock
+
+    async def see_to(
+        self, following: Following, seen: Mapping[ObjectRef, Seen], voice: Voice
+    ) -> None:
+        """Decide about every drift of the objects that were seen, and do what is due."""
+        sync = following.application.spec.sync
+        window = open_now((sync.windows if sync else None) or (), self._clock.now())
+        heals: list[ObjectDrift] = []
+        for drift in sorted(following.shelf.drifts.values(), key=lambda each: each.id):
+            each = seen.get(drift.object)
+            if each is None or each.standing not in DIFFERS:
+                continue
+            now = self._clock.now()
+            decided = decide(
+                _asked_for(following, drift), owner=each.owner,
+                hold=following.hold_of(drift.object, now), window=window, now=now,
+            )  # fmt: skip
+            drift = await self._settled(following, drift, decided, voice)
+            if decided.move is Move.HEAL:
+                heals.append(drift)
+            elif decided.move is Move.ASK:
+                self._ask(following, drift, each, voice)
+        heals = await self._guarded(following, heals, voice)
+        await following.shelf.commit()
+        for drift in heals:
+            await self._heal(following, drift, voice)
+
+    async def _settled(
+        self, following: Following, drift: ObjectDrift, decided: Decision, voice: Voice
+    ) -> ObjectDrift:
+        """Let a drift stand as was decided, and tell where that is news."""
+        after = replace(drift, state=decided.state, note=decided.note, until=decided.until)
+        following.shelf.put_drift(after)
+        if after.state is drift.state:
+            return after
+        if after.state is DriftState.FIGHTING:
+            following.shelf.note("fight", after.note, subject=after.id)
+            voice.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
+            theirs = words.writers(after)
+            since = after.rounds[0] if after.rounds else after.first_seen
+            await voice.notice(
+                message.fight(
+                    voice.about(after), ours="holdfast-gitops", theirs=theirs,
+                    rounds=len(after.rounds), since=since,
+                )
+            )  # fmt: skip
+        elif after.state is DriftState.HELD:
+            following.shelf.note("held", after.note, subject=after.id)
+            voice.event("DriftTolerated", after.note, object=after.object)
+            await voice.notice(
+                message.drift_tolerated(voice.about(after), reason=after.note, until=after.until)
+            )
+        return after
+
+    def _ask(self, following: Following, drift: ObjectDrift, seen: Seen, voice: Voice) -> None:
+        """Keep the plan that a reviewer is to approve."""
+        plan = plan_for(following, drift, seen)
+        if plan.digest == drift.plan:
+            return
+        following.shelf.put_drift(replace(drift, plan=plan.digest))
+        detail: Fields = {
+            "plan": plan.digest, "steps": [words.step_line(step) for step in plan.steps],
+        }  # fmt: skip
+        told = f"{plan.id} waits for a review."
+        following.shelf.note("approval-requested", told, subject=drift.id, detail=detail)
+        voice.event(
+            "ApprovalRequested", f"{words.told(drift)} Next: holdfast approve {drift.id}",
+            object=drift.object,
+        )  # fmt: skip
+
+    async def _guarded(
+        self, following: Following, heals: list[ObjectDrift], voice: Voice
+    ) -> list[ObjectDrift]:
+        """Keep back what is too much to be healed without asking; what was approved is not."""
+        shelf = following.shelf
+        own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
+        asked = following.request is not None
+        sync = following.application.spec.sync
+        parked = park_heals(
+            self._clock.now(),
+            healing=len({drift.object for drift in own}),
+            rounds=[rounds[-1] for rounds in shelf.healed.values()],
+            inventory=len(shelf.inventory),
+            guard=sync.guard if sync else None,
+        )
+        if parked is None or asked or not own:
+            return heals
+        for drift in own:
+            shelf.put_drift(replace(drift, state=DriftState.PARKED, note=parked.told))
+        shelf.note("parked", parked.told)
+        voice.event("Parked", parked.told, warning=True)
+        await voice.notice(
+            message.parked(voice.about(), plan="", reasons=[parked.told], changes=len(own))
+        )
+        return [drift for drift in heals if drift.state is DriftState.APPROVED]
+
+    async def _heal(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+        """Put one drift right, if the object is still as it was decided on."""
+        shelf = following.shelf
+        seen = await self._looking.at_one(following, drift.object)
+        if seen.standing not in DIFFERS or not _still(following, seen, drift):
+            return  # the next pass tells what became of it
+        plan = plan_for(following, drift, seen)
+        if drift.state is DriftState.APPROVED and drift.plan and plan.digest != drift.plan:
+            told = "It moved after it was reviewed, so the approval does not hold any more."
+            shelf.note("stale", told, subject=drift.id)
+            voice.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
+            shelf.put_drift(
+                replace(drift, state=DriftState.DETECTED, note=told, plan="", decided_by="")
+            )
+            return
+        shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
+        await shelf.commit()
+        done = await self._applier.carry_out(following, plan, {seen.ref: seen})
+        healed = shelf.count_heal(drift)
+        if failure := _failure(done):
+            shelf.put_drift(replace(healed, note=failure))
+            shelf.note("heal-failed", failure, subject=drift.id)
+            voice.event("ReconciliationFailed", failure, warning=True, object=drift.object)
+            await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
+            return
+        after = await self._looking.at_one(following, drift.object)
+        if _still(following, after, drift):
+            await self._rewritten(following, healed, voice)
+            return
+        await self._healed(following, healed, voice)
+
+    async def _rewritten(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+        """Something changes the object as soon as it is written: writing more would not help."""
+        told = "It was written and differs still: an admission rewrites it at once."
+        until = self._clock.now() + TRUCE
+        following.shelf.put_drift(replace(drift, state=DriftState.FIGHTING, note=told, until=until))
+        following.shelf.note("fight", told, subject=drift.id)
+        voice.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
+        await voice.notice(
+            message.fight(
+                voice.about(drift), ours="holdfast-gitops", theirs=["an admission webhook"],
+                rounds=len(drift.rounds), since=drift.first_seen,
+            )
+        )  # fmt: skip
+
+    async def _healed(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+        resolution = Resolution.SELF_HEALED
+        if drift.state is DriftState.APPROVED:
+            reviewed = drift.remediation is Remediation.REVIEW
+            resolution = Resolution.APPROVED if reviewed else Resolution.REVERTED
+        closed = replace(
+            drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
+        )
+        close(following, closed, voice)
+        await voice.notice(
+            message.drift_healed(
+                voice.about(closed), actor=drift.decided_by, fields=drift.entries
+            )
+        )  # fmt: skip
+
+
+def plan_for(following: Following, drift: ObjectDrift, seen: Seen) -> SyncPlan:
+    """Make the plan that would end one drift."""
+    wanted = following.wanted
+    assert wanted is not None  # noqa: S101  # it was looked at
+    return heal_plan(
+        following.application, wanted.rendered.commit, seen, drift,
+        digests=lambda ref: wanted.of(ref).digest,
+    )  # fmt: skip
+
+
+def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
+    """Put a drift that ended into the history."""
+    following.shelf.put_drift(drift)
+    how = str(drift.resolution)
+    told = f"{drift.object} is as declared again ({how})."
+    detail: Fields = {"resolution": how, "plan": drift.plan}
+    following.shelf.note(
+        "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
+        detail=detail,
+    )  # fmt: skip
+    voice.event("DriftCorrected", told, object=drift.object)
+
+
+def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
+    """A person who asks for a sync asks for the end of drift that nobody has to approve."""
+    request = following.request
+    if request is None or drift.state is DriftState.APPROVED:
+        return drift
+    plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)
+    if not (plain or request.force) or not drift.healable:
+        return drift
+    return replace(drift, state=DriftState.APPROVED, plan="", decided_by=request.actor)
+
+
+def _still(following: Following, seen: Seen, drift: ObjectDrift) -> bool:
+    """True when an object still has one of the fields of a drift that it had."""
+    found = track(
+        following.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
+    )
+    paths = {entry.path for entry in drift.entries}
+    return any(
+        each.id == drift.id and not paths.isdisjoint(entry.path for entry in each.entries)
+        for each in found.open
+    )
+
+
+def _failure(done: Sequence[Done]) -> str:
+    errors = [each.error.happened for each in done if isinstance(each.error, HoldfastError)]
+    withheld = [each.withheld for each in done if each.withheld]
+    return words.cut(" ".join([*errors, *withheld]))

@@ -1,0 +1,93 @@
+"""Looks at an application's objects under its rules, and keeps what was learned on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+from holdfast.core.gitops.ignore import rules_of
+from holdfast.core.gitops.inventory import Applied
+from holdfast.core.gitops.standing import Health, Seen, Standing
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.objects import at
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.orphans import Orphans
+from holdfast.reconcile.gitops.survey import Surveyor
+from holdfast.reconcile.ports import Clock
+
+Imported = Callable[[], Sequence[IgnoreRule]]
+"""Gives the ignore rules that Argo CD and Flux have in settings of their own."""
+
+
+class Looking:
+    """Makes looks, for passes and for who is about to write."""
+
+    def __init__(
+        self, surveyor: Surveyor, orphans: Orphans, clock: Clock, imported: Imported
+    ) -> None:
+        self._surveyor = surveyor
+        self._orphans = orphans
+        self._clock = clock
+        self._imported = imported
+
+    async def at(
+        self, following: Following, only: Collection[ObjectRef] | None
+    ) -> tuple[Seen, ...]:
+        """Look at everything, or `only` at some objects."""
+        wanted, shelf = following.wanted, following.shelf
+        assert wanted is not None  # noqa: S101  # there is nothing to compare with before
+        survey = await self._surveyor.survey(
+            wanted, shelf.inventory, ignore=self._rules(following),
+            label=following.application.id.label, only=only,
+        )  # fmt: skip
+        for ref, images in survey.images.items():
+            if (applied := shelf.inventory.get(ref)) is not None:
+                shelf.put_applied(replace(applied, images=images))
+        seen = (*survey.seen, *await self._orphans.look(following, only))
+        if only is None:
+            following.glances.clear()
+        else:
+            seen = (*seen, *_gone({*only} - {each.ref for each in seen}))
+        following.remember(seen)
+        for each in seen:
+            _keep_inventory(following, each)
+        return seen
+
+    async def at_one(self, following: Following, ref: ObjectRef) -> Seen:
+        """Look at one object again."""
+        return next(each for each in await self.at(following, {ref}) if each.ref == ref)
+
+    def _rules(self, following: Following) -> tuple[IgnoreRule, ...]:
+        spec = following.application.spec.drift
+        now = self._clock.now()
+        kept = (
+            IgnoreRule(
+                name=rule.name, owner=rule.owner, glob=rule.path, manager=rule.manager,
+                kind=rule.kind, object_name=rule.object_name, namespace=rule.namespace,
+                expires=rule.expires,
+            )
+            for rule in following.shelf.rules.values()
+            if rule.expires > now
+        )  # fmt: skip
+        return (*rules_of((spec.ignore if spec else None) or ()), *kept, *self._imported())
+
+
+def _gone(refs: Collection[ObjectRef]) -> Iterator[Seen]:
+    """Objects that nobody declares and that are not there: all is well with them."""
+    for ref in sorted(refs):
+        yield Seen(ref=ref, standing=Standing.LEFT_OVER, health=Health.MISSING)
+
+
+def _keep_inventory(following: Following, seen: Seen) -> None:
+    """Forget what is known to be gone, and take up again what is ours by its marks."""
+    shelf, live, wanted = following.shelf, seen.live, following.wanted
+    if seen.standing is Standing.LEFT_OVER and live is None:
+        shelf.drop_applied(seen.ref)
+    elif live is not None and seen.applied and seen.ref not in shelf.inventory and wanted:
+        shelf.put_applied(
+            Applied(
+                ref=seen.ref, uid=str(at(live, ("metadata", "uid"))),
+                commit=wanted.rendered.commit, declaration=wanted.of(seen.ref).digest,
+            )
+        )  # fmt: skip

@@ -1,0 +1,193 @@
+"""One pass over one application: follow, look, track, handle drift, sync, report.
+
+It may be stopped anywhere: what it knows is in the ledger before it writes to the cluster, and
+the next pass finds out anew what is there. Who wrote what is on record before healing erases it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.errors import Conflict
+from holdfast.core.gitops import message
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.standing import Seen
+from holdfast.core.gitops.steps import policy_of
+from holdfast.core.gitops.track import track, without_declaration
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops import holds, words
+from holdfast.reconcile.gitops.follow import Source
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.heal import Healer, close
+from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.pulls import Pulls
+from holdfast.reconcile.gitops.report import report
+from holdfast.reconcile.gitops.result import Result, Tell, Voice
+from holdfast.reconcile.gitops.survey import Declarations
+from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a pass works with."""
+
+    looking: Looking
+    healer: Healer
+    sync: Sync
+    pulls: Pulls
+    clock: Clock
+    tell: Tell
+    key: bytes
+    """Marks the values of Secrets."""
+    cluster: str = ""
+    """How notices name it."""
+
+
+class Reconciler:
+    """Makes passes. What is remembered between them stands in `Following`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._clock = parts.clock
+
+    async def reconcile(
+        self, following: Following, *, only: Collection[ObjectRef] | None = None
+    ) -> Result:
+        """Look at an application, or `only` at some of its objects, and do what is due.
+
+        Raises Conflict when somebody else wrote to the ledger meanwhile; the next pass reads it.
+        """
+        async with following.lock:
+            voice = Voice(
+                application=following.application, now=self._clock.now(), tell=self._parts.tell,
+                cluster=self._parts.cluster,
+            )  # fmt: skip
+            try:
+                await self._pass(following, only, voice)
+            except Conflict:
+                await following.shelf.read()
+                raise
+            waits = [following.follower.wait, following.next_due(self._clock.now())]
+            return Result(
+                status=report(following, self._clock.now()),
+                requeue_after=min(each for each in waits if each is not None),
+                notes=tuple(voice.notes),
+            )
+
+    async def _pass(
+        self, following: Following, only: Collection[ObjectRef] | None, voice: Voice
+    ) -> None:
+        application, shelf = following.application, following.shelf
+        if application.spec.suspend:
+            return
+        before = following.follower.last
+        source = await following.follower.follow(application, shelf.followed)
+        await self._tell_of_source(following, before, source, voice)
+        if source.rendered is None:
+            await shelf.commit()
+            return
+        only = self._scope(following, source, only)
+        seen = await self._parts.looking.at(following, only)
+        await self._track(following, seen, voice, whole=only is None)
+        await shelf.commit()
+        by_ref = {each.ref: each for each in seen}
+        await self._parts.healer.see_to(following, by_ref, voice)
+        await self._parts.sync.see_to(following, source, by_ref, voice, whole=only is None)
+        await self._parts.pulls.see_to(following, source, by_ref, voice)
+        if only is None:
+            following.looked_at = voice.now
+            following.request = None
+        await shelf.commit()
+
+    def _scope(
+        self, following: Following, source: Source, only: Collection[ObjectRef] | None
+    ) -> Collection[ObjectRef] | None:
+        """Say which objects are looked at: all when what is declared, or the policy, is new."""
+        policy = policy_of(following.application)
+        rendered = source.rendered
+        assert rendered is not None  # noqa: S101  # asked before
+        if following.wanted is None or following.wanted.rendered is not rendered:
+            following.wanted = Declarations(rendered, following.application, self._parts.key)
+            only = None
+        if following.policy != policy or following.request is not None:
+            following.policy, only = policy, None
+        if only is None:
+            return None
+        return {*only, *following.due(self._clock.now())}
+
+    async def _track(
+        self, following: Following, seen: Sequence[Seen], voice: Voice, *, whole: bool
+    ) -> None:
+        """Bring the ledger's drifts up to date, and tell of what is new."""
+        shelf = following.shelf
+        assert following.wanted is not None  # noqa: S101  # it was looked at
+        holds.follow_annotations(following, seen, voice)
+        tracked = track(
+            following.application, seen, shelf.drifts, commit=following.wanted.rendered.commit,
+            now=voice.now, healed=shelf.healed,
+        )  # fmt: skip
+        resolved = list(tracked.resolved)
+        if whole:
+            resolved += without_declaration(shelf.drifts, {each.ref for each in seen}, voice.now)
+        for drift in tracked.opened:
+            told = words.told(drift)
+            shelf.note("detected", told, subject=drift.id, detail=_facts(drift))
+            voice.event("DriftDetected", told, warning=True, object=drift.object)
+            await voice.notice(
+                message.drift_detected(
+                    voice.about(drift), kinds=drift.kinds, fields=drift.entries,
+                    writer=" and ".join(words.writers(drift)),
+                    remediation=drift.remediation.value,
+                    waits_for_review=drift.remediation == "review",
+                )
+            )  # fmt: skip
+        for drift in tracked.changed:
+            shelf.note("changed", words.told(drift), subject=drift.id, detail=_facts(drift))
+        for drift in tracked.open:
+            shelf.put_drift(drift)
+        for drift in resolved:
+            close(following, drift, voice)
+        await holds.expire(following, voice)
+
+    async def _tell_of_source(
+        self, following: Following, before: Source, source: Source, voice: Voice
+    ) -> None:
+        """Tell when the repository goes stale, and when it is back."""
+        if bool(before.stale) == bool(source.stale):
+            return
+        spec = following.application.spec.source
+        revision = spec.revision or "main"
+        since = before.fetched_at or voice.now
+        if source.stale:
+            following.shelf.note("source-stale", words.cut(source.stale))
+            voice.event("SourceStale", words.cut(source.stale), warning=True)
+            await voice.notice(
+                message.source_stale(
+                    voice.about(), repository=spec.url, revision=revision, since=since,
+                    reason=words.cut(source.stale),
+                )
+            )  # fmt: skip
+        elif source.commit is not None:
+            following.shelf.note("source-recovered", f"{revision} is {source.commit.sha[:7]}.")
+            await voice.notice(
+                message.source_recovered(
+                    voice.about(), repository=spec.url, revision=revision, since=since,
+                    commit=source.commit.sha,
+                )
+            )  # fmt: skip
+
+
+def _facts(drift: ObjectDrift) -> Fields:
+    return {
+        "object": str(drift.object),
+        "kinds": [kind.value for kind in drift.kinds],
+        "causes": [cause.value for cause in drift.causes],
+        "fields": [entry.path for entry in drift.entries],
+        "writers": list(words.writers(drift)),
+        "commit": drift.commit,
+        "remediation": drift.remediation.value,
+        "route": drift.route,
+    }

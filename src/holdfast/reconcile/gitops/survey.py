@@ -1,0 +1,274 @@
+"""Looks at the objects of one application, and says how each of them stands.
+
+Reads only. What the cluster did not answer is unknown, and stays out of every decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
+from holdfast.core.gitops.application import Application
+from holdfast.core.gitops.declare import LABEL, MANAGER, declaration
+from holdfast.core.gitops.health import health_of
+from holdfast.core.gitops.ignore import annotated_rules
+from holdfast.core.gitops.inventory import Applied
+from holdfast.core.gitops.owner import Terms, owner_of, terms_of
+from holdfast.core.gitops.pods import (
+    WORKLOADS,
+    baseline,
+    image_findings,
+    running_images,
+    selector_of,
+    settled,
+    stale_readers,
+)
+from holdfast.core.gitops.source import Declared, Rendered
+from holdfast.core.gitops.standing import Health, Seen, Standing
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.delegated import ALONE, Surroundings
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.owned import is_ours, read_ownership
+from holdfast.core.ownership.signals import Declaration, Finding
+from holdfast.core.ownership.verdict import State, Verdict
+from holdfast.core.tree import Fields
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.kube import KindNotServed, KubeClient, Scope
+
+Around = Callable[[ObjectRef], Awaitable[Surroundings]]
+"""Says what else touches an object: the autoscalers that target it."""
+PodsOf = Callable[[ObjectRef, Fields], Awaitable[Sequence[Fields]]]
+"""Gives the pods of a workload, or those that may read a Secret."""
+_AT_ONCE = 50
+"""Objects that are judged before others get a turn."""
+
+
+class Declarations:
+    """What one rendering asks for, in the form in which it is compared and applied."""
+
+    def __init__(self, rendered: Rendered, application: Application, key: bytes) -> None:
+        self.rendered = rendered
+        self.declared: Mapping[ObjectRef, Declared] = {each.ref: each for each in rendered.objects}
+        self._application = application.id
+        self._key = key
+        self._made: dict[ObjectRef, Declaration] = {}
+
+    def of(self, ref: ObjectRef) -> Declaration:
+        """Return the declaration of an object; made once."""
+        made = self._made.get(ref)
+        if made is None:
+            made = declaration(self.declared[ref], self._application, self._key)
+            self._made[ref] = made
+        return made
+
+    def defines(self, ref: ObjectRef) -> bool:
+        """True when the kind of an object is defined by what is declared here."""
+        return any(
+            each.kind == "CustomResourceDefinition"
+            and at(item.item, ("spec", "group")) == ref.group
+            and at(item.item, ("spec", "names", "kind")) == ref.kind
+            for each, item in self.declared.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What was seen in one look."""
+
+    seen: tuple[Seen, ...]
+    images: Mapping[ObjectRef, Mapping[str, str]]
+    """What images stood for, where that was newly learned."""
+
+
+class Surveyor:
+    """Looks at objects through a client whose reads are cheap."""
+
+    def __init__(self, client: KubeClient, keeper: Keeper, *, around: Around, pods: PodsOf) -> None:
+        self._client = client
+        self._keeper = keeper
+        self._around = around
+        self._pods = pods
+
+    async def survey(
+        self,
+        wanted: Declarations,
+        inventory: Mapping[ObjectRef, Applied],
+        *,
+        ignore: Sequence[IgnoreRule],
+        label: str,
+        only: Collection[ObjectRef] | None = None,
+    ) -> Survey:
+        """Look at what is declared and at what was applied; `only` some of it if given."""
+        refs = {*wanted.declared, *inventory} if only is None else set(only)
+        seen: list[Seen] = []
+        images: dict[ObjectRef, Mapping[str, str]] = {}
+        for count, ref in enumerate(sorted(refs)):
+            if count % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if ref in wanted.declared:
+                found = await self._declared(wanted, ref, inventory.get(ref), ignore, label)
+                found, learned = await self._with_pods(found, inventory.get(ref))
+                if learned is not None:
+                    images[ref] = learned
+                seen.append(found)
+            elif ref in inventory:
+                seen.append(await self._left_over(ref))
+        return Survey(seen=tuple(seen), images=images)
+
+    async def _declared(
+        self,
+        wanted: Declarations,
+        ref: ObjectRef,
+        applied: Applied | None,
+        ignore: Sequence[IgnoreRule],
+        label: str,
+    ) -> Seen:
+        declared = wanted.declared[ref]
+        blank = Seen(
+            ref=ref, standing=Standing.UNKNOWN, health=Health.UNKNOWN, declared=declared,
+            applied=applied is not None,
+        )  # fmt: skip
+        terms = terms_of(declared.item)
+        if terms.unmanaged:
+            return _let_be(blank, terms)
+        try:
+            live = await self._client.get(ref)
+        except KindNotServed as error:
+            if wanted.defines(ref):
+                return replace(blank, standing=Standing.AHEAD, health=Health.MISSING)
+            return replace(blank, message=error.happened)
+        except (TargetUnavailable, PermissionDenied, AuthError) as error:
+            return replace(blank, message=error.happened)
+        if live is None:
+            self._forget(applied)
+            standing = Standing.DRIFTED if applied else Standing.AHEAD
+            verdict = await self._keeper.look(wanted.of(ref), None)
+            return replace(blank, standing=standing, health=Health.MISSING, verdict=verdict)
+        if terms.create_only:
+            return replace(_let_be(blank, terms), live=live, health=health_of(live)[0])
+        ours = applied is not None or _adopted(live, label)
+        owner = owner_of(live)
+        rules = (*ignore, *annotated_rules(declared.item).rules)
+        declaring = wanted.of(ref)
+        if not ours:
+            declaring = replace(declaring, applied=False)
+        elif applied is not None and applied.uid != str(at(live, ("metadata", "uid"))):
+            declaring = replace(declaring, uid=applied.uid)
+        try:
+            around = await self._around(ref)
+            verdict = await self._keeper.look(declaring, live, around=around, ignore=rules)
+        except (TargetUnavailable, AuthError) as error:
+            return replace(blank, live=live, owner=owner, message=error.happened)
+        health, told = health_of(live)
+        return replace(
+            blank, live=live, verdict=verdict, owner=owner, applied=ours, health=health,
+            message=told, standing=_standing(verdict, ours=ours, observed=owner is not None),
+        )  # fmt: skip
+
+    async def _left_over(self, ref: ObjectRef) -> Seen:
+        blank = Seen(ref=ref, standing=Standing.UNKNOWN, health=Health.UNKNOWN, applied=True)
+        try:
+            live = await self._client.get(ref)
+        except (TargetUnavailable, PermissionDenied, AuthError) as error:
+            return replace(blank, message=error.happened)
+        if live is None:
+            return replace(blank, standing=Standing.LEFT_OVER, health=Health.MISSING)
+        health, told = health_of(live)
+        return replace(
+            blank, standing=Standing.LEFT_OVER, live=live, owner=owner_of(live),
+            health=health, message=told,
+        )  # fmt: skip
+
+    async def _with_pods(
+        self, seen: Seen, applied: Applied | None
+    ) -> tuple[Seen, Mapping[str, str] | None]:
+        """Add what the pods of an object run, where it has pods and they could be read."""
+        live = seen.live
+        if live is None or applied is None or seen.verdict is None:
+            return seen, None
+        try:
+            if seen.ref.kind in WORKLOADS and settled(live):
+                return await self._with_images(seen, live, applied)
+            if seen.ref.kind == "Secret" and (changed := _changed(live)) is not None:
+                pods = await self._pods(seen.ref, live)
+                return _with(seen, stale_readers(seen.ref.name, changed, pods)), None
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            pass  # what pods run is then unknown, and unknown is no drift
+        return seen, None
+
+    async def _with_images(
+        self, seen: Seen, live: Fields, applied: Applied
+    ) -> tuple[Seen, Mapping[str, str] | None]:
+        running = running_images(await self._pods(seen.ref, live))
+        known = baseline(live, running, applied.images)
+        learned = known if known != dict(applied.images) else None
+        return _with(seen, image_findings(live, running, known)), learned
+
+    def _forget(self, applied: Applied | None) -> None:
+        if applied is not None:
+            self._keeper.forget(applied.uid)
+
+
+async def nothing_around(ref: ObjectRef) -> Surroundings:
+    """For who knows of no autoscalers: the last writer of a number then tells."""
+    return ALONE
+
+
+def pods_listed_by(client: KubeClient) -> PodsOf:
+    """Ask the cluster for pods each time, for who follows none."""
+
+    async def pods(ref: ObjectRef, live: Fields) -> Sequence[Fields]:
+        selector = "" if ref.kind == "Secret" else selector_of(live)
+        if ref.kind != "Secret" and not selector:
+            return ()
+        scope = Scope(api_version="v1", kind="Pod", namespace=ref.namespace, labels=selector)
+        return (await client.list(scope)).items
+
+    return pods
+
+
+def _let_be(blank: Seen, terms: Terms) -> Seen:
+    """An object that its own settings take out of the comparison."""
+    return replace(blank, standing=Standing.IN_SYNC, message="; ".join(terms.because))
+
+
+def _with(seen: Seen, findings: Iterator[Finding]) -> Seen:
+    running = tuple(findings)
+    if not running:
+        return seen
+    return replace(seen, running=running, standing=Standing.DRIFTED)
+
+
+def _standing(verdict: Verdict, *, ours: bool, observed: bool) -> Standing:
+    if verdict.state is State.WIPED:
+        return Standing.DRIFTED
+    if not verdict.differing:
+        return Standing.IN_SYNC if ours or observed else Standing.AHEAD
+    if verdict.drifted and (ours or observed):
+        return Standing.DRIFTED
+    return Standing.AHEAD
+
+
+def _adopted(live: Fields, label: str) -> bool:
+    """True for an object that we applied for this application, whatever the inventory says."""
+    if at(live, ("metadata", "labels", LABEL)) != label:
+        return False
+    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    return any(is_ours(entry, frozenset({MANAGER})) for entry in entries)
+
+
+def _changed(secret: Fields) -> datetime | None:
+    """When the data of a Secret was last written, after it was created."""
+    entries = read_ownership(at(secret, ("metadata", "managedFields"))).entries
+    times = [
+        entry.at for entry in entries if entry.at and any(path[0] == "data" for path in entry.paths)
+    ]
+    created = at(secret, ("metadata", "creationTimestamp"))
+    last = max(times, default=None)
+    if last is None or created is None or last <= datetime.fromisoformat(str(created)):
+        return None
+    return last

@@ -1,0 +1,202 @@
+"""Brings the cluster to what Git declares anew, unless that is too much or too strange.
+
+Drift is not overwritten by the way: what somebody changed stays as it is until its own route
+says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from holdfast.core.gitops import message
+from holdfast.core.gitops.application import SyncSpec
+from holdfast.core.gitops.guard import Park, Parked, park_sync
+from holdfast.core.gitops.inventory import Followed, KeptPlan
+from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.standing import Seen, Standing
+from holdfast.core.gitops.steps import sync_plan
+from holdfast.core.gitops.window import open_now
+from holdfast.core.objects import ObjectRef
+from holdfast.core.plan import Action
+from holdfast.reconcile.gitops import words
+from holdfast.reconcile.gitops.apply import Applier, Done
+from holdfast.reconcile.gitops.follow import Source
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.ports import Clock
+
+
+class Sync:
+    """Carries out what Git asks for."""
+
+    def __init__(self, looking: Looking, applier: Applier, clock: Clock) -> None:
+        self._looking = looking
+        self._applier = applier
+        self._clock = clock
+
+    async def see_to(
+        self,
+        following: Following,
+        source: Source,
+        seen: Mapping[ObjectRef, Seen],
+        voice: Voice,
+        *,
+        whole: bool,
+    ) -> None:
+        """Plan, and carry out what may be. Only a look at everything may prune or finish."""
+        shelf, now = following.shelf, self._clock.now()
+        sync = following.application.spec.sync or SyncSpec()
+        request = following.request
+        prune = whole and (bool(sync.prune) or bool(request and request.prune))
+        if source.stale or any(each.standing is Standing.UNKNOWN for each in seen.values()):
+            prune = False  # what is not known for sure is no reason to delete anything
+        plan = self.plan(following, seen, prune=prune)
+        if source.parked is not None and source.commit is not None:
+            await self._agree(following, source.commit.sha, source.parked, voice)
+            return
+        parked = park_sync(
+            plan, inventory=len(shelf.inventory), declared=len(_wanted(following)),
+            guard=sync.guard, ancestry=source.ancestry,
+        )  # fmt: skip
+        if not sync.allow_empty and any(each.why is Park.EMPTY for each in parked):
+            plan = _without_deletes(plan)  # an approval alone does not make it meant
+        if not parked:
+            self._clear(following)
+        approved = shelf.plans.get(plan.id)
+        agreed = approved is not None and approved.approved_by and approved.digest == plan.digest
+        if parked and not agreed and not (request and request.force):
+            await self._park(following, plan, list(parked), voice)
+            plan = _without_deletes(plan)
+        window = open_now(sync.windows or (), now)
+        if not (request or agreed or (sync.automatic and window.open)):
+            return
+        if plan:
+            await self._carry_out(following, plan, seen, voice)
+        if agreed and approved is not None:
+            shelf.put_plan(approved, done=True)
+        if whole and self._arrived(following):
+            self._finish(following, voice)
+
+    def plan(
+        self, following: Following, seen: Mapping[ObjectRef, Seen], *, prune: bool
+    ) -> SyncPlan:
+        """Say what a sync would do now."""
+        wanted = following.wanted
+        assert wanted is not None  # noqa: S101  # it was looked at
+        now = self._clock.now()
+        return sync_plan(
+            following.application,
+            wanted.rendered.commit,
+            seen.values(),
+            digests=lambda ref: wanted.of(ref).digest,
+            inventory=following.shelf.inventory,
+            prune=prune,
+            held={ref for ref in seen if following.hold_of(ref, now) is not None},
+        )
+
+    async def _carry_out(
+        self, following: Following, plan: SyncPlan, seen: Mapping[ObjectRef, Seen], voice: Voice
+    ) -> None:
+        shelf = following.shelf
+        actor = following.request.actor if following.request else ""
+        shelf.note(
+            "syncing", f"{plan.id}: {words.counted(plan.changes)} from {plan.commit[:7]}.",
+            actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
+        )  # fmt: skip
+        await shelf.commit()
+        done = await self._applier.carry_out(following, plan, seen)
+        await self._looking.at(following, {each.step.ref for each in done})
+        failed = [each for each in done if not each.ok]
+        if failed:
+            told = words.cut(
+                f"{len(failed)} of {len(done)} objects were not applied. {_first(failed)}"
+            )
+            shelf.note("sync-failed", told)
+            voice.event("ReconciliationFailed", told, warning=True)
+        else:
+            told = f"Applied {plan.commit[:7]}: {words.counted(plan.changes)}."
+            shelf.note("synced", told, actor=actor or "holdfast-gitops")
+            voice.event("Synced", told)
+
+    async def _agree(self, following: Following, commit: str, parked: Parked, voice: Voice) -> None:
+        """Follow a commit of strange history once a person agreed to it."""
+        shelf, request = following.shelf, following.request
+        plan = SyncPlan(application=following.application.id, commit=commit, steps=())
+        kept = shelf.plans.get(plan.id)
+        by = kept.approved_by if kept else ""
+        if request is not None and request.force:
+            by = request.actor
+        if not by or shelf.followed is None:
+            await self._park(following, plan, [parked], voice)
+            return
+        shelf.put_followed(replace(shelf.followed, accepted=commit))
+        shelf.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
+        self._clear(following)
+        following.follower.hasten()
+
+    def _clear(self, following: Following) -> None:
+        """Put away plans that nobody has to decide about any more."""
+        for kept in list(following.shelf.plans.values()):
+            following.shelf.put_plan(kept, done=True)
+
+    async def _park(
+        self, following: Following, plan: SyncPlan, parked: list[Parked], voice: Voice
+    ) -> None:
+        """Keep a plan for a person. Told once."""
+        shelf = following.shelf
+        told = " ".join(each.told for each in parked)
+        for kept in list(shelf.plans.values()):
+            if kept.digest != plan.digest and not kept.approved_by:
+                shelf.put_plan(kept, done=True)
+        if plan.id in shelf.plans:
+            return
+        shelf.put_plan(
+            KeptPlan(
+                id=plan.id, digest=plan.digest, commit=plan.commit,
+                reasons=tuple(each.why for each in parked), told=told,
+                steps=tuple(words.step_line(step) for step in plan.changes),
+                made_at=voice.now,
+            )
+        )  # fmt: skip
+        shelf.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
+        voice.event("Parked", f"{told} Next: holdfast approve {plan.id}", warning=True)
+        await voice.notice(
+            message.parked(
+                voice.about(), plan=plan.digest, reasons=[each.told for each in parked],
+                changes=len(plan.changes),
+            )
+        )  # fmt: skip
+
+    def _arrived(self, following: Following) -> bool:
+        """True when nothing that Git asked for is still to be done."""
+        return not any(
+            glance.standing in (Standing.AHEAD, Standing.UNKNOWN)
+            for glance in following.glances.values()
+        )
+
+    def _finish(self, following: Following, voice: Voice) -> None:
+        wanted = following.wanted
+        assert wanted is not None  # noqa: S101  # it was looked at
+        known = following.shelf.followed
+        if known is None or known.commit != wanted.rendered.commit:
+            following.shelf.put_followed(
+                Followed(commit=wanted.rendered.commit, at=voice.now, accepted="")
+            )
+
+
+def _wanted(following: Following) -> Mapping[ObjectRef, object]:
+    assert following.wanted is not None  # noqa: S101  # it was looked at
+    return following.wanted.declared
+
+
+def _without_deletes(plan: SyncPlan) -> SyncPlan:
+    steps = tuple(step for step in plan.steps if step.action is not Action.DELETE)
+    return replace(plan, steps=steps)
+
+
+def _first(failed: list[Done]) -> str:
+    each = failed[0]
+    why = each.error.happened if each.error else each.withheld
+    return f"{each.step.ref}: {why}"

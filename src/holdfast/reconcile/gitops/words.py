@@ -1,0 +1,57 @@
+"""Says in sentences what happened to an application; for events, statuses and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.plan import ObjectStep
+from holdfast.core.ink import clean
+from holdfast.core.plan import Action
+from holdfast.core.redact import redact
+
+LIMIT = 1024
+_MOST = 4
+_VERBS = {Action.CREATE: "+ create", Action.UPDATE: "~ update", Action.DELETE: "- delete"}
+
+
+def told(drift: ObjectDrift) -> str:
+    """What drifted, and by whose hand."""
+    kinds = " and ".join(kind.value for kind in drift.kinds)
+    names = writers(drift)
+    by = f" by {' and '.join(names)}" if names else ""
+    fields = listed([entry.path or "the whole object" for entry in drift.entries])
+    return cut(f"{drift.object}: {kinds} drift of {fields}{by}.")
+
+
+def writers(drift: ObjectDrift) -> tuple[str, ...]:
+    """The tools that wrote it, as far as the API server knows them."""
+    return tuple(sorted({str(entry.writer) for entry in drift.entries if entry.writer}))
+
+
+def step_line(step: ObjectStep) -> str:
+    """One step of a plan, as a reviewer reads it."""
+    fields = listed([entry.path for entry in step.entries])
+    line = f"{_VERBS.get(step.action, str(step.action))} {step.ref}: {step.reason}"
+    return cut(f"{line} ({fields})" if fields else line)
+
+
+def counted(steps: Iterable[ObjectStep]) -> str:
+    """How much a plan does."""
+    actions = [step.action for step in steps]
+    return (
+        f"{actions.count(Action.CREATE)} to create, {actions.count(Action.UPDATE)} to update, "
+        f"{actions.count(Action.DELETE)} to delete"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, and how many more."""
+    shown = ", ".join(names[:_MOST])
+    return f"{shown} and {len(names) - _MOST} more" if len(names) > _MOST else shown
+
+
+def cut(text: str) -> str:
+    """Make a text fit to be shown anywhere."""
+    text = clean(redact(text), ascii_only=False)
+    return text if len(text) <= LIMIT else f"{text[: LIMIT - 1]}…"

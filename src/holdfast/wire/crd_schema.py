@@ -1,0 +1,178 @@
+"""Makes the definition of a custom resource from the types and the rules of its values.
+
+Nothing is defaulted in a schema: a default would be written into the user's object, and show up
+as drift in every Git repository that declares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.errors import Problem
+from holdfast.core.forms import Form
+from holdfast.core.resource import GROUP, VERSION
+from holdfast.core.rule import Rules
+from holdfast.core.shapes import MOST_ITEMS, Member, Shape, members
+from holdfast.core.tree import Fields, Tree
+
+Column = tuple[str, str, str, int]
+"""Name, type, path, and 1 for those that only `-o wide` shows."""
+Adjust = Callable[[Member, Fields], Fields]
+"""Adds to the schema of one field what its type does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What a definition says about a resource beside its fields."""
+
+    kind: str
+    plural: str
+    short: str
+    columns: tuple[Column, ...]
+    subresources: Fields
+    name_rule: str
+    """CEL, asked of the whole object."""
+    name_problem: Problem
+    description: str
+
+    @property
+    def name(self) -> str:
+        """Of the definition."""
+        return f"{self.plural}.{GROUP}"
+
+
+def definition(
+    resource: Resource,
+    *,
+    spec: type,
+    status: type,
+    rules: Rules,
+    adjust: Adjust = lambda part, schema: schema,
+) -> Fields:
+    """Make the definition, ready to be applied."""
+    version: Fields = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [_column(column) for column in resource.columns],
+        "subresources": resource.subresources,
+        "schema": {"openAPIV3Schema": _root(resource, spec, status, Maker(rules, adjust))},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": [resource.short],
+                "categories": ["holdfast"],
+            },
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def _column(column: Column) -> Tree:
+    name, kind, path, wide = column
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": wide} if wide else {})}
+
+
+def _root(resource: Resource, spec: type, status: type, maker: Maker) -> Fields:
+    return {
+        "type": "object",
+        "description": resource.description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": maker.nested(spec),
+            "status": maker.nested(status, required=False),
+        },
+        "x-kubernetes-validations": [
+            {"rule": resource.name_rule, "message": str(resource.name_problem)}
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the schema of one type after the other."""
+
+    rules: Rules
+    adjust: Adjust
+
+    def nested(self, kind: type, *, required: bool = True) -> Fields:
+        """The schema of a dataclass, with what must hold between its fields."""
+        parts = members(kind)
+        schema: Fields = {
+            "type": "object",
+            "properties": {part.wire: self._member(part) for part in parts},
+        }
+        needed: list[Tree] = [part.wire for part in parts if part.required]
+        if needed and required:
+            schema["required"] = needed
+        rules: list[Tree] = [
+            {"rule": rule.cel, "message": str(rule.problem).removeprefix(": ")}
+            for rule in self.rules.get(kind, ())
+            if rule.cel
+        ]
+        if rules:
+            schema["x-kubernetes-validations"] = rules
+        return schema
+
+    def _member(self, part: Member) -> Fields:
+        schema = self._shape(part.shape)
+        if part.wire == "conditions":
+            schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        return self.adjust(part, schema)
+
+    def _shape(self, shape: Shape) -> Fields:
+        if shape.is_nested:
+            return self.nested(shape.base)
+        if shape.is_enum:
+            return {"type": "string", "enum": list[Tree](shape.choices)}
+        if shape.base is object:
+            return {"x-kubernetes-preserve-unknown-fields": True}
+        item = self._shape(shape.item) if shape.item else None
+        if shape.base is tuple:
+            least: Fields = {} if shape.form is None else {"minItems": shape.form.minimum}
+            return {
+                "type": "array",
+                "items": item,
+                "maxItems": MOST_ITEMS,
+                "x-kubernetes-list-type": "atomic",
+                **least,
+            }
+        if shape.base is Mapping:
+            if shape.item and shape.item.base is object:
+                return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            return {"type": "object", "additionalProperties": item}
+        names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+        schema: Fields = {"type": names[shape.base]}
+        if shape.base is int:
+            schema["format"] = "int32"
+        return schema if shape.form is None else _formed(schema, shape.form)
+
+
+def _formed(schema: Fields, form: Form) -> Fields:
+    if form.numeric:
+        schema = {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+        }
+    for key, value in (("minimum", form.minimum), ("maximum", form.maximum)):
+        if value is not None:
+            schema[key] = value
+    if schema.get("type") == "string" or form.numeric:
+        schema["maxLength"] = form.max_length
+        if form.pattern is not None:
+            schema |= {"pattern": form.pattern, "minLength": 1}
+    return schema

@@ -1,0 +1,143 @@
+"""Reads and writes the JSON form of any custom resource of ours, by the shapes of its types.
+
+Unknown fields are refused, not dropped; only what is set is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from holdfast.core.check import shape_problem, unknown_problem
+from holdfast.core.errors import InvalidSpec, Problem
+from holdfast.core.forms import duration_text
+from holdfast.core.resource import API_VERSION
+from holdfast.core.shapes import Member, Shape, members
+from holdfast.core.tree import Fields, Tree, plain
+
+T = TypeVar("T")
+
+
+def read_head(document: object, kind: str) -> tuple[Mapping[str, object], list[Problem]]:
+    """Return a document as a mapping, and what is wrong around its spec. Raises InvalidSpec."""
+    if not isinstance(document, Mapping):
+        raise InvalidSpec(f"An {kind} is a mapping of fields; this is a {type(document).__name__}.")
+    problems = [
+        Problem(field=name, reason=f"it is not {wanted}.", fix=f"Write {name}: {wanted}.")
+        for name, wanted in (("apiVersion", API_VERSION), ("kind", kind))
+        if document.get(name, wanted) != wanted
+    ]
+    known = ["apiVersion", "kind", "metadata", "spec", "status"]
+    problems += [unknown_problem(str(name), known) for name in document if name not in known]
+    return document, problems
+
+
+def read_value(kind: type[T], value: object, path: str, problems: list[Problem]) -> T | None:
+    """Build one of our dataclasses from a mapping; None when it cannot be built."""
+    if not isinstance(value, Mapping):
+        problems.append(shape_problem(path.rstrip(".") or "spec", value))
+        return None
+    parts = {part.wire: part for part in _members(kind)}
+    problems += [
+        unknown_problem(f"{path}{name}", sorted(parts)) for name in value if name not in parts
+    ]
+    given: dict[str, object] = {}
+    missing = False
+    for wire, part in parts.items():
+        item = value.get(wire)
+        if item is not None:
+            given[part.name] = _read(part.shape, item, f"{path}{wire}", problems)
+        elif part.required:
+            missing = True
+            problems.append(
+                Problem(field=f"{path}{wire}", reason="it is missing.", fix=f"Give {path}{wire}.")
+            )
+    return None if missing else kind(**given)
+
+
+def read_status(kind: type[T], document: object) -> T | None:
+    """Read what a controller wrote; fields of a later version are passed over."""
+    if not isinstance(document, Mapping):
+        return None
+    known = {part.wire for part in _members(kind)}
+    ours = {name: value for name, value in document.items() if name in known}
+    return read_value(kind, ours, "status.", [])
+
+
+def with_checks(read: list[Problem], checks: Sequence[Problem]) -> list[Problem]:
+    """Add what a check found to what reading found.
+
+    A part that could not be built is missing to the check; why it could not is told already.
+    """
+    told = [each.field for each in read]
+    return read + [
+        each for each in checks if not any(field.startswith(f"{each.field}.") for field in told)
+    ]
+
+
+def written(value: object) -> Fields:
+    """The fields of a dataclass that are set, under their wire names."""
+    given = ((part.wire, getattr(value, part.name)) for part in _members(type(value)))
+    return {wire: _tree(item) for wire, item in given if item is not None}
+
+
+def whole(value: object) -> int:
+    """A whole number of the metadata; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def texts(value: object) -> dict[str, str]:
+    """Labels or annotations; none for anything else."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(name): str(item) for name, item in value.items()}
+
+
+def metadata_of(document: Mapping[str, object]) -> Mapping[str, object]:
+    """The metadata; empty when there are none."""
+    found = document.get("metadata")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _members(kind: type) -> tuple[Member, ...]:
+    return members(kind)
+
+
+def _read(shape: Shape, value: object, path: str, problems: list[Problem]) -> object:
+    """Read what can be read; what has the wrong type is left for the check to name."""
+    if shape.is_nested:
+        return read_value(shape.base, value, f"{path}.", problems)
+    if shape.base is tuple and isinstance(value, list | tuple) and shape.item:
+        return _items(shape.item, value, path, problems)
+    if shape.base is Mapping and isinstance(value, Mapping) and shape.item:
+        return {
+            str(name): _read(shape.item, item, f"{path}.{name}", problems)
+            for name, item in value.items()
+        }
+    if issubclass(shape.base, StrEnum) and value in shape.choices:
+        return shape.base(str(value))
+    form = shape.form
+    if form is None or not form.numeric or isinstance(value, bool):
+        return value
+    if form.nanoseconds and isinstance(value, int):
+        return duration_text(value / 1_000_000_000)
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _items(
+    shape: Shape, values: Sequence[object], path: str, problems: list[Problem]
+) -> tuple[object, ...]:
+    return tuple(
+        _read(shape, item, f"{path}[{place}]", problems) for place, item in enumerate(values)
+    )
+
+
+def _tree(value: object) -> Tree:
+    if hasattr(type(value), "__dataclass_fields__"):
+        return written(value)
+    if isinstance(value, tuple | list):
+        return [_tree(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _tree(item) for name, item in value.items()}
+    return plain(value)

@@ -1,0 +1,120 @@
+"""Events are told once, never too many, and never before the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.adapters.kubernetes.harness import HandClock, settle
+
+from holdfast.adapters.kubernetes.events import Recorder, Regarding
+from holdfast.core.errors import PermissionDenied
+from holdfast.core.objects import ObjectRef
+from holdfast.reconcile.service.result import Note
+
+BOT = Regarding(
+    ref=ObjectRef(api_version="v1", kind="Thing", namespace="default", name="bot"), uid="u"
+)
+
+
+class Told:
+    def __init__(self, *, refused: bool = False) -> None:
+        self.clock = HandClock()
+        self.busy = False
+        self.events: list[dict[str, Any]] = []
+        self.counted: list[str] = []
+        self._refused = refused
+        self.recorder = Recorder(
+            self._post,
+            clock=self.clock,
+            reporter="r",
+            instance="i",
+            count=self.counted.append,
+            busy=lambda: self.busy,
+        )
+
+    async def _post(self, event: dict[str, Any]) -> None:
+        if self._refused:
+            raise PermissionDenied("no")
+        self.events.append(event)
+
+    def say(self, message: str, reason: str = "Ready") -> None:
+        self.recorder.record(BOT, Note(warning=False, reason=reason, message=message))
+
+
+def play(told: Callable[[], Told], story: Callable[[Told], Awaitable[None]]) -> None:
+    async def played() -> None:
+        held = told()
+        task = asyncio.ensure_future(held.recorder.run())
+        await story(held)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(played())
+
+
+def test_the_same_words_are_told_once_for_a_while() -> None:
+    async def story(told: Told) -> None:
+        for _ in range(3):
+            told.say("it serves")
+        told.say("it serves no more")
+        await settle()
+        assert [event["note"] for event in told.events] == ["it serves", "it serves no more"]
+        await told.clock.advance(601)
+        told.say("it serves")
+        await settle()
+        assert len(told.events) == 3
+
+    play(Told, story)
+
+
+def test_one_object_cannot_flood_the_cluster() -> None:
+    async def story(told: Told) -> None:
+        for number in range(100):
+            told.say(f"flap {number}")
+        await settle()
+        await settle()
+        assert len(told.events) == 25
+
+    play(Told, story)
+
+
+def test_work_goes_first() -> None:
+    async def story(told: Told) -> None:
+        told.busy = True
+        told.say("it serves")
+        await settle()
+        assert told.events == []
+        told.busy = False
+        await told.clock.advance(0.1)
+        assert len(told.events) == 1
+
+    play(Told, story)
+
+
+def test_work_without_end_holds_events_up_for_a_second_at_most() -> None:
+    async def story(told: Told) -> None:
+        told.busy = True
+        told.say("it serves")
+        for _ in range(12):
+            await told.clock.advance(0.1)
+        assert len(told.events) == 1
+
+    play(Told, story)
+
+
+def test_events_that_are_refused_stop_nothing_and_long_ones_are_cut() -> None:
+    async def refused(told: Told) -> None:
+        told.say("a")
+        await settle()
+        told.say("b")
+        await settle()
+
+    async def long(told: Told) -> None:
+        told.say("é" * 3000)
+        await settle()
+        assert len(told.events[0]["note"].encode()) <= 1024
+
+    play(lambda: Told(refused=True), refused)
+    play(Told, long)

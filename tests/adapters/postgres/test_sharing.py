@@ -1,0 +1,220 @@
+"""Several controllers on one book: who wins, in which order lines stand, who makes the tables."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.support.books import NOON, PostgresShelf, line, put
+from tests.support.postgres import Postgres
+from tests.support.processes import ROOT
+
+from holdfast.adapters.postgres import open_book
+from holdfast.adapters.postgres.schema import MIGRATIONS
+from holdfast.core.errors import ConfigurationError, Conflict
+from holdfast.core.redact import Secret
+from holdfast.reconcile.gitops.ports import Book, RecordKind
+
+DRIFT = RecordKind.DRIFT
+CONTROLLER = """
+import asyncio, sys
+from tests.support.books import PostgresShelf, line, put
+from holdfast.core.errors import Conflict
+from holdfast.reconcile.gitops.ports import RecordKind
+
+async def main(dsn, rounds):
+    async with PostgresShelf(dsn).open() as book:
+        while rounds:
+            held = await book.records(RecordKind.DRIFT, key="sum")
+            seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
+            try:
+                await book.write([put("sum", seen, body={"n": count + 1})], [line(str(count + 1))])
+                rounds -= 1
+            except Conflict:
+                pass
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+async def open_many(stack: AsyncExitStack, dsn: str, count: int) -> Sequence[Book]:
+    shelves = [PostgresShelf(dsn) for _ in range(count)]
+    return [await stack.enter_async_context(shelf.open()) for shelf in shelves]
+
+
+def test_of_two_controllers_who_saw_the_same_one_wins(postgres: str) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            books = await open_many(stack, postgres, 2)
+            for seen in range(10):
+                answers = await asyncio.gather(
+                    *(
+                        book.write([put("a", seen, body={"by": by})], [line(f"{seen} {by}")])
+                        for by, book in enumerate(books * 4)
+                    ),
+                    return_exceptions=True,
+                )
+                assert sum(answer is None for answer in answers) == 1
+                assert sum(isinstance(answer, Conflict) for answer in answers) == 7
+                (record,) = await books[0].records(DRIFT)
+                assert (record.version, record.body) == (seen + 1, {"by": answers.index(None)})
+            assert len(await books[1].entries()) == 10
+
+    asyncio.run(scenario())
+
+
+def test_processes_that_share_a_book_lose_no_write_of_each_other(postgres: str) -> None:
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CONTROLLER, postgres, "12"],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for child in children:
+        _, said = child.communicate(timeout=100)
+        assert child.returncode == 0, said
+
+    async def scenario() -> None:
+        async with PostgresShelf(postgres).open() as book:
+            (record,) = await book.records(DRIFT)
+            assert (record.version, record.body) == (36, {"n": 36})
+            entries = await book.entries()
+            assert [entry.summary for entry in entries] == [str(n) for n in range(36, 0, -1)]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_follows_the_journal_by_its_numbers_misses_no_line(postgres: str) -> None:
+    """A number below the highest one seen must never turn up later."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            *writers, reader = await open_many(stack, postgres, 4)
+            missed: list[int] = []
+            known: set[int] = set()
+            ended = asyncio.Event()
+
+            async def follow() -> None:
+                while not ended.is_set():
+                    found = {entry.seq for entry in await reader.entries(limit=0)}
+                    missed.extend(seq for seq in found - known if seq < max(known, default=0))
+                    known.update(found)
+
+            async def write(number: int, book: Book) -> None:
+                for turn in range(25):
+                    # Some transactions are long and some are short, so that they overtake.
+                    many = [put(f"{number}-{turn}-{n}") for n in range(60 if number == 0 else 1)]
+                    await book.write(many, [line("a"), line("b")])
+
+            following = asyncio.create_task(follow())
+            await asyncio.gather(*(write(number, book) for number, book in enumerate(writers)))
+            ended.set()
+            await following
+            assert missed == []
+            seqs = [entry.seq for entry in await reader.entries(limit=0)]
+            assert seqs == list(range(150, 0, -1)), "none is left out while all commit"
+
+    asyncio.run(scenario())
+
+
+def test_controllers_that_start_at_once_make_the_tables_once(postgres: str) -> None:
+    async def scenario() -> None:
+        books = await asyncio.gather(*(open_book(Secret(postgres)) for _ in range(6)))
+        await asyncio.gather(
+            *(book.write([put(f"k{n}")], [line("a")]) for n, book in enumerate(books))
+        )
+        assert len(await books[0].records(DRIFT)) == 6
+        for book in books:
+            await book.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_pruning_leaves_what_another_controller_opens_meanwhile(postgres: str) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            first, second = await open_many(stack, postgres, 2)
+            names = [f"k{number}" for number in range(60)]
+            await first.write([put(name, state="closed") for name in names], [])
+
+            async def reopen(name: str) -> bool:
+                try:
+                    await second.write([put(name, 1, state="open")], [])
+                except Conflict:
+                    return False
+                return True
+
+            removed, *reopened = await asyncio.gather(
+                first.prune(NOON.replace(year=2030)), *map(reopen, names)
+            )
+            kept = {record.key for record in await first.records(DRIFT)}
+            assert kept == {name for name, done in zip(names, reopened, strict=True) if done}
+            assert removed == len(names) - len(kept)
+
+    asyncio.run(scenario())
+
+
+def test_a_database_that_a_newer_holdfast_changed_is_refused(
+    postgres: str, postgres_server: Postgres
+) -> None:
+    newer = len(MIGRATIONS) + 1
+    change = "UPDATE holdfast_book SET schema = schema + 1"
+
+    async def scenario() -> None:
+        async with PostgresShelf(postgres).open() as running:
+            await running.write([put("a")], [line("before")])
+            postgres_server.run(change, postgres.rpartition("/")[2])
+            for attempt in (
+                open_book(Secret(postgres)),
+                running.write([put("b")], [line("after")]),
+                running.prune(NOON.replace(year=2030)),
+            ):
+                with pytest.raises(ConfigurationError, match=f"its schema is {newer}"):
+                    await attempt
+            assert [record.key for record in await running.records(DRIFT)] == ["a"]
+            assert [entry.summary for entry in await running.entries()] == ["before"]
+
+    asyncio.run(scenario())
+
+
+def test_a_user_who_may_not_create_tables_uses_those_that_are_there(
+    postgres: str, postgres_server: Postgres
+) -> None:
+    database = postgres.rpartition("/")[2]
+    role = f"writer_of_{database}"
+    limited = postgres.replace("//holdfast@", f"//{role}@")
+    postgres_server.run(f"CREATE ROLE {role} LOGIN")
+
+    async def scenario() -> None:
+        with pytest.raises(ConfigurationError, match="permission denied"):
+            await open_book(Secret(limited))
+        await (await open_book(Secret(postgres))).aclose()
+        postgres_server.run(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+            database,
+        )
+        async with PostgresShelf(limited).open() as book:
+            await book.write([put("a")], [line("a")])
+            await book.prune(NOON)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        postgres_server.run(f"DROP OWNED BY {role}", database)
+        postgres_server.run(f"DROP ROLE {role}")
+
+
+def test_a_database_that_has_not_every_character_is_refused(postgres_server: Postgres) -> None:
+    postgres_server.run("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1'")
+    try:
+        with pytest.raises(ConfigurationError, match="LATIN1"):
+            asyncio.run(open_book(Secret(postgres_server.dsn("latin"))))
+    finally:
+        postgres_server.drop("latin")

@@ -1,0 +1,147 @@
+"""The GitOps controller's ledger in the store's file: older files, crashes, damage, neighbours.
+
+What it does as a book is in the contract suite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.adapters.store.test_crash import kill_at
+from tests.support.books import NOON, StoreShelf, line, put
+from tests.support.store_script import dump, open_store, operations
+
+from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store.book import StoreBook
+from holdfast.adapters.store.schema import MIGRATIONS, version_of
+from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.reconcile.gitops.ports import RecordKind
+
+
+def test_a_file_from_before_the_book_gets_one_and_keeps_all_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    store = open_store(path, migrations=MIGRATIONS[:1])
+    for _ in operations(store):
+        pass
+    store.close()
+    before = dump(path)
+
+    async def write() -> None:
+        async with StoreShelf(path).open() as book:
+            assert await book.records(RecordKind.DRIFT) == []
+            await book.write([put("a")], [line("1")])
+
+    Store.open(path, mode=Mode.SERVER).close()
+    assert dump(path) == before
+    asyncio.run(write())
+    connection = apsw.Connection(str(path))
+    assert version_of(connection) == len(MIGRATIONS)
+    connection.close()
+
+
+def test_a_program_from_before_the_book_refuses_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    Store.open(path).close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="newer Holdfast"):
+        Store.open(path, migrations=MIGRATIONS[:1])
+    assert path.read_bytes() == before
+
+
+def test_a_killed_book_keeps_what_it_acknowledged_and_tears_no_write() -> None:
+    found = kill_at("book", stride=7)
+    assert found["problems"] == []
+    assert found["ended"]
+    assert int(str(found["points"])) >= 20
+
+
+def test_a_flipped_bit_in_the_book_is_noticed_or_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    shelf = StoreShelf(path)
+
+    async def fill() -> None:
+        async with shelf.open() as book:
+            for number in range(200):
+                record = put(f"drf-{number}", body={"live": f"{number:400}"})
+                await book.write([record], [line(f"saw {number}", subject=f"drf-{number}")])
+
+    async def read() -> object:
+        async with shelf.open() as book:
+            return await book.records(RecordKind.DRIFT), await book.entries(limit=0)
+
+    asyncio.run(fill())
+    truth = asyncio.run(read())
+    whole = path.read_bytes()
+    dice = random.Random(11)
+    noticed = 0
+    for _ in range(150):
+        content = bytearray(whole)
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        path.write_bytes(content)
+        for side in ("-wal", "-shm"):
+            Path(f"{path}{side}").unlink(missing_ok=True)
+        try:
+            assert asyncio.run(read()) == truth
+        except HoldfastError:
+            noticed += 1
+    assert noticed > 15
+
+
+def test_the_check_of_a_file_reads_the_seals_of_its_book(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+
+    async def fill() -> None:
+        async with StoreShelf(path).open() as book:
+            await book.write([put("a")], [line("1")])
+
+    asyncio.run(fill())
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE records SET state = 'closed'")
+    connection.execute("UPDATE journal SET actor = 'someone else'")
+    connection.close()
+    with Store.open(path) as store:
+        assert store.check() == [
+            "1 rows of records do not match their checksum",
+            "1 rows of journal do not match their checksum",
+        ]
+
+
+def test_a_book_shares_commits_with_the_stores_other_writers(tmp_path: Path) -> None:
+    """One transaction may hold the writes of both; a conflict undoes the book's alone."""
+
+    async def scenario(store: Store) -> None:
+        book = StoreBook(store)
+        answers = await asyncio.gather(
+            book.write([put("a")], [line("kept")]),
+            store.submit(lambda tx: tx.create_project("acme")),
+            book.write([put("b"), put("a", 7)], [line("undone")]),
+            return_exceptions=True,
+        )
+        assert [isinstance(answer, HoldfastError) for answer in answers] == [False, False, True]
+        assert store.project("acme") is not None
+        assert [record.key for record in await book.records(RecordKind.DRIFT)] == ["a"]
+        assert [entry.summary for entry in await book.entries()] == ["kept"]
+
+    with Store.open(tmp_path / "holdfast.db") as store:
+        asyncio.run(scenario(store))
+
+
+def test_a_closed_store_is_said_to_be_closed(tmp_path: Path) -> None:
+    async def scenario(book: StoreBook) -> None:
+        for call in (
+            book.records(RecordKind.DRIFT),
+            book.entries(),
+            book.write([put("a")], []),
+            book.prune(NOON),
+        ):
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await call
+
+    store = Store.open(tmp_path / "holdfast.db")
+    book = StoreBook(store)
+    store.close()
+    asyncio.run(scenario(book))

@@ -1,0 +1,512 @@
+"""The contract of `Book`, kept by dictionaries, by SQLite and by PostgreSQL alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta, timezone
+from pathlib import Path
+
+import pytest
+from tests.support.books import (
+    NOON,
+    MemoryShelf,
+    PostgresShelf,
+    Shelf,
+    StoreShelf,
+    line,
+    put,
+    removal,
+)
+
+from holdfast.core.errors import Conflict, ValidationError
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.ports import Book, RecordKind
+
+Scenario = Callable[[Book], Awaitable[None]]
+DRIFT = RecordKind.DRIFT
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    if request.param == "memory":
+        return MemoryShelf()
+    if request.param == "sqlite":
+        return StoreShelf(tmp_path / "holdfast.db")
+    return PostgresShelf(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def on_book(shelf: Shelf) -> Callable[[Scenario], None]:
+    """Run a scenario on a book of its own."""
+
+    def run(scenario: Scenario) -> None:
+        async def played() -> None:
+            async with shelf.open() as book:
+                await scenario(book)
+
+        asyncio.run(played())
+
+    return run
+
+
+OnBook = Callable[[Scenario], None]
+
+
+async def keys(book: Book, kind: RecordKind = DRIFT, **conditions: object) -> list[str]:
+    found = await book.records(kind, **conditions)  # type: ignore[arg-type]  # any condition
+    return [record.key for record in found]
+
+
+async def said(book: Book, **conditions: object) -> list[str]:
+    found = await book.entries(**conditions)  # type: ignore[arg-type]  # any condition
+    return [entry.summary for entry in found]
+
+
+def test_a_new_book_is_empty(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        for kind in RecordKind:
+            assert await keys(book, kind) == []
+        assert await said(book) == []
+        assert await book.prune(NOON) == 0
+
+    on_book(scenario)
+
+
+def test_what_was_written_is_read_back(on_book: OnBook, shelf: Shelf) -> None:
+    async def scenario(book: Book) -> None:
+        written = put("drf-1", state="open", body={"kinds": ["image"], "n": 3})
+        note = line("saw it", subject="drf-1", at=shelf.clock.forward(seconds=1.25))
+        await book.write([written], [note])
+        (record,) = await book.records(DRIFT)
+        assert (record.kind, record.application, record.key) == (DRIFT, "team/chat", "drf-1")
+        assert (record.state, record.version) == ("open", 1)
+        assert record.body == {"kinds": ["image"], "n": 3}
+        assert record.changed_at == shelf.clock.time
+        (entry,) = await book.entries()
+        assert entry.seq > 0
+        assert (entry.application, entry.subject) == ("team/chat", "drf-1")
+        assert (entry.action, entry.actor) == ("detected", "holdfast-gitops")
+        assert (entry.summary, entry.detail, entry.at) == ("saw it", {}, shelf.clock.time)
+
+    on_book(scenario)
+
+
+VALUES: list[Fields] = [
+    {},
+    {"text": "čeština, 漢字, \N{PILE OF POO}, \u202e, \x7f, \n\t\r, ' \" \\ %s $1 ?"},
+    {"nul": "a\0b", "ünï\0": 1, "": ""},
+    {"none": None, "yes": True, "no": False, "zero": 0, "one": 1.0, "tiny": 5e-324},
+    {"big": 2**63, "bigger": -(10**40), "exact": 0.1 + 0.2},
+    {"deep": [[{"a": [{"b": [[], {}, [None]]}]}]]},
+    {"order": {"z": 1, "a": 2, "m": 3}},
+    {"wide": "x" * 3_000_000},
+    {"many": [{"path": f"/spec/{number}", "live": number} for number in range(5000)]},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: next(iter(value), "empty"))
+def test_any_json_survives_the_round_trip(on_book: OnBook, value: Fields) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([put("drf-1", body=value)], [line("seen", detail=value)])
+        (record,), (entry,) = await book.records(DRIFT), await book.entries()
+        for found in (record.body, entry.detail):
+            assert found == value
+            assert repr(found) == repr(value), "1 is not 1.0 is not True, and order is kept"
+
+    on_book(scenario)
+
+
+def test_names_and_prose_may_be_any_text(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        odd = "team/'; DROP TABLE records; -- 漢字 \u202e"
+        await book.write(
+            [put(odd, application=odd, state=odd)],
+            [line("a\0b \ud800 c", subject=odd, application=odd)],
+        )
+        (record,) = await book.records(DRIFT, application=odd, key=odd, state=odd)
+        assert (record.application, record.key, record.state) == (odd, odd, odd)
+        (entry,) = await book.entries(application=odd, subject=odd)
+        assert entry.summary == "a\ufffdb ? c", "no line is lost for a character of its summary"
+
+    on_book(scenario)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 1025, "漢" * 342])
+def test_a_name_that_not_every_book_can_keep_is_refused_by_all(on_book: OnBook, name: str) -> None:
+    async def scenario(book: Book) -> None:
+        for puts, entries in (
+            ([put(name)], []),
+            ([put("a", application=name)], []),
+            ([put("a", state=name)], []),
+            ([], [line("b", subject=name)]),
+            ([], [line("b", application=name)]),
+        ):
+            with pytest.raises(ValidationError):
+                await book.write([put("first"), *puts], [line("first"), *entries])
+        assert await keys(book) == []
+        assert await said(book) == []
+
+    on_book(scenario)
+
+
+def test_the_longest_names_are_kept(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        first, second = ("".join(chr(33 + i * step % 90) for i in range(1024)) for step in (7, 11))
+        await book.write(
+            [put(first, application=second)], [line("a", subject=first, application=second)]
+        )
+        assert await keys(book, application=second) == [first]
+        assert await said(book, subject=first) == ["a"]
+
+    on_book(scenario)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": float("nan")}, {"a": float("inf")}, {"a": "\ud800"}, {"a": {1, 2}}, {"a": b"x"}],
+    ids=lambda value: repr(value["a"]),
+)
+def test_what_is_not_json_is_refused_and_not_quoted(on_book: OnBook, value: Fields) -> None:
+    async def scenario(book: Book) -> None:
+        for puts, entries in (
+            ([put("b", body=value)], []),
+            ([], [line("b", detail=value)]),
+        ):
+            with pytest.raises(ValidationError, match="not JSON") as refused:
+                await book.write([put("a"), *puts], [line("a"), *entries])
+            assert refused.value.__cause__ is None
+        assert await keys(book) == []
+        assert await said(book) == []
+
+    on_book(scenario)
+
+
+def test_what_a_caller_does_to_its_own_copy_is_not_kept(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        body: Fields = {"list": [1]}
+        await book.write([put("a", body=body)], [line("a", detail=body)])
+        body["list"] = [2]
+        (await book.records(DRIFT))[0].body["list"] = [3]
+        (await book.entries())[0].detail["list"] = [4]
+        assert (await book.records(DRIFT))[0].body == {"list": [1]}
+        assert (await book.entries())[0].detail == {"list": [1]}
+
+    on_book(scenario)
+
+
+def test_versions_count_the_writes_of_a_record_and_begin_anew_with_it(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        for seen in range(5):
+            await book.write([put("a", seen)], [])
+            assert [record.version for record in await book.records(DRIFT)] == [seen + 1]
+        await book.write([removal("a", 5)], [])
+        assert await keys(book) == []
+        await book.write([put("a")], [])
+        assert [record.version for record in await book.records(DRIFT)] == [1]
+
+    on_book(scenario)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        put("there"),
+        put("there", 1),
+        put("there", 3),
+        put("absent", 1),
+        removal("there", 1),
+        removal("there", 0),
+        removal("absent", 1),
+    ],
+    ids=lambda each: f"{each.key}-{each.seen}-{'removal' if each.body is None else 'put'}",
+)
+def test_a_version_that_moved_is_a_conflict_and_nothing_is_written(
+    on_book: OnBook, stale: object
+) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([put("there")], [])
+        await book.write([put("there", 1)], [line("before")])
+        before = await book.records(DRIFT)
+        for puts in ([put("new"), stale], [stale, put("new")]):
+            with pytest.raises(Conflict, match="Nothing was changed"):
+                await book.write(puts, [line("after")])  # type: ignore[list-item]
+        assert await book.records(DRIFT) == before
+        assert await said(book) == ["before"]
+
+    on_book(scenario)
+
+
+def test_removing_what_is_not_there_is_no_conflict_when_that_was_seen(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([removal("absent", 0)], [line("nothing to do")])
+        assert await keys(book) == []
+        assert await said(book) == ["nothing to do"]
+
+    on_book(scenario)
+
+
+def test_puts_of_one_write_take_effect_one_after_the_other(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([put("a"), put("b"), put("a", 1, body={"n": 2})], [])
+        first, second = await book.records(DRIFT)
+        assert (first.key, first.version, first.body) == ("a", 2, {"n": 2})
+        assert (second.key, second.version) == ("b", 1)
+        with pytest.raises(Conflict):
+            await book.write([put("c"), put("c")], [])
+        await book.write([removal("a", 2), put("a"), removal("b", 1)], [])
+        assert [(record.key, record.version) for record in await book.records(DRIFT)] == [("a", 1)]
+
+    on_book(scenario)
+
+
+def test_of_many_writers_who_saw_the_same_exactly_one_wins(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        for seen in range(4):
+            answers = await asyncio.gather(
+                *(
+                    book.write([put("a", seen, body={"by": writer})], [line(f"{seen} {writer}")])
+                    for writer in range(12)
+                ),
+                return_exceptions=True,
+            )
+            winners = [writer for writer, answer in enumerate(answers) if answer is None]
+            assert len(winners) == 1
+            assert sum(isinstance(answer, Conflict) for answer in answers) == 11
+            (record,) = await book.records(DRIFT)
+            assert (record.version, record.body) == (seen + 1, {"by": winners[0]})
+            assert (await said(book))[0] == f"{seen} {winners[0]}"
+        assert len(await said(book)) == 4
+
+    on_book(scenario)
+
+
+def test_no_increment_of_many_writers_is_lost(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        async def add() -> None:
+            while True:
+                held = await book.records(DRIFT, key="sum")
+                seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
+                assert isinstance(count, int)
+                try:
+                    await book.write([put("sum", seen, body={"n": count + 1})], [line("added")])
+                    return
+                except Conflict:
+                    continue
+
+        await asyncio.gather(*(add() for _ in range(15)))
+        assert (await book.records(DRIFT))[0].body == {"n": 15}
+        assert len(await said(book)) == 15
+
+    on_book(scenario)
+
+
+def test_writes_of_different_records_do_not_get_in_each_others_way(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await asyncio.gather(
+            *(book.write([put(f"k{n}")], [line(f"{n}"), line(f"{n}")]) for n in range(30))
+        )
+        assert sorted(await keys(book)) == sorted(f"k{n}" for n in range(30))
+        entries = await book.entries()
+        assert [entry.seq for entry in entries] == sorted(
+            {entry.seq for entry in entries}, reverse=True
+        )
+        pairs = [entry.summary for entry in entries]
+        assert pairs[::2] == pairs[1::2], "the lines of one write stand together"
+
+    on_book(scenario)
+
+
+def test_records_come_back_the_last_changed_first_whatever_the_clock_says(
+    on_book: OnBook, shelf: Shelf
+) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([put("a"), put("b"), put("c")], [])
+        assert await keys(book) == ["c", "b", "a"]
+        shelf.clock.forward(hours=-1)
+        await book.write([put("b", 1)], [])
+        assert await keys(book) == ["b", "c", "a"]
+        await book.write([put("a", 1), put("d")], [])
+        assert await keys(book) == ["d", "a", "b", "c"]
+        assert await keys(book, limit=2) == ["d", "a"]
+
+    on_book(scenario)
+
+
+def test_records_are_selected_by_every_condition_at_once(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write(
+            [
+                put("a", application="one/x"),
+                put("b", application="one/x", state="closed"),
+                put("a", application="two/y"),
+                put("a", application="one/x", kind=RecordKind.HOLD),
+                put("c", application="one/x"),
+            ],
+            [],
+        )
+        assert await keys(book) == ["c", "a", "b", "a"]
+        assert await keys(book, RecordKind.HOLD) == ["a"]
+        assert await keys(book, RecordKind.PLAN) == []
+        assert await keys(book, application="one/x") == ["c", "b", "a"]
+        assert await keys(book, state="closed") == ["b"]
+        assert await keys(book, key="a") == ["a", "a"]
+        assert await keys(book, application="one/x", state="open") == ["c", "a"]
+        assert await keys(book, application="one/x", key="a", state="open") == ["a"]
+        assert await keys(book, application="one/x", state="open", limit=1) == ["c"]
+        assert await keys(book, application="one/%") == []
+
+    on_book(scenario)
+
+
+def test_the_journal_is_read_newest_first_in_the_order_of_commits(
+    on_book: OnBook, shelf: Shelf
+) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([], [line("1"), line("2", at=NOON - timedelta(days=1))])
+        await book.write([], [line("3")])
+        await book.write([], [])
+        assert await said(book) == ["3", "2", "1"]
+        given = [entry.seq for entry in await book.entries()]
+        assert given == sorted(given, reverse=True)
+        await book.write([], await book.entries(limit=1))
+        assert [entry.seq for entry in await book.entries()][1:] == given, "seq is the book's"
+
+    on_book(scenario)
+
+
+def test_lines_are_selected_by_every_condition_at_once(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        hour = timedelta(hours=1)
+        await book.write(
+            [],
+            [
+                line("1", subject="drf-1"),
+                line("2", subject="drf-2", at=NOON + hour),
+                line("3", subject="drf-1", application="two/y", at=NOON + 2 * hour),
+                line("4", at=NOON + 3 * hour),
+            ],
+        )
+        assert await said(book, application="team/chat") == ["4", "2", "1"]
+        assert await said(book, subject="drf-1") == ["3", "1"]
+        assert await said(book, application="team/chat", subject="drf-1") == ["1"]
+        assert await said(book, since=NOON + hour) == ["4", "3", "2"]
+        elsewhere = (NOON + hour).astimezone(timezone(timedelta(hours=9)))
+        assert await said(book, since=elsewhere, application="team/chat") == ["4", "2"]
+        assert await said(book, since=NOON + hour, limit=1) == ["4"]
+
+    on_book(scenario)
+
+
+def test_pages_join_without_a_gap_while_others_write(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([], [line(f"{number}") for number in range(250)])
+        read: list[str] = []
+        before = 0
+        while page := await book.entries(before=before, limit=40):
+            read += [entry.summary for entry in page]
+            before = page[-1].seq
+            await book.write([], [line("meanwhile")])
+        assert read == [f"{number}" for number in reversed(range(250))]
+        assert len(await book.entries()) == 100
+        assert len(await book.entries(limit=0)) == 257
+
+    on_book(scenario)
+
+
+def test_pruning_removes_what_is_closed_and_old_and_nothing_else(
+    on_book: OnBook, shelf: Shelf
+) -> None:
+    async def scenario(book: Book) -> None:
+        clock = shelf.clock
+        await book.write(
+            [
+                put("open"),
+                put("closed", state="closed"),
+                put("told", state="told", kind=RecordKind.NOTICE),
+                put("shared", application="one/x"),
+                put("shared", application="two/y", state="closed"),
+            ],
+            [
+                line("about open", subject="open"),
+                line("about closed", subject="closed"),
+                line("about told", subject="told"),
+                line("about shared in one", subject="shared", application="one/x"),
+                line("about shared in two", subject="shared", application="two/y"),
+                line("about nothing", subject="gone"),
+                line("about the application"),
+            ],
+        )
+        cut = clock.forward(days=30)
+        await book.write(
+            [put("closed late", state="closed")],
+            [line("late", at=cut), line("late about closed", subject="closed", at=cut)],
+        )
+        assert await book.prune(NOON) == 0
+        assert await book.prune(cut) == 2 + 4
+        assert await keys(book) == ["closed late", "shared", "open"]
+        assert await keys(book, RecordKind.NOTICE) == ["told"]
+        assert await said(book) == [
+            "late about closed",
+            "late",
+            "about shared in one",
+            "about told",
+            "about open",
+        ]
+        assert await book.prune(cut) == 0
+
+    on_book(scenario)
+
+
+def test_a_record_named_by_nothing_keeps_no_lines_of_its_application(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write([put("", kind=RecordKind.REVISION)], [line("about the application")])
+        assert await book.prune(NOON + timedelta(days=1)) == 1
+        assert await keys(book, RecordKind.REVISION) == [""]
+
+    on_book(scenario)
+
+
+def test_pruning_goes_on_past_one_portion(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        await book.write(
+            [put(f"k{number}", state="closed") for number in range(1100)] + [put("open")],
+            [line("old") for _ in range(2100)] + [line("kept", subject="open")],
+        )
+        assert await book.prune(NOON + timedelta(days=1)) == 1100 + 2100
+        assert await keys(book) == ["open"]
+        assert await said(book) == ["kept"]
+
+    on_book(scenario)
+
+
+def test_no_number_of_a_line_is_given_twice_even_when_all_are_pruned(on_book: OnBook) -> None:
+    """Whoever follows the journal by its numbers would miss the second one."""
+
+    async def scenario(book: Book) -> None:
+        await book.write([put("a", state="closed")], [line("1"), line("2")])
+        last = (await book.entries())[0].seq
+        await book.prune(NOON + timedelta(days=1))
+        await book.write([put("a")], [line("3")])
+        assert [entry.seq > last for entry in await book.entries()] == [True]
+
+    on_book(scenario)
+
+
+def test_a_book_opened_again_holds_what_it_held(shelf: Shelf) -> None:
+    async def scenario() -> None:
+        async with shelf.open() as book:
+            await book.write([put("a"), put("b", state="closed")], [line("1"), line("2")])
+            await book.write([put("a", 1, body={"n": 2})], [line("3")])
+            await book.prune(NOON)
+            records, entries = await book.records(DRIFT), await book.entries()
+        async with shelf.open() as book:
+            assert await book.records(DRIFT) == records
+            assert await book.entries() == entries
+            with pytest.raises(Conflict):
+                await book.write([put("a", 1)], [])
+            await book.write([put("c")], [line("4")])
+            assert await keys(book) == ["c", "a", "b"]
+            assert await said(book) == ["4", "3", "2", "1"]
+
+    asyncio.run(scenario())

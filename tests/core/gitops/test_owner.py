@@ -1,0 +1,259 @@
+"""Other tools' objects: who applies them, what those tools were told, and their ignore rules."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.core.gitops.jq_path import pattern_of_jq
+from holdfast.core.gitops.owner import NO_TERMS, owned_by, owner_of, terms_of
+from holdfast.core.gitops.standing import Owner
+from holdfast.core.gitops.their_rules import TheirRules, their_rules
+from holdfast.core.live import Writer
+from holdfast.core.ownership.objects import OBJECT_RULES
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+TRACKING = "argocd.argoproj.io/tracking-id"
+
+
+# Any: objects of the Kubernetes API as they come over the wire, here and below.
+def web(**metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", **metadata},
+    }
+
+
+FLUX = {
+    "kustomize.toolkit.fluxcd.io/name": "apps",
+    "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+}
+FLUX_HELM = {
+    "helm.toolkit.fluxcd.io/name": "apps",
+    "helm.toolkit.fluxcd.io/namespace": "flux-system",
+}
+INSTANCE = {"app.kubernetes.io/instance": "shop"}
+ARGO_WROTE = [{"manager": "argocd-controller", "operation": "Update"}]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "owner", "name"),
+    [
+        ({}, None, None),
+        ({"annotations": {TRACKING: "shop:apps/Deployment:shop/web"}}, Owner.ARGO_CD, ("", "shop")),
+        ({"annotations": {TRACKING: "team_shop:apps/Deployment:shop/web"}}, Owner.ARGO_CD,
+         ("team", "shop")),
+        # The mark of another object, copied onto this one.
+        ({"annotations": {TRACKING: "shop:apps/Deployment:shop/api"}}, None, None),
+        ({"annotations": {TRACKING: "shop:apps/Deployment:elsewhere/web"}}, None, None),
+        ({"annotations": {TRACKING: "shop:/Service:shop/web"}}, None, None),
+        ({"annotations": {TRACKING: "nonsense"}}, None, None),
+        ({"labels": {"argocd.argoproj.io/instance": "shop"}}, Owner.ARGO_CD, ("", "shop")),
+        # Charts set this label too, so by itself it says nothing.
+        ({"labels": INSTANCE}, None, None),
+        ({"labels": INSTANCE, "managedFields": ARGO_WROTE}, Owner.ARGO_CD, ("", "shop")),
+        ({"labels": FLUX}, Owner.FLUX, ("flux-system", "apps")),
+        ({"labels": FLUX_HELM, "annotations": {"meta.helm.sh/release-name": "apps"}}, Owner.FLUX,
+         ("flux-system", "apps")),
+        ({"annotations": {"meta.helm.sh/release-name": "shop"}}, Owner.HELM, None),
+        # What `helm template` writes, also into Git.
+        ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, None, None),
+        ({"labels": {"holdfast.dev/application": "shop.web"}}, None, None),
+        ({"labels": None, "annotations": 3}, None, None),
+    ],
+)  # fmt: skip
+def test_an_object_is_applied_by(metadata: Any, owner: Owner | None, name: Any) -> None:
+    assert owner_of(web(**metadata)) is owner
+    assert owned_by(web(**metadata)) == name
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "asked"),
+    [
+        ("argocd.argoproj.io/compare-options", "IgnoreExtraneous", ["welcome"]),
+        ("argocd.argoproj.io/compare-options", "ServerSideDiff=true", []),
+        ("argocd.argoproj.io/sync-options", "Prune=false", ["keep"]),
+        ("argocd.argoproj.io/sync-options", "Replace=true, Prune=false,Delete=false",
+         ["keep", "keep_at_end"]),
+        ("argocd.argoproj.io/sync-options", "Prune=true", []),
+        ("argocd.argoproj.io/skip-reconcile", "true", ["unmanaged"]),
+        ("kustomize.toolkit.fluxcd.io/reconcile", "disabled", ["unmanaged"]),
+        ("kustomize.toolkit.fluxcd.io/reconcile", "enabled", []),
+        ("kustomize.toolkit.fluxcd.io/ssa", "IfNotPresent", ["create_only"]),
+        ("kustomize.toolkit.fluxcd.io/ssa", "Ignore", ["unmanaged"]),
+        ("kustomize.toolkit.fluxcd.io/ssa", "Merge", []),
+        ("kustomize.toolkit.fluxcd.io/ssa", "Override", []),
+        ("kustomize.toolkit.fluxcd.io/prune", "disabled", ["keep"]),
+        ("helm.toolkit.fluxcd.io/driftDetection", "disabled", ["unmanaged"]),
+        ("helm.sh/resource-policy", "keep", ["keep"]),
+    ],
+)  # fmt: skip
+def test_a_setting_asks_for(annotation: str, value: str, asked: list[str]) -> None:
+    terms = terms_of(web(annotations={annotation: value}))
+    names = ("unmanaged", "create_only", "keep", "keep_at_end", "welcome")
+    assert sorted(name for name in names if getattr(terms, name)) == asked
+    assert len(terms.because) == len(asked)
+    assert all(told.startswith(annotation) for told in terms.because)
+
+
+def test_without_settings_nothing_is_asked_for() -> None:
+    assert terms_of(web(annotations={"team": "a"})) == NO_TERMS
+
+
+def argo(*entries: Any) -> TheirRules:
+    found = their_rules({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Application",
+        "metadata": {"name": "shop", "namespace": "argocd"},
+        "spec": {"ignoreDifferences": list(entries)},
+    })  # fmt: skip
+    assert found is not None
+    return found
+
+
+def flux(kind: str, spec: Any) -> TheirRules:
+    group = "helm" if kind == "HelmRelease" else "kustomize"
+    found = their_rules({
+        "apiVersion": f"{group}.toolkit.fluxcd.io/v2",
+        "kind": kind,
+        "metadata": {"name": "apps", "namespace": "flux-system"},
+        "spec": spec,
+    })  # fmt: skip
+    assert found is not None
+    return found
+
+
+def hidden(rules: TheirRules, *path: str, item: Any = None, by: str = "someone") -> list[str]:
+    """The names of the rules that hide a field."""
+    return [
+        rule.name
+        for rule in rules.found.rules
+        if rule.hides(
+            path,
+            item=item or web(),
+            rules=OBJECT_RULES,
+            writer=Writer(manager=by, operation="Update"),
+            now=NOW,
+        )
+    ]
+
+
+def test_argo_cds_rules_become_ours_and_say_where_they_came_from() -> None:
+    found = argo(
+        {"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]},
+        {"kind": "*", "name": "web", "managedFieldsManagers": ["kube-controller-manager"]},
+        {"kind": "Deployment", "jqPathExpressions": [
+            ".spec.template.spec.containers[].resources",
+            '.spec.template.metadata.annotations["example.com/at"]',
+            '.spec.template.spec.initContainers[] | select(.name == "injected")',
+        ]},
+        {"kind": "Service", "jsonPointers": ["/spec/clusterIP"]},
+    )  # fmt: skip
+    place = "argo-cd Application argocd/shop ignoreDifferences"
+    pod = ("spec", "template", "spec")
+    assert found.found.not_understood == ()
+    assert hidden(found, "spec", "replicas") == [f"{place}[0]"]
+    assert hidden(found, "spec", "paused", by="kube-controller-manager") == [f"{place}[1]"]
+    assert hidden(found, *pod, "containers", "[name=main]", "resources", "limits") == [
+        f"{place}[2]"
+    ]
+    assert hidden(found, *pod, "containers", "[name=main]", "image") == []
+    assert hidden(found, "spec", "template", "metadata", "annotations", "example.com/at") == [
+        f"{place}[2]"
+    ]
+    assert hidden(found, *pod, "initContainers", "[name=injected]", "image") == [f"{place}[2]"]
+    assert hidden(found, *pod, "initContainers", "[name=own]", "image") == []
+    assert hidden(found, "spec", "clusterIP") == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"jsonPointers": ["/spec"]},
+        {"jsonPointers": [""]},
+        {"jsonPointers": ["/"]},
+        {"jsonPointers": ["spec.replicas"]},
+        {"jsonPointers": ["/spec/~2"]},
+        {"jsonPointers": ["/spec" + "/x" * 10_000]},
+        {"kind": "RoleBinding", "jsonPointers": ["/subjects/0"]},
+        {"jqPathExpressions": ["."]},
+        {"jqPathExpressions": [".spec"]},
+        {"jqPathExpressions": ["def f: f; f"]},
+        {"jqPathExpressions": [".. | .image?"]},
+        {"jqPathExpressions": [".spec.a | keys"]},
+        {"jqPathExpressions": ['.spec.env[] | select(.name | test("^A"))']},
+        {"managedFieldsManagers": ["*"]},
+    ],
+)
+def test_what_hides_too_much_or_is_not_understood_is_told(entry: Any) -> None:
+    found = argo(entry)
+    assert found.found.rules == ()
+    assert [told[:50] for told in found.found.not_understood] == [
+        "argo-cd Application argocd/shop ignoreDifferences["
+    ]
+
+
+def test_fluxs_rules_become_ours() -> None:
+    target = {"kind": "Deployment", "name": "web.*"}
+    rules = [{"paths": ["/spec/replicas"], "target": target}]
+    for found, place in (
+        (flux("Kustomization", {"ignore": rules}), "flux Kustomization flux-system/apps ignore[0]"),
+        (
+            flux("HelmRelease", {"driftDetection": {"mode": "enabled", "ignore": rules}}),
+            "flux HelmRelease flux-system/apps driftDetection.ignore[0]",
+        ),
+    ):
+        other = web()
+        other["metadata"]["name"] = "api"
+        assert hidden(found, "spec", "replicas") == [place]
+        assert hidden(found, "spec", "replicas", item=other) == []
+        assert found.concern(web(labels=FLUX))
+        assert not found.concern(web(labels={**FLUX, "kustomize.toolkit.fluxcd.io/name": "x"}))
+        assert not found.concern(web())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"paths": [""], "target": {"kind": "Deployment"}},
+        {"paths": ["/spec/replicas"], "target": {"name": "(a|b)"}},
+        {"paths": ["/spec/replicas"], "target": {"labelSelector": "a=b"}},
+    ],
+)
+def test_what_flux_says_with_expressions_is_told(entry: Any) -> None:
+    found = flux("Kustomization", {"ignore": [entry]})
+    assert found.found.rules == ()
+    assert len(found.found.not_understood) == 1
+
+
+def test_objects_without_rules_have_none() -> None:
+    assert their_rules(web()) is None
+    assert flux("Kustomization", {}).found.rules == ()
+    assert flux("Kustomization", {"ignore": 3}).found.rules == ()
+    assert flux("HelmRelease", None).found.rules == ()
+
+
+@pytest.mark.parametrize(
+    ("expression", "pattern"),
+    [
+        (".spec.replicas", "/spec/replicas"),
+        (".spec.containers[0].image", "/spec/containers/0/image"),
+        ('.data["a/b.c"]', "/data/a~1b.c"),
+        ('.data."a b"', "/data/a b"),
+        (".spec.containers[].image", "spec.containers[*].image"),
+        ('.spec.a[] | select(.name=="x") | .b', "spec.a[name=x].b"),
+        ('.spec.a[] | select(.name == "x").b', "spec.a[name=x].b"),
+        (".spec.a[0].b[]", None),
+        ("spec.replicas", None),
+        (".spec.a?", None),
+        (".spec.a[] |", None),
+        ('.spec["a*"]', None),
+        ('.spec["a"', None),
+        ("." + "a." * 400, None),
+    ],
+)
+def test_plain_paths_of_jq_are_read_and_nothing_else(expression: str, pattern: str | None) -> None:
+    assert pattern_of_jq(expression) == pattern

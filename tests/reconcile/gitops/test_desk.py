@@ -1,0 +1,251 @@
+"""What people decide about drift: who wins, what is stale, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from tests.support.gitops_world import APP, World, config_ref, configmap, route
+
+from holdfast.core.errors import Conflict, NotFound, PermissionDenied, StalePlan, ValidationError
+from holdfast.core.gitops.application import DriftSpec, HoldEnd, Remediation, SyncSpec
+from holdfast.core.gitops.drift import DriftState, Resolution
+from holdfast.reconcile.gitops.desk import Desk
+from holdfast.reconcile.gitops.ports import RecordKind
+
+A = config_ref("a")
+PROJECT = "ml-platform"
+
+
+async def drifted(
+    remediation: Remediation = Remediation.REVIEW, **spec: object
+) -> tuple[World, Desk]:
+    """An application with one drift that waits."""
+    world = World(route(remediation), drift=DriftSpec(**spec))  # type: ignore[arg-type]
+    world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
+    await world.look()
+    edit(world, "9")
+    await world.look()
+    return world, world.desk()
+
+
+def edit(world: World, value: str) -> None:
+    world.kube.edit(A, lambda item: item["data"].update(x=value))
+
+
+async def test_exactly_the_approved_plan_is_applied() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="agreed")
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.APPROVED
+    assert record.body["decided_by"] == "maria (t1)"
+    actions = [entry.action for entry in await world.book.entries(subject=drift.id)]
+    assert actions == ["resolved", "applying", "approved", "approval-requested", "detected"]
+
+
+async def test_an_approval_does_not_hold_for_a_world_that_moved() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    edit(world, "10")
+    result = await world.look()
+    assert await world.data("a") == {"x": "10"}
+    assert "PlanStale" in [note.reason for note in result.notes]
+    await world.look()
+    (again,) = world.drifts
+    assert again.state is DriftState.AWAITING
+    assert again.plan != drift.plan
+
+
+async def test_a_plan_that_was_replaced_cannot_be_approved() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    edit(world, "10")
+    await world.look()
+    with pytest.raises(StalePlan):
+        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    assert world.drifts[0].state is DriftState.AWAITING
+
+
+async def test_of_two_decisions_at_once_exactly_one_counts() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    answers = await asyncio.gather(
+        desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment=""),
+        desk.reject(PROJECT, drift.id, actor="joe", comment="keep it"),
+        desk.approve(PROJECT, drift.id, plan=drift.plan, actor="ann", comment=""),
+        return_exceptions=True,
+    )
+    assert sum(not isinstance(each, Exception) for each in answers) == 1
+    assert all(isinstance(each, Conflict) for each in answers if isinstance(each, Exception))
+
+
+async def test_two_controllers_with_one_ledger_cannot_both_decide() -> None:
+    world, desk = await drifted()
+    other = World()
+    other.book, other.kube, other.client, other.git = world.book, world.kube, world.kube, world.git
+    other.application = world.application
+    await other.start()
+    (drift,) = world.drifts
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    with pytest.raises(Conflict):
+        await other.desk().reject(PROJECT, drift.id, actor="joe", comment="no")
+
+
+async def test_who_asked_for_it_cannot_approve_it() -> None:
+    world, desk = await drifted(Remediation.REPORT, four_eyes=True)
+    (drift,) = world.drifts
+    await desk.revert(PROJECT, drift.id, actor="maria (t1)")
+    await world.look()
+    (drift,) = world.drifts
+    assert drift.state is DriftState.AWAITING
+    with pytest.raises(PermissionDenied):
+        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+async def test_a_rejected_drift_is_asked_about_again_only_when_it_changes() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    with pytest.raises(ValidationError):
+        await desk.reject(PROJECT, drift.id, actor="maria", comment=" ")
+    await desk.reject(PROJECT, drift.id, actor="maria", comment="tuned on purpose")
+    await world.look()
+    assert world.drifts[0].state is DriftState.REJECTED
+    edit(world, "10")
+    await world.look()
+    assert world.drifts[0].state is DriftState.AWAITING
+
+
+async def test_a_snooze_ends() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    until = world.clock.now() + timedelta(hours=1)
+    await desk.snooze(PROJECT, drift.id, actor="maria", comment="later", until=until)
+    await world.look()
+    assert world.drifts[0].state is DriftState.SNOOZED
+    world.pass_time(3700)
+    await world.look(set())
+    assert world.drifts[0].state is DriftState.AWAITING
+
+
+async def test_a_revert_by_hand_is_applied_at_once_where_no_review_is_asked_for() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    (drift,) = world.drifts
+    await desk.revert(PROJECT, drift.id, actor="maria")
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+async def test_a_drift_can_be_sent_to_git_by_hand() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    (drift,) = world.drifts
+    await desk.codify(PROJECT, drift.id, actor="maria")
+    await world.look()
+    assert list(world.forge.pulls) == [1]
+    await world.look()
+    assert world.drifts[0].state is DriftState.PULL_REQUEST, "the route does not take it back"
+
+
+async def test_a_rule_of_a_moment_hides_and_ends() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    (drift,) = world.drifts
+    until = world.clock.now() + timedelta(days=7)
+    (rule,) = await desk.ignore(PROJECT, drift.id, actor="maria", until=until, reason="load test")
+    result = await world.look()
+    assert result.status.sync == "synced"
+    assert result.status.tolerated == 1
+    assert rule.path == "data.x"
+    world.pass_time(timedelta(days=8).total_seconds())
+    result = await world.look()
+    assert result.status.drifted == 1
+
+
+async def test_a_pause_counts_at_once_and_its_end_is_decided() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    following = desk.application(PROJECT, "shop")
+    until = world.clock.now() + timedelta(hours=2)
+    hold = await desk.pause(
+        following, actor="maria", reason="INC-1432", until=until, end=HoldEnd.REVERT
+    )
+    world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="7")})
+    result = await world.fetch_and_look()
+    assert await world.data("b") == {"w": "2"}, "nothing is written while it is on hold"
+    assert result.status.held == 1
+    assert world.drifts[0].state is DriftState.HELD
+    world.pass_time(7300)
+    await world.look()
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+    assert await world.data("b") == {"w": "7"}
+    closed = await world.book.records(RecordKind.HOLD, state="closed")
+    assert [record.key for record in closed] == [hold.id]
+
+
+async def test_a_resumed_application_goes_its_own_way_again() -> None:
+    world, desk = await drifted(Remediation.SELF_HEAL)
+    following = desk.application(PROJECT, f"{APP}")
+    until = world.clock.now() + timedelta(hours=2)
+    await desk.pause(following, actor="maria", reason="INC-1", until=until)
+    edit(world, "9")
+    await world.look()
+    assert world.drifts[0].state is DriftState.HELD
+    await desk.resume(following, actor="maria")
+    world.pass_time(60)
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+    with pytest.raises(NotFound):
+        await desk.resume(following, actor="maria")
+
+
+async def test_a_parked_plan_is_carried_out_once_it_is_approved() -> None:
+    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    await world.look()
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+    await world.fetch_and_look()
+    desk = world.desk()
+    assert world.following is not None
+    (plan,) = world.following.shelf.plans.values()
+    with pytest.raises(StalePlan):
+        await desk.approve_plan(PROJECT, plan.id, plan="sha256:0", actor="maria")
+    await desk.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+    await world.look()
+    assert await world.live("c19") is None
+    assert world.following.shelf.plans == {}
+
+
+async def test_another_project_sees_nothing() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    with pytest.raises(NotFound):
+        await desk.approve("other", drift.id, plan=drift.plan, actor="eve", comment="")
+    with pytest.raises(NotFound):
+        desk.application("other", "shop")
+    assert desk.applications("other") == ()
+
+
+async def test_a_hold_does_not_last_for_ever() -> None:
+    world, desk = await drifted()
+    following = desk.application(PROJECT, "shop")
+    for days in (-1, 0, 31):
+        with pytest.raises(ValidationError):
+            await desk.pause(
+                following, actor="maria", reason="x",
+                until=world.clock.now() + timedelta(days=days),
+            )  # fmt: skip
+    assert world.following is not None
+    assert world.following.shelf.holds == {}
+
+
+async def test_a_secret_in_a_comment_is_refused() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    with pytest.raises(ValidationError, match="credential"):
+        await desk.reject(PROJECT, drift.id, actor="m", comment="use ghp_" + "a" * 36)

@@ -1,0 +1,481 @@
+"""One pass after another over one application: what is in sync, what drifts, what is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.errors import TargetUnavailable
+from holdfast.core.gitops.application import (
+    DriftSpec,
+    GuardSpec,
+    IgnoreSpec,
+    MatchSpec,
+    OrphanPolicy,
+    PullKind,
+    Remediation,
+    SyncSpec,
+    WindowKind,
+    WindowSpec,
+)
+from holdfast.core.gitops.drift import DriftState, Resolution
+from holdfast.core.gitops.hold import PAUSED_UNTIL
+from holdfast.core.gitops.source import Ancestry
+from holdfast.reconcile.gitops.ports import PullState, Put, RecordKind
+
+A = config_ref("a")
+
+
+def set_data(world: World, name: str, key: str, value: str, manager: str = "kubectl-edit") -> None:
+    world.kube.edit(
+        config_ref(name), lambda item: item["data"].update({key: value}), manager=manager
+    )
+
+
+async def two(*routes: object, **more: object) -> World:
+    """An application of two objects, applied."""
+    world = World(*routes, **more)  # type: ignore[arg-type]
+    world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
+    await world.sync()
+    return world
+
+
+async def test_what_git_declares_is_applied_and_then_left_alone() -> None:
+    world = await two()
+    writes = len(world.kube.writes)
+    result = await world.fetch_and_look()
+    assert result.status.sync == "synced"
+    assert await world.data("a") == {"x": "1"}
+    assert len(world.kube.writes) == writes
+
+
+async def test_without_automatic_sync_a_new_commit_is_only_reported() -> None:
+    world = await two(sync=SyncSpec())
+    world.git.commit({"a.yaml": configmap("a", x="7"), "b.yaml": configmap("b", w="2")})
+    result = await world.fetch_and_look()
+    assert (result.status.sync, result.status.ahead, result.status.drifted) == ("ahead", 1, 0)
+    assert await world.data("a") == {"x": "1"}
+    result = await world.sync()
+    assert result.status.sync == "synced"
+    assert await world.data("a") == {"x": "7"}
+
+
+async def test_a_change_by_hand_is_another_state_than_a_new_commit() -> None:
+    world = await two()
+    set_data(world, "a", "x", "9")
+    result = await world.look()
+    assert (result.status.sync, result.status.ahead, result.status.drifted) == ("drifted", 0, 1)
+    (drift,) = world.drifts
+    assert drift.state is DriftState.DETECTED
+    assert drift.kinds == (DriftKind.CONFIGURATION,)
+    assert drift.causes == (Cause.PERSON,)
+    assert drift.where == "a.yaml:6"
+    (entry,) = drift.entries
+    assert (entry.path, entry.desired, entry.live) == ("data.x", "1", "9")
+    assert entry.writer is not None
+    assert entry.writer.manager == "kubectl-edit"
+    assert await world.data("a") == {"x": "9"}
+    assert [note.reason for note in result.notes] == ["DriftDetected"]
+    assert len(world.notices) == 1
+
+
+async def test_a_drift_that_stays_is_told_once() -> None:
+    world = await two()
+    set_data(world, "a", "x", "9")
+    await world.look()
+    result = await world.look()
+    assert result.notes == ()
+    assert len(world.notices) == 1
+    assert len(world.drifts) == 1
+
+
+async def test_self_heal_puts_it_back_and_records_who_did_it() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    set_data(world, "a", "x", "9")
+    result = await world.look({A})
+    assert result.status.sync == "synced"
+    assert await world.data("a") == {"x": "1"}
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.SELF_HEALED
+    assert record.body["entries"][0]["writer"]["manager"] == "kubectl-edit"  # type: ignore[index,call-overload]
+    actions = [entry.action for entry in await world.book.entries(subject=record.key)]
+    assert actions == ["resolved", "applying", "detected"]
+
+
+async def test_a_deleted_object_is_resource_drift_and_comes_back() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    await world.kube.delete(A)
+    result = await world.look({A})
+    assert result.status.sync == "synced"
+    assert await world.data("a") == {"x": "1"}
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["kinds"] == ["resource"]
+
+
+async def test_what_could_not_be_read_is_neither_created_nor_pruned() -> None:
+    world = await two(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    writes = len(world.kube.writes)
+    world.kube.fail_next("get", TargetUnavailable("The API server did not answer."))
+    result = await world.fetch_and_look()
+    assert result.status.sync == "unknown"
+    assert len(world.kube.writes) == writes
+    assert await world.live("b") is not None
+    await world.look()
+    assert await world.live("b") is None
+
+
+async def test_what_is_no_longer_declared_stays_unless_prune_says_otherwise() -> None:
+    world = await two()
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    result = await world.fetch_and_look()
+    assert (result.status.sync, result.status.ahead) == ("ahead", 1)
+    assert await world.live("b") is not None
+    await world.sync(prune=True)
+    assert await world.live("b") is None
+    result = await world.look()
+    assert result.status.sync == "synced"
+    assert set(world.following.shelf.inventory) == {A}  # type: ignore[union-attr]
+
+
+async def test_an_empty_repository_deletes_nothing() -> None:
+    world = await two(sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({"README": "moved away"})
+    result = await world.fetch_and_look()
+    assert await world.live("a") is not None
+    assert result.status.plan is not None
+    assert "Parked" in [note.reason for note in result.notes]
+    await world.sync(force=True)
+    assert await world.live("a") is not None, (
+        "without allowEmpty even a person's word is not enough"
+    )
+
+
+async def test_a_mass_deletion_waits_for_a_person() -> None:
+    sync = SyncSpec(automatic=True, prune=True)
+    world = World(sync=sync)
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    await world.look()
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+    result = await world.fetch_and_look()
+    assert await world.live("c19") is not None
+    assert result.status.plan is not None
+    again = await world.look()
+    assert again.notes == (), "told once"
+    await world.sync(prune=True, force=True)
+    assert await world.live("c19") is None
+
+
+async def test_mass_drift_is_not_healed_by_itself() -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(10)})
+    await world.look()
+    for n in range(6):
+        set_data(world, f"c{n}", "x", "9")
+    result = await world.look()
+    assert result.status.drifted == 6
+    assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+    assert await world.data("c0") == {"x": "9"}
+    await world.sync()
+    assert await world.data("c0") == {"x": "1"}
+
+
+async def test_drift_that_trickles_in_is_mass_drift_too() -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(10)})
+    await world.look()
+    for n in range(8):
+        set_data(world, f"c{n}", "x", "9")
+        await world.look({config_ref(f"c{n}")})
+    assert await world.data("c4") == {"x": "1"}
+    assert await world.data("c7") == {"x": "9"}
+
+
+async def test_a_repository_that_does_not_answer_is_stale_and_drift_is_still_seen() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    world.git.down = "git.example.com refused the connection."
+    set_data(world, "a", "x", "9")
+    result = await world.fetch_and_look()
+    assert await world.data("a") == {"x": "1"}
+    assert any(each.type == "SourceStale" for each in result.status.conditions)
+    world.git.down = ""
+    world.pass_time(1000)
+    result = await world.fetch_and_look()
+    assert not any(each.type == "SourceStale" for each in result.status.conditions)
+
+
+async def test_after_a_restart_without_repository_the_last_commit_still_counts() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    world.git.down = "git.example.com refused the connection."
+    await world.start()
+    set_data(world, "a", "x", "9")
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+@pytest.mark.parametrize("ancestry", [Ancestry.REWOUND, Ancestry.UNRELATED])
+async def test_a_strange_history_is_not_followed_before_somebody_agrees(ancestry: Ancestry) -> None:
+    world = await two()
+    world.git.commit({"a.yaml": configmap("a", x="7"), "b.yaml": configmap("b", w="2")})
+    world.git.ancestry = ancestry
+    result = await world.fetch_and_look()
+    assert await world.data("a") == {"x": "1"}
+    assert result.status.plan is not None
+    await world.sync(force=True)
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "7"}
+
+
+async def test_a_rewritten_branch_is_followed_but_deletes_nothing_by_itself() -> None:
+    world = await two(sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({"a.yaml": configmap("a", x="7")})
+    world.git.ancestry = Ancestry.DIVERGED
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "7"}
+    assert await world.live("b") is not None
+
+
+async def test_a_new_commit_does_not_overwrite_what_somebody_changed() -> None:
+    world = await two()
+    set_data(world, "a", "x", "9")
+    await world.look()
+    world.git.commit({"a.yaml": configmap("a", x="1", z="3"), "b.yaml": configmap("b", w="2")})
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "9", "z": "3"}
+    assert [drift.state for drift in world.drifts] == [DriftState.DETECTED]
+
+
+async def test_each_kind_of_writer_can_have_its_own_way() -> None:
+    world = await two(
+        route(Remediation.SELF_HEAL, match=MatchSpec(managers=("rogue*",))),
+        route(Remediation.REVIEW, match=MatchSpec(paths=("data.x",))),
+    )
+    set_data(world, "a", "x", "9")
+    set_data(world, "b", "w", "9", manager="rogue-cron")
+    await world.look()
+    assert await world.data("b") == {"w": "2"}
+    assert await world.data("a") == {"x": "9"}
+    assert [drift.state for drift in world.drifts] == [DriftState.AWAITING]
+
+
+async def test_one_object_may_have_two_drifts_and_only_one_is_healed() -> None:
+    world = World(
+        route(Remediation.REVIEW, match=MatchSpec(paths=("data.x",))), route(Remediation.SELF_HEAL)
+    )
+    world.git.commit({"a.yaml": configmap("a", x="1", w="2")})
+    await world.look()
+    set_data(world, "a", "x", "9")
+    set_data(world, "a", "w", "9")
+    await world.look()
+    assert await world.data("a") == {"x": "9", "w": "2"}
+    assert [drift.route for drift in world.drifts] == ["review"]
+
+
+async def test_ignored_fields_are_neither_reported_nor_written() -> None:
+    rule = IgnoreSpec(name="tuned", owner="ml", pointer="/data/x", kind="ConfigMap")
+    world = await two(route(Remediation.SELF_HEAL), drift=DriftSpec(ignore=(rule,)))
+    set_data(world, "a", "x", "9")
+    result = await world.look()
+    assert result.status.sync == "synced"
+    assert result.status.tolerated == 1
+    assert await world.data("a") == {"x": "9"}
+
+
+async def test_outside_of_its_window_drift_waits() -> None:
+    window = WindowSpec(kind=WindowKind.ALLOW, schedule="0 22 * * *", duration="1h")
+    world = await two(
+        route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, windows=(window,))
+    )
+    set_data(world, "a", "x", "9")
+    await world.look()
+    assert [drift.state for drift in world.drifts] == [DriftState.PARKED]
+    world.pass_time(timedelta(hours=10, minutes=5).total_seconds())
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+async def test_a_fight_ends_in_an_alarm_that_names_both() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    for _ in range(6):
+        set_data(world, "a", "x", "9", manager="rogue-cron")
+        await world.look({A})
+        world.pass_time(30)
+        await world.look({A})
+    (drift,) = world.drifts
+    assert drift.state is DriftState.FIGHTING
+    assert "rogue-cron and holdfast-gitops" in drift.note
+    healed = len([write for write in world.kube.writes if write.ref == A])
+    for _ in range(20):
+        world.pass_time(30)
+        await world.look({A})
+    assert len([write for write in world.kube.writes if write.ref == A]) == healed
+    world.pass_time(3600)
+    await world.look({A})
+    assert await world.data("a") == {"x": "1"}, "after a quiet time it is tried again"
+
+
+async def test_a_hold_keeps_everything_as_it_is_and_is_not_forgotten() -> None:
+    world = await two(route(Remediation.SELF_HEAL))
+    until = world.clock.now() + timedelta(hours=2)
+
+    def emergency(item: dict) -> None:  # type: ignore[type-arg]
+        item["data"]["x"] = "9"
+        item["metadata"]["annotations"][PAUSED_UNTIL] = until.isoformat()
+
+    world.kube.edit(A, emergency)
+    result = await world.look()
+    assert [drift.state for drift in world.drifts] == [DriftState.HELD]
+    assert result.status.held == 1
+    assert any(each.type == "Paused" for each in result.status.conditions)
+    world.pass_time(2 * 3600 + 1)
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "9"}, "the change goes to Git, it is not reverted"
+    (pull,) = world.forge.pulls.values()
+    assert pull.branch == "holdfast/codify/chat-configmap-a"
+    assert [drift.state for drift in world.drifts] == [DriftState.PULL_REQUEST]
+
+
+async def test_one_pull_request_for_a_drift_updated_and_closed_by_itself() -> None:
+    world = await two(route(Remediation.PULL_REQUEST))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    await world.look()
+    (pull,) = world.forge.pulls.values()
+    assert "data.x" in pull.body
+    set_data(world, "a", "x", "10")
+    await world.look()
+    (pull,) = world.forge.pulls.values()
+    assert "`10`" in pull.body
+    set_data(world, "a", "x", "1")
+    await world.look()
+    await world.look()
+    assert world.forge.pulls[1].state is PullState.CLOSED
+    assert world.git.branches == {}
+
+
+async def test_a_pull_request_that_a_person_closed_is_not_opened_again() -> None:
+    world = await two(route(Remediation.PULL_REQUEST))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    await world.forge.close(1)
+    for _ in range(3):
+        world.pass_time(120)
+        await world.look()
+    assert len(world.forge.pulls) == 1
+    assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
+    set_data(world, "a", "x", "10")
+    await world.look()
+    assert len(world.forge.pulls) == 2, "another value is another question"
+
+
+async def test_a_persons_commits_on_the_branch_are_never_written_over() -> None:
+    world = await two(route(Remediation.PULL_REQUEST))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    before = dict(world.git.branches)
+    world.git.human.update(world.git.branches)
+    set_data(world, "a", "x", "10")
+    await world.look()
+    assert world.git.branches == before
+    assert len(world.forge.comments[1]) == 1
+
+
+async def test_a_merged_decision_reverts_exactly_what_was_reviewed() -> None:
+    world = await two(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    (branch,) = world.git.branches
+    world.git.merge(branch)
+    await world.fetch_and_look()
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.REVERTED
+
+
+async def test_a_merged_decision_about_another_value_approves_nothing() -> None:
+    world = await two(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    (branch,) = world.git.branches
+    world.git.merge(branch)
+    set_data(world, "a", "x", "10")
+    await world.fetch_and_look()
+    await world.look()
+    assert await world.data("a") == {"x": "10"}
+
+
+async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -> None:
+    drift = DriftSpec(namespaces=(NAMESPACE,))
+    world = await two(route(Remediation.SELF_HEAL), drift=drift)
+    item = {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "stray", "namespace": NAMESPACE}, "data": {"k": "v"},
+    }  # fmt: skip
+    world.kube.create(item)  # type: ignore[arg-type]
+    result = await world.look()
+    assert result.status.orphans == 1
+    assert await world.live("stray") is not None
+    (found,) = world.drifts
+    assert found.entries[0].writer is not None
+    spec = world.application.spec
+    asked = replace(drift, routes=spec.drift and spec.drift.routes, orphans=OrphanPolicy.REMEDIATE)
+    world.application = replace(world.application, spec=replace(spec, drift=asked))
+    await world.look()
+    await world.look()
+    assert await world.live("stray") is None
+
+
+async def test_objects_of_other_tools_are_observed_and_never_written() -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    item = {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "a", "namespace": NAMESPACE,
+            "annotations": {
+                "argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a",
+            },
+        },
+        "data": {"x": "1"},
+    }  # fmt: skip
+    world.kube.create(item, manager="argocd-controller")  # type: ignore[arg-type]
+    world.git.commit({"a.yaml": configmap("a", x="5")})
+    writes = len(world.kube.writes)
+    result = await world.look()
+    assert result.status.drifted == 1
+    await world.sync(force=True)
+    assert len(world.kube.writes) == writes
+
+
+async def test_a_lost_inventory_prunes_nothing_and_is_taken_up_again() -> None:
+    world = await two(sync=SyncSpec(automatic=True, prune=True))
+    records = await world.book.records(RecordKind.INVENTORY)
+    await world.book.write(
+        [
+            Put(kind=each.kind, application=each.application, key=each.key, seen=each.version)
+            for each in records
+        ],
+        [],
+    )
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.start()
+    await world.fetch_and_look()
+    assert await world.live("b") is not None
+    assert set(world.following.shelf.inventory) == {A}  # type: ignore[union-attr]
+
+
+async def test_the_guard_can_be_set() -> None:
+    world = World(
+        route(Remediation.SELF_HEAL),
+        sync=SyncSpec(automatic=True, guard=GuardSpec(objects=1, percent=0)),
+    )
+    world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
+    await world.look()
+    set_data(world, "a", "x", "9")
+    set_data(world, "b", "w", "9")
+    await world.look()
+    assert {drift.state for drift in world.drifts} == {DriftState.PARKED}

@@ -1,0 +1,253 @@
+"""Applications for tests: one that is right, and what makes it wrong, for both validators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.gitops.application import KIND
+from holdfast.core.resource import API_VERSION
+
+
+# Any: documents as they come over the wire, here and below.
+def document(
+    change: Mapping[str, Any] | None = None, *, name: str = "shop", namespace: str = "gitops"
+) -> dict[str, Any]:
+    """A usual Application with some parts of its spec replaced; None takes a part away."""
+    spec: dict[str, Any] = {
+        "project": "acme",
+        "source": {"url": "https://git.example.com/acme/shop.git", "path": "deploy/prod"},
+        **(change or {}),
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {part: value for part, value in spec.items() if value is not None},
+    }
+
+
+def source(**change: Any) -> dict[str, Any]:
+    return {"source": {"url": "https://git.example.com/acme/shop.git", **change}}
+
+
+def windows(**change: Any) -> dict[str, Any]:
+    window = {"kind": "allow", "schedule": "0 22 * * 1-5", "duration": "4h", **change}
+    return {"sync": {"windows": [window]}}
+
+
+def routes(*given: dict[str, Any]) -> dict[str, Any]:
+    return {"drift": {"routes": [{"name": f"r{n}", **each} for n, each in enumerate(given)]}}
+
+
+def ignore(**given: Any) -> dict[str, Any]:
+    return {"drift": {"ignore": [{"name": "r", "owner": "team-a", **given}]}}
+
+
+def channel(**given: Any) -> dict[str, Any]:
+    return {"notify": [{"name": "ops", **given}]}
+
+
+URL = {"url": {"name": "hooks", "key": "ops"}}
+HEAL, PULL = {"remediation": "self-heal"}, {"remediation": "pull-request"}
+
+
+def matching(**match: Any) -> dict[str, Any]:
+    return {"match": match}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A change that makes an Application wrong."""
+
+    why: str
+    field: str
+    change: Mapping[str, Any]
+    server: bool = True
+    """False for what the API server cannot tell."""
+
+
+def _refused(why: str, field: str, change: Mapping[str, Any], *, server: bool = True) -> Refused:
+    return Refused(why=why, field=field, change=change, server=server)
+
+
+REFUSED = [
+    _refused("no project", "project", {"project": None}),
+    _refused("a project that is no slug", "project", {"project": "Acme Inc"}),
+    _refused("no source", "source", {"source": None}),
+    _refused("no address", "source.url", {"source": {"path": "x"}}),
+    _refused("a password in the address", "source.url",
+             source(url="https://me:s3cr3t-word@git.example.com/a/b")),
+    _refused("a token in the address", "source.url",
+             source(url="https://s3cr3t-word@git.example.com/a/b")),
+    _refused("a password for ssh", "source.url", source(url="ssh://me:s3cr3t-word@h.example/a")),
+    _refused("an address that runs a command", "source.url", source(url="ext::sh -c id")),
+    _refused("a transport helper", "source.url", source(url="ext::git-upload-pack")),
+    _refused("an address that is an option", "source.url", source(url="--upload-pack=x")),
+    _refused("an open protocol", "source.url", source(url="git://git.example.com/a/b")),
+    _refused("an open line", "source.url", source(url="http://git.example.com/a/b")),
+    _refused("a host that is an option", "source.url", source(url="ssh://-oProxyCommand=x/a")),
+    _refused("an address that climbs", "source.url", source(url="https://h.example/a/../../b")),
+    _refused("no host", "source.url", source(url="https:///a/b")),
+    _refused("a revision that is an option", "source.revision", source(revision="--all")),
+    _refused("a revision with an expression", "source.revision", source(revision="HEAD@{1}")),
+    _refused("a range of revisions", "source.revision", source(revision="a..b")),
+    _refused("an absolute path", "source.path", source(path="/etc")),
+    _refused("a path that leads out", "source.path", source(path="deploy/../../other")),
+    _refused("a path that is only up", "source.path", source(path="..")),
+    _refused("a renderer that is none", "source.renderer", source(renderer="helm")),
+    _refused("an interval that hammers the host", "source.interval", source(interval="5s")),
+    _refused("an interval of days", "source.interval", source(interval="48h")),
+    _refused("an interval that is none", "source.interval", source(interval="often")),
+    _refused("a Secret with a strange name", "source.credentials", source(credentials="A B")),
+    _refused("a namespace that is none", "namespace", {"namespace": "a.b"}),
+    _refused("a schedule of four fields", "sync.windows[0].schedule",
+             windows(schedule="0 22 * *")),
+    _refused("a schedule out of range", "sync.windows[0].schedule",
+             windows(schedule="0 25 * * *"), server=False),
+    _refused("a schedule that never comes", "sync.windows[0].schedule",
+             windows(schedule="0 0 30 2 *"), server=False),
+    _refused("a window without end", "sync.windows[0].duration", windows(duration="1000h")),
+    _refused("a window of no length", "sync.windows[0].duration", windows(duration="0s")),
+    _refused("a time zone that is none", "sync.windows[0].timeZone",
+             windows(timeZone="Mars/Olympus"), server=False),
+    _refused("a window of no kind", "sync.windows[0].kind", windows(kind="maybe")),
+    _refused("a guard of more than all", "sync.guard.percent",
+             {"sync": {"guard": {"percent": 101}}}),
+    _refused("pull without a pull request", "drift.routes[0].pull",
+             routes({**HEAL, "pull": "codify"})),
+    _refused("two routes of one name", "drift.routes",
+             routes({"name": "a", **HEAL, **matching(drift=["image"])}, {"name": "a", **PULL})),
+    _refused("a route after one for everything", "drift.routes", routes(HEAL, PULL)),
+    _refused("heal and propose the same drift", "drift.routes[1]",
+             routes({**HEAL, **matching(drift=["image"])}, {**PULL, **matching(drift=["image"])}),
+             server=False),
+    _refused("a route inside of an earlier one", "drift.routes[1]",
+             routes({**HEAL, **matching(kinds=["Deploy*"])},
+                    {**PULL, **matching(kinds=["Deployment"], drift=["image"])}), server=False),
+    _refused("a condition that is an empty list", "drift.routes[0].match.kinds",
+             routes({**HEAL, **matching(kinds=[])})),
+    _refused("a pattern with a class", "drift.routes[0].match.names[0]",
+             routes({**HEAL, **matching(names=["[ab]*"])})),
+    _refused("a drift that is none", "drift.routes[0].match.drift[0]",
+             routes({**HEAL, **matching(drift=["everything"])})),
+    _refused("a remediation that is none", "drift.routes[0].remediation",
+             routes({"remediation": "hope"})),
+    _refused("an ignore rule for whole objects", "drift.ignore[0]", ignore()),
+    _refused("an ignore rule for every manager", "drift.ignore[0]", ignore(manager="*")),
+    _refused("an ignore rule for the spec", "drift.ignore[0].pointer", ignore(pointer="/spec")),
+    _refused("an ignore rule with no pointer", "drift.ignore[0].pointer",
+             ignore(pointer="spec.replicas")),
+    _refused("an ignore rule with a wrong escape", "drift.ignore[0].pointer",
+             ignore(pointer="/spec/~2"), server=False),
+    _refused("an ignore rule with two places", "drift.ignore[0]",
+             ignore(pointer="/spec/replicas", path="spec.replicas")),
+    _refused("an ignore rule for a path that is all", "drift.ignore[0]", ignore(path="**"),
+             server=False),
+    _refused("an ignore rule for a security field", "drift.ignore[0].path",
+             ignore(path="spec.**.securityContext.*"), server=False),
+    _refused("an ignore rule for a Secret", "drift.ignore[0].pointer",
+             ignore(kind="Secret", pointer="/data/token"), server=False),
+    _refused("an ignore rule that ends on no day", "drift.ignore[0].expires",
+             ignore(pointer="/spec/replicas", expires="2026-02-31T00:00:00Z"), server=False),
+    _refused("an ignore rule without an owner", "drift.ignore[0].owner",
+             {"drift": {"ignore": [{"name": "r", "pointer": "/spec/replicas"}]}}),
+    _refused("two ignore rules of one name", "drift.ignore",
+             {"drift": {"ignore": [{"name": "r", "owner": "a", "pointer": "/spec/replicas"},
+                                   {"name": "r", "owner": "a", "pointer": "/spec/paused"}]}}),
+    _refused("orphans of nobody's namespaces", "drift.orphans",
+             {"drift": {"orphans": "remediate"}}),
+    _refused("orphans of the cluster's namespace", "drift.namespaces",
+             {"drift": {"orphans": "remediate", "namespaces": ["shop", "kube-system"]}}),
+    _refused("a forge with a credential", "pullRequests.api",
+             {"pullRequests": {"api": "https://me:s3cr3t-word@git.example.com"}}),
+    _refused("a forge by an open line", "pullRequests.api",
+             {"pullRequests": {"api": "http://git.example.com"}}),
+    _refused("a base that is no branch", "pullRequests.base",
+             {"pullRequests": {"base": "main.lock"}}),
+    _refused("a deadline of years", "pullRequests.deadline",
+             {"pullRequests": {"deadline": "20000h"}}),
+    _refused("no pull requests at all", "pullRequests.mostOpen",
+             {"pullRequests": {"mostOpen": 0}}),
+    _refused("a webhook to nowhere", "notify[0].url", channel(kind="webhook")),
+    _refused("Slack without an address", "notify[0].url", channel(kind="slack")),
+    _refused("a log with an address", "notify[0].url", channel(kind="log", **URL)),
+    _refused("a signature for Slack", "notify[0].signing",
+             channel(kind="slack", **URL, signing={"name": "hooks", "key": "sign"})),
+    _refused("a key that is no key", "notify[0].url.key",
+             channel(kind="slack", url={"name": "hooks", "key": "a b"})),
+    _refused("a loudness that is none", "notify[0].least",
+             channel(kind="log", least="deafening")),
+    _refused("two channels of one name", "notify",
+             {"notify": [{"name": "ops", "kind": "log"}, {"name": "ops", "kind": "log"}]}),
+]  # fmt: skip
+
+FULL: dict[str, Any] = {
+    "source": {
+        "url": "ssh://git@git.example.com:2222/acme/shop.git", "revision": "release/1.x",
+        "path": "deploy/prod", "renderer": "kustomize", "interval": "1m30s",
+        "credentials": "shop-git", "decryption": "shop-age",
+    },
+    "namespace": "shop",
+    "suspend": False,
+    "sync": {
+        "automatic": True, "prune": True, "allowEmpty": False,
+        "guard": {"objects": 10, "percent": 0},
+        "windows": [
+            {"kind": "allow", "schedule": "0 22 * * 1-5", "duration": "4h",
+             "timeZone": "Europe/Madrid"},
+            {"kind": "deny", "schedule": "0 0 20 12 *", "duration": "360h"},
+        ],
+    },
+    "drift": {
+        "routes": [
+            {"name": "images", "match": {"drift": ["image"], "namespaces": ["shop*"]},
+             "remediation": "pull-request", "pull": "revert"},
+            {"name": "by-hand", "remediation": "self-heal", "match": {
+                "drift": ["configuration", "resource"], "kinds": ["Deployment", "*Route"],
+                "names": ["web-*"], "paths": ["spec.**.env[name=HTTP_*]"],
+                "managers": ["kubectl*"], "causes": ["person"]}},
+            {"name": "rest", "remediation": "review"},
+        ],
+        "ignore": [
+            {"name": "replicas", "owner": "team-a", "pointer": "/spec/replicas",
+             "kind": "Deployment", "objectName": "web-*", "namespace": "shop",
+             "expires": "2026-12-31T00:00:00Z", "lands": True},
+            {"name": "mesh", "owner": "team-b", "path": "spec.**.securityContext.runAsUser",
+             "security": True},
+            {"name": "keda", "owner": "team-b", "manager": "keda-operator"},
+        ],
+        "orphans": "remediate", "namespaces": ["shop"], "holdEnd": "revert",
+        "fourEyes": True, "comment": True,
+    },
+    "pullRequests": {
+        "provider": "gitlab", "api": "https://git.example.com/gitlab", "base": "main",
+        "labels": ["team-a"], "draft": True, "mostOpen": 2, "mostHourly": 1, "deadline": "72h",
+    },
+    "notify": [
+        {"name": "log", "kind": "log", "least": "info"},
+        {"name": "ops", "kind": "webhook", **URL, "signing": {"name": "hooks", "key": "sign"},
+         "least": "critical"},
+        {"name": "chat", "kind": "slack", **URL},
+    ],
+}  # fmt: skip
+"""Every field of a spec that there is."""
+
+ACCEPTED: dict[str, Mapping[str, Any]] = {
+    "as little as possible": {},
+    "as much as possible": FULL,
+    "the short form of ssh": source(url="git@git.example.com:acme/shop.git"),
+    "a folder of this machine": source(url="/srv/git/shop.git"),
+    "a forge on this machine": source(url="http://127.0.0.1:3000/acme/shop"),
+    "a whole commit": source(revision="0123456789abcdef0123456789abcdef01234567"),
+    "a path with two dots in a name": source(path="a..b/.hidden"),
+    "a catch-all that comes last": routes({**HEAL, **matching(drift=["image"])}, PULL),
+    "the narrow before the wide": routes(
+        {**PULL, **matching(kinds=["Deployment"])}, {**HEAL, **matching(kinds=["*"])}
+    ),
+    "routes that overlap": routes(
+        {**PULL, **matching(kinds=["Deployment"])}, {**HEAL, **matching(drift=["image"])}
+    ),
+    "orphans of its own": {"drift": {"orphans": "remediate", "namespaces": ["shop"]}},
+}

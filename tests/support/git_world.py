@@ -1,0 +1,109 @@
+"""One remote repository, one folder of copies, and a way to play a story in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.support.git_host import Host, Origin
+
+from holdfast.adapters.git.address import Address, parse_address
+from holdfast.adapters.git.limits import Limits
+from holdfast.adapters.git.repositories import Repositories
+from holdfast.adapters.git.repository import GitRepository
+from holdfast.core.redact import Secret
+from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential, SourceUnavailable
+
+T = TypeVar("T")
+TOKEN = "t0ken-that-opens"
+FAST = Limits(ask=60, fetch=60)
+
+
+class World:
+    """Where a story plays."""
+
+    def __init__(self, tmp: Path, origin: Origin, host: Host | None = None) -> None:
+        self.tmp = tmp
+        self.cache = tmp / "cache"
+        self.origin = origin
+        self._host = host
+        self.limits = FAST
+        self.options: dict[str, Any] = {}  # Any: what Repositories takes by name
+        self.repositories: Repositories
+
+    @property
+    def host(self) -> Host:
+        """The host, in a story that has one."""
+        assert self._host is not None
+        return self._host
+
+    @property
+    def address(self) -> Address:
+        """Where the repository is, by HTTP when there is a host."""
+        if self._host is None:
+            return parse_address(str(self.origin.path), local=True)
+        return parse_address(self._host.url(self.origin.path.name))
+
+    def open(self, credential: Credential | None = None) -> GitRepository:
+        """Open the repository, with a token that its host accepts unless told otherwise."""
+        if credential is None:
+            credential = Credential(token=Secret(TOKEN)) if self._host else NO_CREDENTIAL
+        return self.repositories.open(self.address, credential)
+
+    def play(self, story: Callable[[GitRepository], Coroutine[Any, Any, T]]) -> T:
+        """Play a story with the repository, from taking the folder of copies to leaving it."""
+
+        async def whole() -> T:
+            self.repositories = Repositories(self.cache, limits=self.limits, **self.options)
+            try:
+                return await story(self.open())
+            finally:
+                await self.repositories.aclose()
+
+        return asyncio.run(whole())
+
+    def copies(self) -> list[Path]:
+        """Name every bare copy on disk."""
+        return sorted(self.cache.glob("repo-*/copy-*"))
+
+    def copy(self) -> Path:
+        """The copy that is in use."""
+        (found,) = self.cache.glob("repo-*/current")
+        return found.resolve()
+
+
+async def refusal(work: Awaitable[object]) -> SourceUnavailable:
+    """Return the error with which something could not be read."""
+    try:
+        await work
+    except SourceUnavailable as error:
+        return error
+    raise AssertionError("it was expected to fail")
+
+
+async def files_of(repository: GitRepository, commit: str) -> dict[str, bytes]:
+    """Return what an export of a commit holds."""
+    async with repository.export(commit) as export:
+        return await asyncio.to_thread(files_below, export.root)
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    """Return every file below a folder."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def everything_below(root: Path) -> bytes:
+    """Return the names and contents of all files below a folder, as they are on disk."""
+    found = b""
+    for path in root.rglob("*"):
+        found += str(path).encode(errors="replace") + b"\n"
+        with contextlib.suppress(OSError):
+            found += path.read_bytes()
+    return found

@@ -1,0 +1,108 @@
+"""The ledger as JSON lines: one object a line, its own fields alone, a page at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from tests.support.books import NOON, HandClock, line, put
+
+from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.application import AppId, Remediation
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.live import Writer
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops import book_export
+from holdfast.reconcile.gitops.ports import Book
+from holdfast.wire import gitops_v1
+from holdfast.wire.book_jsonl import entry_to_json
+
+DRIFT = ObjectDrift(
+    id="drf-1",
+    application=AppId(namespace="team", name="chat"),
+    project="acme",
+    object=ObjectRef(api_version="apps/v1", kind="Deployment", namespace="team", name="chat"),
+    entries=(
+        DriftEntry(
+            path="/spec/replicas",
+            desired=2,
+            live=3,
+            kind=DriftKind.CONFIGURATION,
+            cause=Cause.UNKNOWN,
+            evidence="kubectl",
+            writer=Writer(manager="kubectl", at=NOON),
+        ),
+    ),
+    commit="abc",
+    remediation=next(iter(Remediation)),
+    first_seen=NOON,
+    last_seen=NOON,
+)
+
+
+async def read(lines: AsyncIterator[bytes]) -> list[Fields]:
+    found = []
+    async for each in lines:
+        assert each.endswith(b"\n")
+        assert each.count(b"\n") == 1
+        found.append(json.loads(each))
+    return found
+
+
+def test_a_line_of_the_journal_has_these_fields_and_no_other() -> None:
+    entry = replace(line("two\nlines", subject="drf-1", detail={"big": 2**70, "a": [None]}), seq=7)
+    assert entry_to_json(entry) == {
+        "apiVersion": "holdfast.dev/v1",
+        "kind": "JournalEntry",
+        "seq": 7,
+        "at": "2026-03-01T12:00:00Z",
+        "application": "team/chat",
+        "subject": "drf-1",
+        "action": "detected",
+        "actor": "holdfast-gitops",
+        "summary": "two\nlines",
+        "detail": {"big": 2**70, "a": [None]},
+    }
+
+
+def test_a_drift_is_exported_by_its_own_fields_alone() -> None:
+    async def scenario(book: Book) -> None:
+        body = gitops_v1.body(gitops_v1.drift_to_json(DRIFT))
+        await book.write([put("drf-1", body={**body, "scratch": "not for export"})], [])
+        (exported,) = await read(book_export.drift_lines(book))
+        assert exported == {
+            "apiVersion": "holdfast.dev/v1",
+            "kind": "Drift",
+            "version": 1,
+            "changed_at": "2026-03-01T12:00:00Z",
+            "drift": body,
+        }
+
+    asyncio.run(scenario(MemoryBook(HandClock())))
+
+
+def test_a_long_journal_is_read_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book_export, "PAGE", 10)
+
+    class Watched(MemoryBook):
+        async def entries(self, **conditions):  # type: ignore[no-untyped-def]  # as the port has it
+            page = await super().entries(**conditions)
+            assert len(page) <= 10
+            await self.write([], [line("meanwhile")])
+            return page
+
+    async def scenario(book: Book) -> None:
+        await book.write([], [line(f"{number}\n\u2028") for number in range(40)])
+        exported = await read(book_export.journal_lines(book))
+        assert [each["summary"] for each in exported] == [
+            f"{number}\n\u2028" for number in reversed(range(40))
+        ]
+        assert await read(book_export.journal_lines(book, subject="drf-9")) == []
+
+    asyncio.run(scenario(Watched()))

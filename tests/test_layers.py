@@ -59,7 +59,7 @@ LATE: dict[str, set[str]] = {"doors/cli": {"doors/server", "doors/operator", "do
 OUTSIDE: dict[str, set[str]] = {
     "core": {"cronsim"},
     "reconcile": set(),
-    "wire": {"msgspec", "yaml", "yaml_edit"},
+    "wire": {"msgspec", "yaml"},
 }
 """Other people's packages, where not every one may be imported."""
 

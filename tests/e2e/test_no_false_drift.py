@@ -48,10 +48,12 @@ pytestmark = pytest.mark.cluster
 
 REFUSED_AGAIN = {"Pod mlp-edge/sandboxed"}
 """Admission changed at its creation what nobody may change later, also no apply of the same."""
-WRITTEN_ONCE_MORE = {"PersistentVolumeClaim", "ValidatingAdmissionPolicy", "FlowSchema"}
+WRITTEN_ONCE_MORE = {
+    "PersistentVolumeClaim", "Gateway", "ValidatingAdmissionPolicy", "FlowSchema",
+}  # fmt: skip
 """Kinds whose object the server may write anew at an apply that changes nothing of it.
 
-It stores a claim once more in the form in which it reads it, and sorts the owners of an object
+It stores some once more in the form in which it reads them, and sorts the owners of an object
 whose status was applied in the same second.
 """
 WRITTEN_EVERY_TIME = {"ServingRuntime mlp-old"}
@@ -198,7 +200,7 @@ def bound(live: dict[str, Any]) -> bool:
 async def assert_edits_are_found(
     bench: DriftBench, declared: list[Declaration], *, at_least: int
 ) -> None:
-    """Each edit is told with its place, its kind and its writer, and can be put back."""
+    """Each edit is told with its place, its kind and its writer."""
 
     async def one(each: Declaration) -> tuple[Edited, Verdict, Fields] | None:
         edited = await bench.edit(each)

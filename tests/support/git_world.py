@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +16,14 @@ from holdfast.adapters.git.limits import Limits
 from holdfast.adapters.git.repositories import Repositories
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential, SourceUnavailable
+from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential, Push, SourceUnavailable
 
 T = TypeVar("T")
 TOKEN = "t0ken-that-opens"
 FAST = Limits(ask=60, fetch=60)
+BRANCH = "holdfast/codify/ml-chat"
+AT = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+MESSAGE = "Codify replicas\n\nWithout anything else.\n\nHoldfast-Drift: drf-1\n"
 
 
 class World:
@@ -107,3 +111,16 @@ def everything_below(root: Path) -> bytes:
         with contextlib.suppress(OSError):
             found += path.read_bytes()
     return found
+
+
+def a_push(
+    base: str,
+    files: Mapping[str, bytes | None] | None = None,
+    *,
+    branch: str = BRANCH,
+    message: str = MESSAGE,
+    at: datetime = AT,
+) -> Push:
+    """Ask for one commit on a branch of ours."""
+    files = {"a.yaml": b"a: 2\n"} if files is None else files
+    return Push(branch=branch, base=base, files=files, message=message, at=at)

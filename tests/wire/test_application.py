@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -133,6 +134,33 @@ def test_the_schema_defaults_nothing_and_names_every_field() -> None:
         assert set(schema[part]["properties"]) == {each.wire for each in members(kind)}
     assert definition["spec"]["names"]["shortNames"] == ["holdapp"]
     assert definition["metadata"]["name"] == RESOURCE.name == "applications.holdfast.dev"
+
+
+def fields_of(kind: type) -> set[str]:
+    """The wire names of a type and of all that it holds."""
+    names = set()
+    for part in members(kind):
+        names.add(part.wire)
+        inner = part.shape.item or part.shape
+        names |= fields_of(inner.base) if inner.is_nested else set()
+        names |= set(inner.choices)
+    return names
+
+
+def test_every_field_and_every_choice_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "application.md").read_text()
+    known = fields_of(ApplicationSpec) | fields_of(ApplicationStatus)
+    page = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    words = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]+)`", page))))
+    assert sorted(known - words) == []
+
+
+def test_the_example_of_the_reference_is_right(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "application.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "example.yaml").write_text(example)
+    (found,) = read_applications([tmp_path])
+    assert str(found.id) == "gitops/shop"
 
 
 def put(path: Path, *documents: Any) -> Path:

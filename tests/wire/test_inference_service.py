@@ -17,7 +17,6 @@ from holdfast.core.errors import InvalidSpec
 from holdfast.core.policy import OnDrift
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service.canary_state import CanaryState
-from holdfast.core.shapes import members
 from holdfast.core.service.spec import (
     Condition,
     InferenceService,
@@ -25,6 +24,7 @@ from holdfast.core.service.spec import (
     InferenceServiceStatus,
     SchedulingSpec,
 )
+from holdfast.core.shapes import members
 from holdfast.core.workload import Canary, SecretRef, WorkloadSpec
 from holdfast.wire.crd import crd
 from holdfast.wire.inference_service_v1alpha1 import (

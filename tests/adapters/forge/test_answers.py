@@ -213,6 +213,18 @@ def test_a_written_answer_that_cannot_be_read_is_made_up_for_by_looking() -> Non
     on_github(scenario)
 
 
+def test_a_lost_answer_to_closing_is_made_up_for_by_looking() -> None:
+    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+        forge = world.forge(proxy.url)
+        made = await forge.open(NEW)
+        proxy.drop_response(lambda request: request.method == "PATCH")
+        closed = await forge.close(made.number)
+        assert closed.state is PullState.CLOSED
+        await forge.aclose()
+
+    on_github(scenario)
+
+
 def test_a_pull_request_is_kept_where_labels_are_refused() -> None:
     async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
         body = b'{"message": "Resource not accessible by personal access token"}'

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.adapters.git.test_push import BRANCH, a_push
-from tests.support.git_world import World, files_of
+from tests.support.git_world import BRANCH, World, a_push, files_of
 
 from holdfast.adapters.git.environment import offline, online
 from holdfast.adapters.git.repository import GitRepository

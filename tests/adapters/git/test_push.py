@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from tests.support.git_host import Fault, Origin
-from tests.support.git_world import World, refusal
+from tests.support.git_world import AT, BRANCH, MESSAGE, World, a_push, refusal
 
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.errors import (
@@ -17,23 +16,7 @@ from holdfast.core.errors import (
     PermissionDenied,
     ValidationError,
 )
-from holdfast.reconcile.gitops.ports import HumanCommits, Push, SourceUnavailable
-
-BRANCH = "holdfast/codify/ml-chat"
-AT = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
-MESSAGE = "Codify replicas\n\nWithout anything else.\n\nHoldfast-Drift: drf-1\n"
-
-
-def a_push(
-    base: str,
-    files: Mapping[str, bytes | None] | None = None,
-    *,
-    branch: str = BRANCH,
-    message: str = MESSAGE,
-    at: datetime = AT,
-) -> Push:
-    files = {"a.yaml": b"a: 2\n"} if files is None else files
-    return Push(branch=branch, base=base, files=files, message=message, at=at)
+from holdfast.reconcile.gitops.ports import HumanCommits, SourceUnavailable
 
 
 def test_a_push_puts_one_commit_on_its_base(served: World) -> None:

@@ -10,86 +10,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.applied import applied
 from tests.support.edits import DEPLOYMENT, EDITS, SECRET, Edit
-from tests.support.ownership import KEY, MANAGER, NOW, corpus, declare
+from tests.support.ownership import KEY, NOW, corpus, declare
 
-from holdfast.core.ownership.objects import (
-    canonical_object,
-    identified,
-    leaves,
-    rules_for,
-    stored_secret,
-)
-from holdfast.core.ownership.owned import Ownership
+from holdfast.core.ownership.objects import identified
 from holdfast.core.ownership.recognize import recognized
 from holdfast.core.ownership.signals import Declaration
 from holdfast.core.ownership.verdict import State, Verdict, judge, weigh
-from holdfast.core.tree import Path
 
-NOBODY = Ownership(entries=())
 REPLACEMENTS = ("other", "", 0, 1, True, False, 1.0, None, [], {}, ["x"], {"x": "y"}, "500m")
 
 
 # Any, here and below: objects of the Kubernetes API as they come over the wire.
 def captured(edit: Edit) -> dict[str, Any]:
     live: dict[str, Any] = json.loads(edit.file.read_text())["live"]
-    return live
-
-
-def key_of(segment: str) -> str:
-    """Write a path segment as a key of FieldsV1."""
-    if not segment.startswith("["):
-        return f"f:{segment}"
-    pairs = (part.partition("=") for part in segment[1:-1].split(","))
-    return "k:" + json.dumps({name: int(v) if v.isdigit() else v for name, _, v in pairs})
-
-
-def owned(paths: Iterator[Path]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for path in paths:
-        here = fields
-        for segment in path:
-            here = here.setdefault(key_of(segment), {})
-            if segment.startswith("["):
-                here.setdefault(".", {})
-    return fields
-
-
-def applied(item: dict[str, Any]) -> dict[str, Any]:
-    """The object as a server would have it after its apply, with a controller's status."""
-    rules = rules_for(item["kind"], item["apiVersion"], NOBODY)
-    tree = canonical_object(item, rules, key=KEY)
-    ours = owned(
-        path
-        for path in leaves(tree)
-        if path[0] not in ("apiVersion", "kind") and path not in (("metadata", "name"),)
-    )
-    live: dict[str, Any] = copy.deepcopy(item)
-    if item["kind"] == "Secret":
-        live = dict(stored_secret(live))
-    status = {"f:status": {"f:conditions": {'k:{"type":"Ready"}': {".": {}, "f:type": {}}}}}
-    live["status"] = {"conditions": [{"type": "Ready"}]}
-    live["metadata"] |= {
-        "uid": "u",
-        "resourceVersion": "1",
-        "managedFields": [
-            {
-                "manager": MANAGER,
-                "operation": "Apply",
-                "apiVersion": item["apiVersion"],
-                "fieldsType": "FieldsV1",
-                "fieldsV1": ours,
-            },
-            {
-                "manager": "kube-controller-manager",
-                "operation": "Update",
-                "subresource": "status",
-                "apiVersion": item["apiVersion"],
-                "fieldsType": "FieldsV1",
-                "fieldsV1": status,
-            },
-        ],
-    }
     return live
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from holdfast.core.errors import (
     Conflict,
     NotFound,
     PermissionDenied,
+    TargetUnavailable,
     ValidationError,
 )
 from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
@@ -134,11 +134,12 @@ class PullRequests:
             await self.comment(number, comment)
         try:
             await self._dialect.shut(number)
-        except (Conflict, ValidationError, ApiError):
+        except (Conflict, ValidationError, ApiError, TargetUnavailable):
+            # Merged or closed a moment ago, by another or by us; Gitea answers 500 then.
             seen = await self._dialect.whole(number)
             if seen.pull.state is PullState.OPEN:
                 raise
-            return seen.pull  # it was merged or closed a moment ago
+            return seen.pull
         return (await self._dialect.whole(number)).pull
 
     async def list_open(self, prefix: str) -> Sequence[Pull]:
@@ -159,8 +160,7 @@ class PullRequests:
         found = await self._dialect.listed(opened=True, branch=new.branch)
         same_base = [seen for seen in found if seen.pull.base == new.base]
         for seen in same_base[:-1]:
-            with suppress(Conflict, ValidationError, ApiError):
-                await self._dialect.shut(seen.pull.number)
+            await self.close(seen.pull.number)
         first = (same_base or found)[-1:]
         return await self._dialect.whole(first[0].pull.number) if first else None
 

@@ -1,18 +1,18 @@
 """A cluster whose reads come from informers, so that a look that finds all well costs no request.
 
 Writes go through, and their answers are taken into the informers at once: who wrote reads it back
-before the watch tells. Kinds that no informer follows are asked from the API. The operator hands
-this to its reconciler.
+before the watch tells. Kinds that no informer follows are asked from the API, or followed from
+then on where whoever owns the client provides for that. Controllers hand this to their reconcilers.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, matches, same_but_status
 from holdfast.adapters.kubernetes.packed import Packed, unpack
-from holdfast.core.errors import ValidationError
+from holdfast.core.errors import AuthError, PermissionDenied, ValidationError
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import (
     ConflictReason,
@@ -27,28 +27,53 @@ from holdfast.reconcile.kube import (
 )
 
 _MOST = 5_000
+_REFUSED = (PermissionDenied, AuthError)
+
+Follow = Callable[[str, str, str], Awaitable[None]]
+"""Begins to follow an API version and kind in a namespace, and waits for its first list for a
+while. Raises the reason when what there is of the kind is unknown."""
 
 
 class CachedClient:
     """Implements the port over another client and the informers of some kinds."""
 
-    def __init__(self, client: KubeClient, informers: Iterable[Informer]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        informers: Iterable[Informer] = (),
+        *,
+        follow: Follow | None = None,
+    ) -> None:
+        """`follow` is called for what no informer has; it may `add` one."""
         self._client = client
+        self._follow = follow
         self._informers: dict[tuple[str, str], list[Informer]] = {}
         self._doubtful: dict[ObjectRef, None] = {}
         """Went out of sight of a selector: deleted, or only without the label. Asked in person."""
         self._given: dict[ObjectRef, Packed] = {}
         """What was read last, for a write that is guarded by it."""
         for informer in informers:
-            resource = informer.scope.resource
-            key = (resource.api_version, resource.kind)
-            self._informers.setdefault(key, []).append(informer)
-            if informer.scope.labels:
-                informer.add_handler(self._notice)
+            self.add(informer)
+
+    def add(self, informer: Informer) -> None:
+        """Read from one more informer, once it has its first list."""
+        resource = informer.scope.resource
+        self._informers.setdefault((resource.api_version, resource.kind), []).append(informer)
+        if informer.scope.labels:
+            informer.add_handler(self._notice)
+
+    def remove(self, informer: Informer) -> None:
+        """Read no longer from an informer."""
+        resource = informer.scope.resource
+        held = self._informers.get((resource.api_version, resource.kind), [])
+        if informer in held:
+            held.remove(informer)
+        if not held:
+            self._informers.pop((resource.api_version, resource.kind), None)
 
     async def get(self, ref: ObjectRef) -> Fields | None:
         """Return a copy of what the informer has; see the port."""
-        informer = self._informer(ref.api_version, ref.kind, ref.namespace)
+        informer = await self._followed(ref.api_version, ref.kind, ref.namespace)
         if informer is None:
             return await self._client.get(ref)
         held = informer.packed(ref.name, ref.namespace)
@@ -64,7 +89,7 @@ class CachedClient:
 
     async def list(self, scope: Scope) -> ObjectList:
         """Return copies of what the informer has; see the port."""
-        informer = self._informer(scope.api_version, scope.kind, scope.namespace)
+        informer = await self._followed(scope.api_version, scope.kind, scope.namespace)
         if informer is None or not _within(scope, informer):
             return await self._client.list(scope)
         named = (key for key in informer.names() if scope.namespace in ("", key.namespace))
@@ -167,12 +192,23 @@ class CachedClient:
         """Delete through the API; see the port. The watch tells when it is gone."""
         return await self._client.delete(ref, uid=uid, version=version)
 
+    async def _followed(self, api_version: str, kind: str, namespace: str) -> Informer | None:
+        found = self._informer(api_version, kind, namespace)
+        if found is None and self._follow is not None:
+            await self._follow(api_version, kind, namespace)
+            found = self._informer(api_version, kind, namespace)
+        # A right that was taken away leaves a copy behind that nobody keeps up to date.
+        if found is not None and self._follow and isinstance(found.error, _REFUSED):
+            raise found.error
+        return found
+
     def _informer(self, api_version: str, kind: str, namespace: str) -> Informer | None:
         for informer in self._informers.get((api_version, kind), ()):
             if informer.scope.namespace in ("", namespace):
                 if not informer.served:
                     raise KindNotServed(f"The cluster serves no kind {kind} in {api_version}.")
-                return informer if informer.has_synced else None
+                if informer.has_synced:
+                    return informer
         return None
 
     def _accept(self, item: Fields) -> None:

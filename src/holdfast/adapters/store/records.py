@@ -17,13 +17,14 @@ class Scope(StrEnum):
 
     READ = "read"
     WRITE = "write"
+    APPROVE = "approve"
+    """Decide about drift that waits for a review. Who may write may not decide by that alone."""
     ADMIN = "admin"
 
     @property
     def implied(self) -> frozenset[Scope]:
-        """This scope and the ones it includes: admin ⊃ write ⊃ read."""
-        order = list(Scope)
-        return frozenset(order[: order.index(self) + 1])
+        """This scope and the ones it includes: admin has all, write and approve can read."""
+        return frozenset(Scope) if self is Scope.ADMIN else frozenset({Scope.READ, self})
 
 
 class TokenKind(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -147,7 +148,7 @@ def keyed_lists(ownership: Ownership) -> dict[str, str]:
                 if not segment.startswith("[") or "=" not in segment:
                     continue
                 parts = found.setdefault(name, {})
-                for part in segment[1:-1].split(","):
+                for part in _PARTS.split(segment[1:-1]):
                     field, _, value = part.partition("=")
                     parts.setdefault(field, "")
                     if end == len(path) and _filled_in(entry, path, field):
@@ -156,6 +157,10 @@ def keyed_lists(ownership: Ownership) -> dict[str, str]:
         name: ",".join(f"{field}={value}" if value else field for field, value in parts.items())
         for name, parts in found.items()
     }
+
+
+_PARTS = re.compile(r",(?=\w+=)")
+"""What parts the fields of a key; a comma may also stand in one of their values."""
 
 
 def _filled_in(entry: Entry, item: Path, field: str) -> bool:

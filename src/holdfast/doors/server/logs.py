@@ -20,8 +20,9 @@ from holdfast.core.tree import Tree
 
 logger = logging.getLogger("holdfast.server")
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 _FIELDS = "holdfast_fields"
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", _FIELDS}
 # The server library's own errors are ours to report, or answers that we left incomplete on
 # purpose.
 _LIBRARIES = {
@@ -120,8 +121,11 @@ access = Access()
 
 class _Format(logging.Formatter):
     def _fields(self, record: logging.LogRecord) -> dict[str, Tree]:
-        # Other libraries log whole sentences: they are masked as text.
-        fields: dict[str, Tree] = getattr(record, _FIELDS, None) or {}
+        # Other libraries log whole sentences: they are masked as text. Adapters log as we do,
+        # with what varies as attributes of the record.
+        given: dict[str, Tree] = getattr(record, _FIELDS, None) or {}
+        said = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        fields: dict[str, Tree] = {**said, **given}
         if record.exc_info and record.exc_info[0] is not None:
             # The frames alone: local values and messages may hold what a request carried.
             lines = traceback.extract_tb(record.exc_info[2])

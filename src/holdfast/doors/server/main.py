@@ -38,6 +38,10 @@ from holdfast.doors.server.services import Services
 from holdfast.doors.server.supervise import Supervisor
 
 BACKLOG = 1_024
+Beside = Callable[[Services, Callable[[], None]], contextlib.AbstractAsyncContextManager[None]]
+"""Something that runs for as long as the server does: entered before it listens, left after the
+last request and before the store is closed. It may set what it offers in the services, ends in
+order once `closing` is set, and may ask for the end of the server by calling its argument."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,10 +54,13 @@ def serve(config: ServerConfig) -> None:
 class Server:
     """One server. `stop` may be called from any thread."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, *, beside: Beside | None = None) -> None:
         self._config = config
+        self._beside = beside
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: _Listener | None = None
+        self._asked = False
+        """True once it was asked to stop, also before it listens."""
 
     def run(self) -> None:
         """Serve in this thread until `stop`, or a signal where this is the main thread."""
@@ -62,6 +69,7 @@ class Server:
 
     def stop(self) -> None:
         """Ask the server to stop in order."""
+        self._asked = True
         if self._loop is not None and self._listener is not None:
             with contextlib.suppress(RuntimeError):  # it has stopped meanwhile
                 self._loop.call_soon_threadsafe(self._listener.finish)
@@ -75,8 +83,12 @@ class Server:
             services.store.announce(services.url)
             await services.supervisor.start()
             stack.push_async_callback(services.supervisor.stop, leave_running=config.leave_running)
+            if self._beside is not None:
+                await stack.enter_async_context(self._beside(services, self.stop))
             self._listener = _Listener(services)
             logs.event("listening", url=services.url, runner=config.runs)
+            if self._asked:
+                self._listener.finish()
             await self._listener.serve(sockets=[bound])
             logs.event("stopping")
         logs.event("stopped")

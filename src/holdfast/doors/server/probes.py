@@ -24,6 +24,8 @@ async def readyz(services: Services, request: Request) -> Answer:
         usable = False
     if not services.ready or services.closing.is_set() or not usable:
         raise HttpError(503, "unavailable", "The server is starting or stopping.", retry_after=1)
+    if services.waiting:
+        raise HttpError(503, "unavailable", services.waiting, retry_after=1)
     return json_answer(HealthForm(status="ready"))
 
 

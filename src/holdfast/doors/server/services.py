@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,22 @@ from holdfast.reconcile.ports import Control
 
 if TYPE_CHECKING:
     from holdfast.doors.server.cluster import ClusterWorkloads
+    from holdfast.reconcile.gitops.desk import Desk
+    from holdfast.reconcile.gitops.ports import Book
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
+    """What became of a webhook's delivery. It says nothing about repositories."""
+
+    status: int
+    """202 taken, 200 about nothing here, 400 unreadable, 401 not genuine, 404 no webhooks are
+    configured, 413 too large."""
+    told: str
+
+
+Hook = Callable[[str, Mapping[str, str], bytes], HookAnswer]
+"""Takes a delivery: the provider's name, the headers and the raw body."""
 
 
 @dataclass(kw_only=True)
@@ -43,8 +60,16 @@ class Services:
     """Set once the server was told to stop."""
     cluster: ClusterWorkloads | None = None
     """Set where a cluster keeps the workloads, and the store only projects and tokens."""
+    desk: Desk | None = None
+    """Set where the GitOps controller runs beside the server: what people may ask and decide."""
+    book: Book | None = None
+    """The controller's ledger; set when `desk` is."""
+    hook: Hook | None = None
+    """Takes the webhooks of forges; set when `desk` is."""
     url: str = ""
     ready: bool = False
+    waiting: str = ""
+    """Why requests are not welcome yet though the server has started; empty when they are."""
 
     def __post_init__(self) -> None:
         self._project_ids: dict[str, str] = {}

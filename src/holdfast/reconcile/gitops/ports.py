@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.gitops.layers import Trail
 from holdfast.core.gitops.notice import Notice as Notice
 from holdfast.core.gitops.notice import Severity as Severity
 from holdfast.core.gitops.source import Commit, Rendered, Renderer
@@ -132,6 +133,11 @@ class Renders(Protocol):
         and SourceUnavailable when the path is not there or a renderer fails or takes too long.
         No objects is an answer; what follows from it is decided elsewhere.
         """
+
+    async def trail(
+        self, export: Export, path: str, *, renderer: Renderer = Renderer.AUTO
+    ) -> Trail | None:
+        """Return the layers that a path is made of; None where files stand for themselves."""
 
 
 class PullState(StrEnum):

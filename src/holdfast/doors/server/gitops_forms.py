@@ -1,0 +1,213 @@
+"""Writes what the controller knows of applications as the forms of the wire.
+
+Pure. Values of fields were masked when they were found, those of Secrets marked; here only text
+that came with a repository or from a cluster is masked once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from urllib.parse import urlsplit, urlunsplit
+
+from holdfast.core.gitops.drift import DriftState
+from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.inventory import KeptPlan, KeptRule
+from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.source import Declared
+from holdfast.core.gitops.standing import Health, Seen, Standing
+from holdfast.core.gitops.track import entry_of
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.signals import APPLIED, Finding
+from holdfast.core.redact import redact
+from holdfast.core.tree import Path, pointer
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.ports import Entry
+from holdfast.reconcile.gitops.report import report
+from holdfast.wire.gitops_http_v1 import (
+    ConditionForm,
+    DiffFieldForm,
+    DiffState,
+    FollowedForm,
+    HoldForm,
+    IgnoredForm,
+    JournalEntryForm,
+    ObjectDiffForm,
+    ObjectStandingForm,
+    SourceForm,
+    SyncPlanForm,
+    SyncStepForm,
+    ToleratedForm,
+    WaitingPlanForm,
+)
+from holdfast.wire.gitops_v1 import entry_to_json, object_to_json
+from holdfast.wire.plan_v1 import writer_to_json
+
+_LEFT_ALONE = (FieldClass.DELEGATED, FieldClass.IGNORED)
+
+
+def followed(following: Following, now: datetime) -> FollowedForm:
+    """Write one application."""
+    status, shelf = report(following, now), following.shelf
+    application = following.application
+    waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
+    plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
+    return FollowedForm(
+        id=str(application.id), label=application.id.label, project=application.spec.project,
+        sync=status.sync, health=Health(status.health), message=redact(status.message),
+        revision=status.revision or "", source=_source(following), objects=status.objects,
+        drifted=status.drifted, ahead=status.ahead, held=status.held,
+        tolerated=status.tolerated, orphans=status.orphans, awaiting=waiting + len(plans),
+        suspended=bool(application.spec.suspend), looked_at=following.looked_at,
+        holds=holds(following, now),
+        plans=[waiting_plan(following, plan) for plan in plans],
+        conditions=[
+            ConditionForm(type=each.type, status=each.status, reason=each.reason,
+                          message=redact(each.message))
+            for each in status.conditions
+        ],
+    )  # fmt: skip
+
+
+def _source(following: Following) -> SourceForm:
+    spec, source = following.application.spec.source, following.follower.last
+    commit = source.commit
+    return SourceForm(
+        url=plain_url(spec.url), revision=spec.revision or "main", path=spec.path or "",
+        commit=commit.sha if commit else "", subject=redact(commit.subject) if commit else "",
+        author=redact(commit.author) if commit else "", fetched_at=source.fetched_at,
+        stale=redact(source.stale),
+    )  # fmt: skip
+
+
+def plain_url(url: str) -> str:
+    """Write the address of a repository without whatever could be a credential."""
+    if "://" not in url:
+        return redact(url)
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return redact(urlunsplit((parts.scheme, host, parts.path, "", "")))
+
+
+def holds(following: Following, now: datetime) -> list[HoldForm]:
+    """Write the holds of an application that still hold, those that end first first."""
+    found = [hold for hold in following.shelf.holds.values() if hold.until > now]
+    return [hold_form(hold) for hold in sorted(found, key=lambda hold: (hold.until, hold.id))]
+
+
+def hold_form(hold: Hold) -> HoldForm:
+    """Write one hold."""
+    return HoldForm(
+        id=hold.id, application=str(hold.application),
+        object=object_to_json(hold.object) if hold.object else None, reason=redact(hold.reason),
+        by=hold.by, since=hold.since, until=hold.until, end=hold.end,
+        from_annotation=hold.from_annotation,
+    )  # fmt: skip
+
+
+def waiting_plan(following: Following, plan: KeptPlan) -> WaitingPlanForm:
+    """Write a plan that waits."""
+    return WaitingPlanForm(
+        id=plan.id, digest=plan.digest, application=str(following.application.id),
+        commit=plan.commit, reasons=list(plan.reasons), told=plan.told, steps=list(plan.steps),
+        made_at=plan.made_at, approved_by=plan.approved_by, comment=plan.comment,
+    )  # fmt: skip
+
+
+def standings(following: Following, now: datetime) -> list[ObjectStandingForm]:
+    """Write every object as it was seen last."""
+    drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
+    found = []
+    for ref, glance in sorted(following.glances.items()):
+        hold = following.hold_of(ref, now)
+        found.append(
+            ObjectStandingForm(
+                object=object_to_json(ref), standing=glance.standing, health=glance.health,
+                message=redact(following.failed.get(ref) or glance.message), owner=glance.owner,
+                drift=drifts.get(ref, ""), held_until=hold.until if hold else None,
+                tolerated=[ToleratedForm(path=path, rule=rule) for path, rule in glance.tolerated],
+            )
+        )  # fmt: skip
+    return found
+
+
+def differences(following: Following, seen: Sequence[Seen]) -> list[ObjectDiffForm]:
+    """Write every object that differs, or that only a rule keeps from being drift."""
+    drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
+    found = []
+    for each in sorted(seen, key=lambda one: one.ref):
+        fields = list(_fields(each))
+        if each.standing is Standing.IN_SYNC and not fields:
+            continue
+        found.append(
+            ObjectDiffForm(
+                object=object_to_json(each.ref), standing=each.standing, health=each.health,
+                message=redact(each.message), where=_where(each.declared, ()),
+                drift=drifts.get(each.ref, ""), owner=each.owner, fields=fields,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _fields(seen: Seen) -> Iterator[DiffFieldForm]:
+    judged = seen.verdict.findings if seen.verdict else ()
+    for found in (*judged, *seen.running):
+        state = _state(found, seen)
+        if state is None or found.change.path == APPLIED:
+            continue
+        entry = entry_of(found)
+        yield DiffFieldForm(
+            path=entry.path, state=state, kind=entry.kind, live=entry.live, git=entry.desired,
+            cause=entry.cause, evidence=redact(entry.evidence), rule=found.rule or "",
+            writer=writer_to_json(entry.writer) if entry.writer else None,
+            where=_where(seen.declared, found.change.path),
+        )  # fmt: skip
+
+
+def _state(found: Finding, seen: Seen) -> DiffState | None:
+    if found.field_class in _LEFT_ALONE:
+        return DiffState.TOLERATED
+    if found.field_class is not FieldClass.OWNED or not found.confirmed:
+        return None
+    return DiffState.PENDING if found.pending or not seen.applied else DiffState.DRIFTED
+
+
+def _where(declared: Declared | None, path: Path) -> str:
+    if declared is None:
+        return ""
+    file, line = declared.origin.where(pointer(path))
+    return f"{file}:{line}" if file and line else file
+
+
+def sync_plan(plan: SyncPlan, *, prune: bool) -> SyncPlanForm:
+    """Write what a sync would do."""
+    return SyncPlanForm(
+        id=plan.id, digest=plan.digest, application=str(plan.application), commit=plan.commit,
+        prune=prune,
+        steps=[
+            SyncStepForm(object=object_to_json(step.ref), action=step.action, reason=step.reason,
+                         fields=[entry_to_json(entry) for entry in step.entries])
+            for step in plan.changes
+        ],
+    )  # fmt: skip
+
+
+def ignored(rule: KeptRule) -> IgnoredForm:
+    """Write a rule of a moment."""
+    ref = ObjectRef(
+        api_version="", kind=rule.kind, name=rule.object_name,
+        namespace="" if rule.namespace == "*" else rule.namespace,
+    )  # fmt: skip
+    return IgnoredForm(
+        name=rule.name, path=rule.path, object=str(ref), manager=rule.manager or "",
+        owner=rule.owner, reason=rule.reason, expires=rule.expires,
+    )  # fmt: skip
+
+
+def journal_entry(entry: Entry) -> JournalEntryForm:
+    """Write a line of the journal."""
+    return JournalEntryForm(
+        seq=entry.seq, at=entry.at, application=entry.application, subject=entry.subject,
+        action=entry.action, actor=entry.actor, summary=entry.summary, detail=dict(entry.detail),
+    )  # fmt: skip

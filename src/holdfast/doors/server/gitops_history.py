@@ -1,0 +1,107 @@
+"""The journal of applications, page by page or whole, and the webhooks of their forges."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+from holdfast.doors.server import gitops_forms as forms
+from holdfast.doors.server.body import read_body
+from holdfast.doors.server.errors import HttpError
+from holdfast.doors.server.gitops_routes import desk_of
+from holdfast.doors.server.request import Answer, Request, Stream, json_answer
+from holdfast.doors.server.services import Services
+from holdfast.reconcile.gitops.book_export import drift_lines, journal_lines
+from holdfast.reconcile.gitops.ports import Book, Entry
+from holdfast.wire.gitops_http_v1 import JournalForm
+
+MAX_ROWS = 1_000
+HOOK_BODY = 1024 * 1024
+JSON_LINES = "application/jsonl"
+_CODES = {400: "bad_request", 401: "unauthenticated", 404: "not_found", 413: "too_large"}
+
+
+async def list_history(services: Services, request: Request) -> Answer:
+    """List lines of the journal, newest first; `before` goes on from the `next` of a page.
+
+    `subject` is the id of a drift, a plan or a hold.
+    """
+    _, book = desk_of(services)
+    query = request.known_query("application", "subject", "since", "before", "limit")
+    limit = request.number("limit", default=100, high=MAX_ROWS)
+    before = request.number("before", default=0, high=2**62, low=0)
+    found: list[Entry] = []
+    for name in _names(services, request):
+        found += await book.entries(
+            application=name, subject=query.get("subject", ""), since=_since(query.get("since")),
+            before=before, limit=limit,
+        )  # fmt: skip
+    found.sort(key=lambda entry: entry.seq, reverse=True)
+    page = found[:limit]
+    more = page[-1].seq if len(page) == limit else None
+    return json_answer(
+        JournalForm(entries=[forms.journal_entry(entry) for entry in page], next=more)
+    )
+
+
+async def export(services: Services, request: Request) -> Stream:
+    """Give every drift, or with `what=journal` every line of the journal, as lines of JSON.
+
+    One application after the other. A line says in `kind` what it is.
+    """
+    _, book = desk_of(services)
+    query = request.known_query("application", "what")
+    what = query.get("what", "drifts")
+    if what not in ("drifts", "journal"):
+        raise HttpError(400, "invalid", "The parameter what is either drifts or journal.")
+    names = _names(services, request)
+    return Stream(
+        headers=[(b"content-type", JSON_LINES.encode())],
+        chunks=_lines(book, names, request.params["project"], journal=what == "journal"),
+    )
+
+
+async def _lines(
+    book: Book, names: Sequence[str], project: str, *, journal: bool
+) -> AsyncIterator[bytes]:
+    for name in names:
+        lines = (journal_lines if journal else drift_lines)(book, application=name)
+        async for line in lines:
+            yield line
+
+
+async def hook(services: Services, request: Request) -> Answer:
+    """Take a webhook of a forge. It is checked by its signature, and only hastens the next look.
+
+    There is no such route where no webhooks are configured.
+    """
+    if services.hook is None:
+        raise HttpError(404, "no_such_route", "There is nothing at this path.")
+    body = await read_body(request, HOOK_BODY)
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()
+    }
+    answer = services.hook(request.params["provider"], headers, body)
+    if answer.status in _CODES:
+        raise HttpError(answer.status, _CODES[answer.status], answer.told)
+    return Answer(status=answer.status)
+
+
+def _names(services: Services, request: Request) -> list[str]:
+    """The applications that are asked about: one, or all of the project."""
+    desk, _ = desk_of(services)
+    project, name = request.params["project"], request.query.get("application", "")
+    chosen = [desk.application(project, name)] if name else desk.applications(project)
+    return [str(following.application.id) for following in chosen]
+
+
+def _since(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise HttpError(
+            400, "invalid", "The parameter since is a time such as 2026-11-20T18:00:00Z."
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

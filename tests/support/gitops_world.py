@@ -237,6 +237,9 @@ class PlainRenders:
         self._made[export.commit] = made
         return made
 
+    def trail(self, export: Export, path: str, *, renderer: Renderer) -> None:
+        """Files stand for themselves here."""
+
 
 @dataclass
 class MemorySources:

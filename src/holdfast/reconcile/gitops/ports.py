@@ -134,9 +134,7 @@ class Renders(Protocol):
         No objects is an answer; what follows from it is decided elsewhere.
         """
 
-    async def trail(
-        self, export: Export, path: str, *, renderer: Renderer = Renderer.AUTO
-    ) -> Trail | None:
+    def trail(self, export: Export, path: str, *, renderer: Renderer) -> Trail | None:
         """Return the layers that a path is made of; None where files stand for themselves."""
 
 

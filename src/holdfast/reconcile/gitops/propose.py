@@ -35,7 +35,7 @@ def codifier(sources: Sources) -> Codifies:
                 renders=renders,
                 renderer=renderer,
                 namespace=application.namespace,
-                trail=await renders.trail(export, path, renderer=renderer),
+                trail=renders.trail(export, path, renderer=renderer),
                 decryptor=await sources.decryptor(application),
             )
 

@@ -55,7 +55,7 @@ def decide(
     if hold is not None:
         told = f"On hold by {hold.by}: {hold.reason}"
         return Decision(move=Move.LEAVE, state=DriftState.HELD, note=told, until=hold.until)
-    if drift.state is DriftState.SNOOZED and drift.until is not None and now < drift.until:
+    if drift.state is DriftState.SNOOZED and _waits(drift, now):
         return _as_it_is(drift)
     if drift.state is DriftState.REJECTED:
         return _as_it_is(drift)
@@ -69,6 +69,8 @@ def decide(
     if writes and not drift.healable:
         told = "No apply can put this back: the object is right, and its pods are not."
         return Decision(move=Move.LEAVE, state=DriftState.PARKED, note=told)
+    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _waits(drift, now):
+        return _as_it_is(drift)  # the last try failed a moment ago
     if drift.state is DriftState.APPROVED:
         return Decision(move=Move.HEAL, state=DriftState.APPROVED, note=drift.note)
     match drift.remediation:
@@ -86,8 +88,10 @@ def decide(
 
 def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> Decision:
     if not window.open:
-        return Decision(move=Move.LEAVE, state=DriftState.PARKED, note=window.why)
-    if drift.state is DriftState.FIGHTING and drift.until is not None and now < drift.until:
+        return Decision(
+            move=Move.LEAVE, state=DriftState.PARKED, note=window.why, until=window.until
+        )
+    if drift.state is DriftState.FIGHTING and _waits(drift, now):
         return _as_it_is(drift)
     if fight.fighting(drift.rounds, now):
         return Decision(
@@ -105,6 +109,10 @@ def _fight(drift: ObjectDrift) -> str:
     rival = " and ".join(others) or "Somebody who leaves no trace"
     fields = ", ".join(entry.path or "the object" for entry in drift.entries[:3])
     return f"{rival} and holdfast-gitops keep changing {fields}."
+
+
+def _waits(drift: ObjectDrift, now: datetime) -> bool:
+    return drift.until is not None and now < drift.until
 
 
 def _as_it_is(drift: ObjectDrift) -> Decision:

@@ -14,6 +14,7 @@ from holdfast.core.redact import redact
 from holdfast.doors.server import logs
 from holdfast.doors.server.body import ClientLeft, declared_length
 from holdfast.doors.server.errors import HttpError, http_error, internal
+from holdfast.doors.server.gitops_table import GITOPS
 from holdfast.doors.server.protocol import SKIPPED, WHOLE
 from holdfast.doors.server.proxy import Interrupted, interrupted_event
 from holdfast.doors.server.request import (
@@ -40,10 +41,13 @@ class Application:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        on_cluster = services.cluster is not None
-        self._matcher = Matcher(ON_CLUSTER if on_cluster else ROUTES)
+        routes, target = ROUTES, b"embedded"
+        if services.desk is not None:
+            routes, target = GITOPS, b"gitops"
+        elif services.cluster is not None:
+            routes, target = ON_CLUSTER, b"kubernetes"
+        self._matcher = Matcher(routes)
         # So that a client can refuse what the target cannot do before it plans anything.
-        target = b"kubernetes" if on_cluster else b"embedded"
         self._always: Headers = [*_ALWAYS, (b"holdfast-target", target)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

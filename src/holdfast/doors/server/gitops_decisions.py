@@ -27,7 +27,7 @@ from holdfast.doors.server.gitops_routes import (
 from holdfast.doors.server.request import Answer, Request, json_answer
 from holdfast.doors.server.services import Services
 from holdfast.reconcile.gitops.desk import Desk
-from holdfast.reconcile.gitops.following import Following, SyncRequest
+from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import Entry
 from holdfast.wire.gitops_http_v1 import (
     ApproveForm,
@@ -69,7 +69,7 @@ async def sync(services: Services, request: Request) -> Answer:
     following = application_of(services, request)
     newest = await book.entries(application=str(following.application.id), limit=1)
     desk.sync(following, actor=actor_of(request), prune=form.prune, force=form.force)
-    done = await _handled(services, following, following.request, form.wait)
+    done = await _handled(services, following, form.wait)
     entries = await book.entries(application=str(following.application.id), limit=100)
     seq = newest[0].seq if newest else 0
     told = [entry.summary for entry in entries if entry.seq > seq and entry.action in _TELLING]
@@ -87,18 +87,15 @@ async def sync(services: Services, request: Request) -> Answer:
     )
 
 
-async def _handled(
-    services: Services, following: Following, asked: SyncRequest | None, seconds: int
-) -> bool:
+async def _handled(services: Services, following: Following, seconds: int) -> bool:
     """Wait until a pass has taken up what was asked for."""
     end = services.clock.monotonic() + seconds
-    while following.request is asked and not services.closing.is_set():
-        if services.clock.monotonic() >= end:
+    while following.request is not None:
+        if services.clock.monotonic() >= end or services.closing.is_set():
             return False
         await asyncio.sleep(_POLL)
-    # The pass is over once its lock is free: its journal is written by then.
-    async with following.lock:
-        return following.request is not asked
+    async with following.lock:  # free once the pass is over and its journal is written
+        return True
 
 
 async def approve(services: Services, request: Request) -> Answer:
@@ -106,16 +103,16 @@ async def approve(services: Services, request: Request) -> Answer:
     desk, _ = desk_of(services)
     form = await read_form(request, ApproveForm, MAX_BODY)
     project, id, actor = request.params["project"], request.params["id"], actor_of(request)
-    try:
-        async with _on_record(services, desk, request, "approval"):
+    async with _on_record(services, desk, request, "approval"):
+        try:
             drift = await desk.approve(
                 project, id, plan=form.plan, actor=actor, comment=form.comment
             )
-    except (Conflict, NotFound):
-        drift = await find_drift(services, project, id)
-        if (drift.plan, drift.decided_by) != (form.plan, actor):
-            raise
-    return json_answer(drift_to_json(drift))
+        except (Conflict, NotFound):
+            drift = await find_drift(services, project, id)
+            if (drift.plan, drift.decided_by) != (form.plan, actor):
+                raise
+    return _drift(drift)
 
 
 async def approve_plan(services: Services, request: Request) -> Answer:
@@ -238,9 +235,7 @@ def object_named(following: Following, text: str) -> ObjectRef:
     return found[0]
 
 
-def _matching(
-    known: Iterable[ObjectRef], kind: str, namespace: str, name: str
-) -> list[ObjectRef]:
+def _matching(known: Iterable[ObjectRef], kind: str, namespace: str, name: str) -> list[ObjectRef]:
     return [
         ref
         for ref in known

@@ -57,13 +57,11 @@ async def export(services: Services, request: Request) -> Stream:
     names = _names(services, request)
     return Stream(
         headers=[(b"content-type", JSON_LINES.encode())],
-        chunks=_lines(book, names, request.params["project"], journal=what == "journal"),
+        chunks=_lines(book, names, journal=what == "journal"),
     )
 
 
-async def _lines(
-    book: Book, names: Sequence[str], project: str, *, journal: bool
-) -> AsyncIterator[bytes]:
+async def _lines(book: Book, names: Sequence[str], *, journal: bool) -> AsyncIterator[bytes]:
     for name in names:
         lines = (journal_lines if journal else drift_lines)(book, application=name)
         async for line in lines:

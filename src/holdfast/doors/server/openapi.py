@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core.tree import Fields, Tree, plain
 from holdfast.doors.server.errors import ErrorForm
+from holdfast.doors.server.gitops_table import GITOPS
 from holdfast.doors.server.request import encode
 from holdfast.doors.server.routes import Credential, Query, Route
 from holdfast.doors.server.table import ROUTES
@@ -29,9 +30,9 @@ _WITH_BODY = (408, 413, 415)
 
 
 @cache
-def document_bytes() -> bytes:
+def document_bytes(*, gitops: bool = False) -> bytes:
     """Return the document as JSON; it does not change while the server runs."""
-    return encode(document(ROUTES))
+    return encode(document(GITOPS if gitops else ROUTES))
 
 
 def document(routes: Sequence[Route]) -> Fields:
@@ -91,14 +92,14 @@ def _operation(route: Route) -> Fields:
             "required": True,
             "content": {"application/json": _of(route.body)},
         }
-    elif route.credential is Credential.DATA and route.method != "GET":
+    elif route.credential is not Credential.CONTROL and route.method != "GET":
         operation["requestBody"] = {"content": {"*/*": {}}}
     return operation
 
 
 def _responses(route: Route) -> Fields:
     success: Fields = {"description": HTTPStatus(route.status).phrase}
-    if route.status != 204:
+    if route.status != 204 and (route.answer or route.method == "GET" or route.streams):
         schema = _of(route.answer) if route.answer else {}
         success["content"] = {route.media: schema}
     found: dict[int, Tree] = {route.status: success}
@@ -115,6 +116,8 @@ def _responses(route: Route) -> Fields:
         described: Fields = {"description": HTTPStatus(status).phrase}
         if status >= 400:
             described["content"] = {"application/json": {"schema": _ERROR}}
+        elif status == 202 and route.answer:
+            described["content"] = {route.media: _of(route.answer)}
         found[status] = described
     return {str(status): answer for status, answer in found.items()}
 

@@ -39,4 +39,5 @@ async def openapi(services: Services, request: Request) -> Answer:
     """Describe every route."""
     from holdfast.doors.server.openapi import document_bytes  # needs the table, which has us
 
-    return Answer(body=document_bytes(), headers=[JSON])
+    body = document_bytes(gitops=services.desk is not None)
+    return Answer(body=body, headers=[JSON])

@@ -29,9 +29,10 @@ _SLUG = Query(name="slug", about="Only this workload.")
 _LIMIT = Query(name="limit", type=int, about="How many at most.")
 
 
-def _control(
+def control(
     method: str, path: str, scope: Scope, handler: object, summary: str, **more: object
 ) -> Route:
+    """Write a route that a control token opens."""
     return Route(
         method=method,
         path=path,
@@ -56,33 +57,57 @@ def _open(path: str, handler: object, summary: str, **more: object) -> Route:
 
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
+ACCESS: tuple[Route, ...] = (
+    control(
+        "GET", f"{PROJECT}/tokens", ADMIN, access.list_tokens, "List tokens",
+        answer=TokenListForm,
+    ),
+    control(
+        "POST", f"{PROJECT}/tokens", ADMIN, access.create_token, "Create a token",
+        body=TokenRequestForm, answer=NewTokenForm, status=201, errors=(404, 409),
+    ),
+    control(
+        "DELETE", f"{PROJECT}/tokens/{{id}}", ADMIN, access.revoke_token, "Revoke a token",
+        status=204, errors=(404,),
+    ),
+)  # fmt: skip
+"""Tokens, wherever there are projects."""
+
+PROBES: tuple[Route, ...] = (
+    _open("/healthz", probes.healthz, "Is the process alive", answer=HealthForm),
+    _open("/readyz", probes.readyz, "Are requests welcome", answer=HealthForm),
+    _open("/metrics", probes.metrics, "Figures for Prometheus", media="text/plain"),
+    _open("/openapi.json", probes.openapi, "This description", answer=dict),
+)  # fmt: skip
+"""What every server answers to anyone."""
+
 ROUTES: tuple[Route, ...] = (
-    _control(
+    control(
         "GET", WORKLOADS, READ, compat.list_workloads, "List workloads",
         answer=WorkloadListForm,
         query=(_LIMIT, Query(name="after", about="Begin behind this slug.")),
     ),
-    _control(
+    control(
         "POST", WORKLOADS, WRITE, compat.create_workload, "Create a workload",
         body=CreateForm, answer=WorkloadForm, status=201, errors=(409,),
     ),
-    _control(
+    control(
         "GET", f"{WORKLOADS}/{{slug}}", READ, native.get_workload, "Get one workload",
         answer=WorkloadForm, headers=("If-None-Match",), errors=(304, 404),
     ),
-    _control(
+    control(
         "PATCH", "/api/workloads/{id}", WRITE, compat.update_workload, "Change some fields",
         body=UpdateForm, answer=WorkloadForm, headers=("If-Match",), errors=(404, 409, 412),
     ),
-    _control(
+    control(
         "DELETE", "/api/workloads/{id}", WRITE, compat.delete_workload, "Delete a workload",
         status=204, headers=("If-Match",), errors=(404, 409, 412),
     ),
-    _control(
+    control(
         "GET", f"{WORKLOADS}/{{slug}}/readiness-events", READ, compat.readiness_events,
         "Follow a workload to readiness", media=SSE, streams=True, errors=(404,),
     ),
-    _control(
+    control(
         "GET", f"{WORKLOADS}/{{slug}}/logs", READ, native.workload_logs, "Read log lines",
         media="text/plain", streams=True, errors=(404,),
         query=(
@@ -90,49 +115,38 @@ ROUTES: tuple[Route, ...] = (
             Query(name="follow", type=bool, about="Wait for more."),
         ),
     ),
-    _control(
+    control(
         "POST", f"{PROJECT}/steps", WRITE, native.perform_step, "Carry out one step of a plan",
         body=StepForm, answer=WorkloadForm, headers=("Idempotency-Key",),
         errors=(204, 404, 409, 422),
     ),
-    _control(
+    control(
         "POST", f"{PROJECT}/ensure", WRITE, native.ensure, "Make a workload match",
         body=EnsureForm, answer=EnsuredForm, headers=("Idempotency-Key",),
         errors=(404, 409, 422),
     ),
-    _control(
+    control(
         "POST", f"{PROJECT}/plan", READ, native.plan, "Say what ensure would do",
         body=PlanRequestForm, answer=PlanForm,
     ),
-    _control(
+    control(
         "GET", f"{PROJECT}/drift", READ, ledger.list_drift, "List drifts",
         answer=DriftListForm, query=(Query(name="state", about="open or all"), _SLUG, _LIMIT),
     ),
-    _control(
+    control(
         "GET", f"{PROJECT}/drift/{{id}}", READ, ledger.show_drift, "Get one drift",
         answer=DriftForm, errors=(404,),
     ),
-    _control(
+    control(
         "GET", f"{PROJECT}/history", READ, ledger.list_history, "List audit rows",
         answer=HistoryListForm,
         query=(_SLUG, _LIMIT, Query(name="before", type=int, about="Rows before this seq.")),
     ),
-    _control(
+    control(
         "GET", f"{PROJECT}/events", READ, ledger.project_events, "Follow changes",
         media=SSE, streams=True,
     ),
-    _control(
-        "GET", f"{PROJECT}/tokens", ADMIN, access.list_tokens, "List tokens",
-        answer=TokenListForm,
-    ),
-    _control(
-        "POST", f"{PROJECT}/tokens", ADMIN, access.create_token, "Create a token",
-        body=TokenRequestForm, answer=NewTokenForm, status=201, errors=(404, 409),
-    ),
-    _control(
-        "DELETE", f"{PROJECT}/tokens/{{id}}", ADMIN, access.revoke_token, "Revoke a token",
-        status=204, errors=(404,),
-    ),
+    *ACCESS,
     *(
         Route(
             method=method,
@@ -146,10 +160,7 @@ ROUTES: tuple[Route, ...] = (
         )
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
     ),
-    _open("/healthz", probes.healthz, "Is the process alive", answer=HealthForm),
-    _open("/readyz", probes.readyz, "Are requests welcome", answer=HealthForm),
-    _open("/metrics", probes.metrics, "Figures for Prometheus", media="text/plain"),
-    _open("/openapi.json", probes.openapi, "This description", answer=dict),
+    *PROBES,
 )  # fmt: skip
 
 _INSTEAD: dict[object, object] = {

@@ -49,7 +49,8 @@ async def take_up(following: Following, source: Source, sources: Sources, voice:
             after = replace(drift, note=told)
             if not told:
                 after = replace(
-                    drift, state=DriftState.APPROVED, plan="", note="Its decision was merged.",
+                    drift, state=DriftState.APPROVED, plan="", until=None,
+                    note="Its decision was merged.",
                     decided_by=f"the merge of {drift.url or decision_file(drift)}",
                 )  # fmt: skip
                 following.shelf.note("approved", after.note, subject=drift.id)

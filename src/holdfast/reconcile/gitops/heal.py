@@ -6,8 +6,9 @@ first write, so a crash leaves no silent second run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.gitops import message
@@ -29,16 +30,27 @@ from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.result import Voice
 from holdfast.reconcile.ports import Clock
 
+AGAIN = timedelta(seconds=15)
+"""How long a drift rests after a write that was refused."""
 DIFFERS = frozenset({Standing.DRIFTED, Standing.ORPHAN})
+StillAllowed = Callable[[str], bool]
+"""Says whether who decided something, by name and token, may still decide it now."""
 
 
 class Healer:
     """Handles the drifts of applications."""
 
-    def __init__(self, looking: Looking, applier: Applier, clock: Clock) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        applier: Applier,
+        clock: Clock,
+        still_allowed: StillAllowed = lambda decided_by: True,
+    ) -> None:
         self._looking = looking
         self._applier = applier
         self._clock = clock
+        self._still_allowed = still_allowed
 
     async def see_to(
         self, following: Following, seen: Mapping[ObjectRef, Seen], voice: Voice
@@ -142,8 +154,7 @@ class Healer:
         if seen.standing not in DIFFERS or not _still(following, seen, drift):
             return  # the next pass tells what became of it
         plan = plan_for(following, drift, seen)
-        if drift.state is DriftState.APPROVED and drift.plan and plan.digest != drift.plan:
-            told = "It moved after it was reviewed, so the approval does not hold any more."
+        if told := self._void(drift, plan):
             shelf.note("stale", told, subject=drift.id)
             voice.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
             shelf.put_drift(
@@ -153,18 +164,32 @@ class Healer:
         shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
         await shelf.commit()
         done = await self._applier.carry_out(following, plan, {seen.ref: seen})
-        healed = shelf.count_heal(drift)
         if failure := _failure(done):
-            shelf.put_drift(replace(healed, note=failure))
+            # A failure is no round of a fight: it is tried again soon, however often.
+            shelf.put_drift(replace(drift, note=failure, until=self._clock.now() + AGAIN))
             shelf.note("heal-failed", failure, subject=drift.id)
             voice.event("ReconciliationFailed", failure, warning=True, object=drift.object)
             await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
             return
+        healed = shelf.count_heal(drift)
         after = await self._looking.at_one(following, drift.object)
         if _still(following, after, drift):
             await self._rewritten(following, healed, voice)
             return
         await self._healed(following, healed, voice)
+
+    def _void(self, drift: ObjectDrift, plan: SyncPlan) -> str:
+        """Say why an approval does not hold any more; empty while it does.
+
+        What was not approved by its digest, such as the end of a hold, is no approval.
+        """
+        if drift.state is not DriftState.APPROVED or not drift.plan:
+            return ""
+        if plan.digest != drift.plan:
+            return "It moved after it was reviewed, so the approval does not hold any more."
+        if not self._still_allowed(drift.decided_by):
+            return f"{drift.decided_by} may not approve any more, so the approval does not hold."
+        return ""
 
     async def _rewritten(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
@@ -227,7 +252,7 @@ def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
     plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)
     if not (plain or request.force) or not drift.healable:
         return drift
-    return replace(drift, state=DriftState.APPROVED, plan="", decided_by=request.actor)
+    return replace(drift, state=DriftState.APPROVED, plan="", until=None, decided_by=request.actor)
 
 
 def _still(following: Following, seen: Seen, drift: ObjectDrift) -> bool:

@@ -73,6 +73,8 @@ class Pulls:
         shelf = following.shelf
         drift = shelf.drifts.get(kept.drift)
         wanted = drift is not None and drift.remediation is Remediation.PULL_REQUEST
+        if drift is not None and drift.until is not None and drift.until <= voice.now:
+            drift = await self._overdue(following, drift, voice)
         if wanted and voice.now - kept.checked_at < POLL:
             return
         pull = await forge.find(kept.branch) if forge else None
@@ -92,6 +94,20 @@ class Pulls:
             await self._merged(following, kept, drift, voice)
         else:
             self._closed(following, kept, pull, drift, voice)
+
+    async def _overdue(self, following: Following, drift: ObjectDrift, voice: Voice) -> ObjectDrift:
+        """Nobody decided in time: say so, once."""
+        told = "Its pull request is open for longer than it should be."
+        late = replace(drift, note=told, until=None)
+        following.shelf.put_drift(late)
+        following.shelf.note("pull-overdue", told, subject=drift.id)
+        voice.event("PullRequestOverdue", f"{drift.url}: {told}", warning=True)
+        await voice.notice(
+            message.drift_expired(
+                voice.about(late), ended=voice.now, follows="it waits for a reviewer", reason=told
+            )
+        )
+        return late
 
     async def _close(
         self, following: Following, kept: KeptPull, forge: Forge | None, voice: Voice

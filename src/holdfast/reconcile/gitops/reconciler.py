@@ -29,6 +29,9 @@ from holdfast.reconcile.gitops.survey import Declarations
 from holdfast.reconcile.gitops.sync import Sync
 from holdfast.reconcile.ports import Clock
 
+SOONEST = 0.5
+SUSPENDED = 3600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -70,12 +73,19 @@ class Reconciler:
             except Conflict:
                 await following.shelf.read()
                 raise
-            waits = [following.follower.wait, following.next_due(self._clock.now())]
             return Result(
                 status=report(following, self._clock.now()),
-                requeue_after=min(each for each in waits if each is not None),
+                requeue_after=self._wait(following),
                 notes=tuple(voice.notes),
             )
+
+    def _wait(self, following: Following) -> float:
+        """Seconds until the next look that no event asks for."""
+        if following.application.spec.suspend:
+            return SUSPENDED
+        due = following.next_due(self._clock.now())
+        wait = following.follower.wait
+        return max(SOONEST, wait if due is None else min(wait, due))
 
     async def _pass(
         self, following: Following, only: Collection[ObjectRef] | None, voice: Voice
@@ -109,7 +119,8 @@ class Reconciler:
         policy = policy_of(following.application)
         rendered = source.rendered
         assert rendered is not None  # noqa: S101  # asked before
-        if following.wanted is None or following.wanted.rendered is not rendered:
+        known = following.wanted.rendered if following.wanted else None
+        if known is None or (known.commit, known.digest) != (rendered.commit, rendered.digest):
             following.wanted = Declarations(rendered, following.application, self._parts.key)
             only = None
         if following.policy != policy or following.request is not None:
@@ -151,6 +162,9 @@ class Reconciler:
         for drift in resolved:
             close(following, drift, voice)
         await holds.expire(following, voice)
+        for rule in [each for each in shelf.rules.values() if each.expires <= voice.now]:
+            shelf.put_rule(rule, ended=True)
+            shelf.note("rule-expired", f"{rule.path} is compared again.", subject=rule.drift)
 
     async def _tell_of_source(
         self, following: Following, before: Source, source: Source, voice: Voice

@@ -23,6 +23,7 @@ from holdfast.reconcile.gitops import words
 from holdfast.reconcile.gitops.apply import Applier, Done
 from holdfast.reconcile.gitops.follow import Source
 from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.heal import StillAllowed
 from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.result import Voice
 from holdfast.reconcile.ports import Clock
@@ -31,10 +32,17 @@ from holdfast.reconcile.ports import Clock
 class Sync:
     """Carries out what Git asks for."""
 
-    def __init__(self, looking: Looking, applier: Applier, clock: Clock) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        applier: Applier,
+        clock: Clock,
+        still_allowed: StillAllowed = lambda decided_by: True,
+    ) -> None:
         self._looking = looking
         self._applier = applier
         self._clock = clock
+        self._still_allowed = still_allowed
 
     async def see_to(
         self,
@@ -53,6 +61,7 @@ class Sync:
         if source.stale or any(each.standing is Standing.UNKNOWN for each in seen.values()):
             prune = False  # what is not known for sure is no reason to delete anything
         plan = self.plan(following, seen, prune=prune)
+        self._drop_void(following)
         if source.parked is not None and source.commit is not None:
             await self._agree(following, source.commit.sha, source.parked, voice)
             return
@@ -135,6 +144,14 @@ class Sync:
         shelf.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
         self._clear(following)
         following.follower.hasten()
+
+    def _drop_void(self, following: Following) -> None:
+        """Take back the approvals of who may not approve any more."""
+        for kept in list(following.shelf.plans.values()):
+            if kept.approved_by and not self._still_allowed(kept.approved_by):
+                told = f"{kept.approved_by} may not approve any more, so {kept.id} waits again."
+                following.shelf.put_plan(replace(kept, approved_by="", comment=""))
+                following.shelf.note("stale", told, subject=kept.id)
 
     def _clear(self, following: Following) -> None:
         """Put away plans that nobody has to decide about any more."""

@@ -1,12 +1,18 @@
-"""The operator's own Deployment and Service, under the strictest of the pod security standards."""
+"""The operator's own Deployment and Service."""
 
 from __future__ import annotations
 
 from holdfast.core.tree import Fields, Tree
+from holdfast.install.pod import (
+    PORT,
+    confinement,
+    identity,
+    metadata,
+    of_the_pod,
+    ports,
+    probes,
+)
 from holdfast.install.settings import NAME, Installation
-
-PORT = 8080
-USER = 65532
 
 
 def service(installation: Installation, labels: Fields, selector: Fields) -> Fields:
@@ -14,7 +20,7 @@ def service(installation: Installation, labels: Fields, selector: Fields) -> Fie
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(installation, labels),
+        "metadata": metadata(NAME, installation, labels),
         "spec": {
             "type": "ClusterIP",
             "selector": selector,
@@ -28,7 +34,7 @@ def deployment(installation: Installation, labels: Fields, selector: Fields) -> 
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(installation, labels),
+        "metadata": metadata(NAME, installation, labels),
         "spec": {
             "replicas": installation.replicas,
             "selector": {"matchLabels": selector},
@@ -52,12 +58,7 @@ def arguments(installation: Installation) -> list[Tree]:
 def _pod(installation: Installation, selector: Fields) -> Fields:
     return {
         "serviceAccountName": NAME,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": identity(),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -77,37 +78,14 @@ def _container(installation: Installation) -> Fields:
         "image": installation.image,
         "args": arguments(installation),
         "env": [
-            _of_the_pod("POD_NAME", "metadata.name"),
-            _of_the_pod("POD_NAMESPACE", "metadata.namespace"),
+            of_the_pod("POD_NAME", "metadata.name"),
+            of_the_pod("POD_NAMESPACE", "metadata.namespace"),
         ],
-        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "startupProbe": _probe("/healthz", 2, 30),
-        "livenessProbe": _probe("/healthz", 10, 3),
-        "readinessProbe": _probe("/readyz", 5, 2),
+        "ports": ports(),
+        **probes(starts_within=60),
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": confinement(),
     }
-
-
-def _of_the_pod(name: str, path: str) -> Tree:
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
-
-
-def _probe(path: str, every: int, tries: int) -> Fields:
-    return {
-        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
-        "periodSeconds": every,
-        "timeoutSeconds": 5,
-        "failureThreshold": tries,
-    }
-
-
-def _metadata(installation: Installation, labels: Fields) -> Fields:
-    return {"name": NAME, "namespace": installation.namespace, "labels": labels}

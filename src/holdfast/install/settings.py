@@ -8,14 +8,31 @@ from holdfast.core.service.children import Gateway
 from holdfast.version import __version__
 
 NAME = "holdfast-operator"
+GITOPS = "holdfast-gitops"
 NAMESPACE = "holdfast-system"
 IMAGE = f"holdfast:{__version__}"
 """What `deploy/Containerfile` is built as. No registry has it: push it where the nodes look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gitops:
+    """One GitOps controller. As it is, it reads and reports."""
+
+    writes: bool = False
+    """Lets it create, change and delete the usual kinds of objects in the namespaces that it looks
+    after. Who can run pods in a namespace can use everything in it, so this is no small right."""
+    secrets: bool = False
+    """Lets it read Secrets there, and with `writes` write them."""
+    storage: str = "1Gi"
+    """Of the volume that keeps the ledger, the projects and the tokens."""
+    ledger: str | None = None
+    """A Secret in the controller's namespace, whose key `url` is the address of a PostgreSQL
+    database that keeps the ledger instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """One operator. Without `watched`, it looks after the whole cluster."""
+    """One operator, and perhaps a GitOps controller. Without `watched`, for the whole cluster."""
 
     namespace: str = NAMESPACE
     image: str = IMAGE
@@ -24,5 +41,9 @@ class Installation:
     gateway: Gateway | None = None
     prometheus: str | None = None
     """Where a canary's metrics are read."""
+    gitops: Gitops | None = None
     monitoring: bool = False
-    """Adds objects of the Prometheus operator, whose definitions the cluster must have."""
+    """Adds objects of the Prometheus operator, whose definitions the cluster must have, and a
+    board for Grafana."""
+    dashboard: str | None = None
+    """Where people open the board; alerts link to it."""

@@ -64,8 +64,9 @@ class Healer:
             if each is None or each.standing not in DIFFERS:
                 continue
             now = self._clock.now()
+            drift = _asked_for(following, drift)
             decided = decide(
-                _asked_for(following, drift), owner=each.owner,
+                drift, owner=each.owner,
                 hold=following.hold_of(drift.object, now), window=window, now=now,
             )  # fmt: skip
             drift = await self._settled(following, drift, decided, voice)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gitops.application import AppId
-from holdfast.core.gitops.orphans import KINDS, is_orphan
+from holdfast.core.gitops.orphans import KINDS, is_orphan, names_of
 from holdfast.core.gitops.secrets import SecretMaker, data_marks, made_by
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.objects import OBJECT_RULES, canonical_object
@@ -118,8 +118,8 @@ def test_what_something_else_made_is_none(found: dict[str, Any]) -> None:
 
 def test_what_is_declared_is_none_whatever_the_version_of_its_api() -> None:
     ref = ObjectRef(api_version="apps/v1beta2", kind="Deployment", namespace="shop", name="x")
-    assert not is_orphan(item("Deployment.apps"), application=SHOP, known=[ref])
-    assert is_orphan(item("Deployment.example.com"), application=SHOP, known=[ref])
+    assert not is_orphan(item("Deployment.apps"), application=SHOP, known=names_of([ref]))
+    assert is_orphan(item("Deployment.example.com"), application=SHOP, known=names_of([ref]))
 
 
 def test_our_own_label_does_not_make_it_declared() -> None:

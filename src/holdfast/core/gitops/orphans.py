@@ -8,7 +8,8 @@ where the application says so, so in doubt an object is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 from holdfast.core.gitops.application import AppId
 from holdfast.core.gitops.declare import LABEL
@@ -61,15 +62,20 @@ _GENERATED = "kubernetes.io/config.mirror"
 _OF_STATEFUL_SET = re.compile(r".+-\d+")
 
 
-def is_orphan(item: Fields, *, application: AppId, known: Collection[ObjectRef]) -> bool:
-    """True for an object that somebody made by hand, as far as can be told.
+Name: TypeAlias = tuple[str, str, str, str]
 
-    `known` is what the application declares or has applied; the version of an API does not count.
-    """
+
+def names_of(refs: Iterable[ObjectRef]) -> frozenset[Name]:
+    """Name what an application declares or has applied; the version of an API does not count."""
+    return frozenset(map(_named, refs))
+
+
+def is_orphan(item: Fields, *, application: AppId, known: Collection[Name]) -> bool:
+    """True for an object that somebody made by hand, as far as can be told."""
     ref = ref_of(item)
     if ref.kind in _PASSING or (ref.kind, ref.name) in _CLUSTERS_OWN:
         return False
-    if _named(ref) in {_named(each) for each in known}:
+    if _named(ref) in known:
         return False
     metadata = _mapping(item.get("metadata"))
     if metadata.get("ownerReferences") or metadata.get("deletionTimestamp") is not None:
@@ -87,7 +93,7 @@ def is_orphan(item: Fields, *, application: AppId, known: Collection[ObjectRef])
     return not (terms.welcome or terms.unmanaged)
 
 
-def _named(ref: ObjectRef) -> tuple[str, str, str, str]:
+def _named(ref: ObjectRef) -> Name:
     return ref.group, ref.kind, ref.namespace, ref.name
 
 

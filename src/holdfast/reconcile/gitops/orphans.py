@@ -7,7 +7,7 @@ from collections.abc import Collection
 from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
 from holdfast.core.gitops.application import OrphanPolicy
 from holdfast.core.gitops.health import health_of
-from holdfast.core.gitops.orphans import KINDS, is_orphan
+from holdfast.core.gitops.orphans import KINDS, is_orphan, names_of
 from holdfast.core.gitops.standing import Health, Seen, Standing
 from holdfast.core.objects import ObjectRef, ref_of
 from holdfast.reconcile.gitops.following import Following
@@ -29,6 +29,7 @@ class Orphans:
             return ()
         assert following.wanted is not None  # noqa: S101  # it was looked at
         known = {*following.wanted.declared, *following.shelf.inventory}
+        names = names_of(known)
         kinds = {*KINDS, *((ref.api_version, ref.kind) for ref in known)}
         if only is not None:
             kinds &= {(ref.api_version, ref.kind) for ref in only}
@@ -49,7 +50,7 @@ class Orphans:
                     ref = ref_of(item)
                     if only is not None and ref not in only:
                         continue
-                    if is_orphan(item, application=following.application.id, known=known):
+                    if is_orphan(item, application=following.application.id, known=names):
                         health, told = health_of(item)
                         found.append(
                             Seen(

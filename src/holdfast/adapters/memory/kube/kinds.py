@@ -139,5 +139,6 @@ SERVED = (
     custom("gateway.networking.k8s.io/v1", "Gateway"),
     custom("gateway.networking.k8s.io/v1", "HTTPRoute"),
     custom("holdfast.dev/v1alpha1", "InferenceService", scale=True),
+    custom("holdfast.dev/v1alpha1", "Application"),
 )
 """Served from the start; `MemoryKube.serve` adds others."""

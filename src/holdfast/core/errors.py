@@ -195,6 +195,16 @@ class TargetUnavailable(HoldfastError):
     """Seconds that the target asked us to wait, where it did."""
 
 
+class SourceUnavailable(TargetUnavailable):
+    """A repository, branch or path could not be read, so what it declares is unknown.
+
+    What was declared before still counts: stale, never empty.
+    """
+
+    code = "source-unavailable"
+    summary = "Source could not be read"
+
+
 class StoreUnavailable(TargetUnavailable):
     """The embedded store cannot be used: held, corrupt, rolled back, too new, or out of space."""
 

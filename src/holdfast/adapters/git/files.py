@@ -62,6 +62,11 @@ async def _listed(bare: Bare, commit: str) -> tuple[list[Entry], dict[str, str]]
         if failed.trouble is not Trouble.TOO_MUCH:
             raise
         raise _over(f"Its list of files is longer than {_LISTING >> 20} MiB") from failed
+    return await asyncio.to_thread(_parsed, out)
+
+
+def _parsed(out: bytes) -> tuple[list[Entry], dict[str, str]]:
+    """Read a list of files: those to be written, and those to be left out."""
     entries: list[Entry] = []
     left_out: dict[str, str] = {}
     for record in out.split(b"\0")[:-1]:

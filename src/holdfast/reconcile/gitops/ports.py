@@ -13,20 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.errors import Conflict
+from holdfast.core.errors import SourceUnavailable as SourceUnavailable
 from holdfast.core.gitops.layers import Trail
 from holdfast.core.gitops.notice import Notice as Notice
 from holdfast.core.gitops.notice import Severity as Severity
 from holdfast.core.gitops.source import Commit, Rendered, Renderer
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
-
-
-class SourceUnavailable(TargetUnavailable):
-    """A repository, branch or path could not be read, so what it declares is unknown.
-
-    What was declared before still counts: stale, never empty.
-    """
 
 
 class HumanCommits(Conflict):

@@ -323,7 +323,7 @@ class World:
         sources = MemorySources(self.git, self.renders, self.forge)
         keeper = Keeper(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
         surveyor = Surveyor(
-            self.client, keeper, around=nothing_around, pods=pods_listed_by(self.client)
+            self.client, keeper, around=nothing_around, pods=pods_listed_by(self.client), key=KEY
         )
         looking = Looking(surveyor, Orphans(self.client), self.clock, lambda: ())
         applier = Applier(self.client, keeper, self.clock)

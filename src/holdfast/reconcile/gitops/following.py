@@ -57,6 +57,8 @@ class Following:
     looked_at: datetime | None = None
     """When everything was looked at last."""
     request: SyncRequest | None = None
+    refused: str = ""
+    """Why nothing of it is applied: another application declares the same object."""
     failed: dict[ObjectRef, str] = field(default_factory=dict)
     """Objects whose last write was refused, and why."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

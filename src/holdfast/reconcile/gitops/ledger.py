@@ -133,6 +133,12 @@ class Shelf:
         self.followed = followed
         self._put(RecordKind.REVISION, _FOLLOWED, wire.body(followed))
 
+    def drop_followed(self) -> None:
+        """Forget how far the source was followed."""
+        if self.followed is not None:
+            self.followed = None
+            self._put(RecordKind.REVISION, _FOLLOWED, None)
+
     def note(
         self,
         action: str,

@@ -44,6 +44,9 @@ class Looking:
         for ref, images in survey.images.items():
             if (applied := shelf.inventory.get(ref)) is not None:
                 shelf.put_applied(replace(applied, images=images))
+        for ref, marks in survey.marks.items():
+            if (applied := shelf.inventory.get(ref)) is not None:
+                shelf.put_applied(replace(applied, marks=marks))
         seen = (*survey.seen, *await self._orphans.look(following, only))
         if only is None:
             following.glances.clear()

@@ -6,12 +6,13 @@ the next pass finds out anew what is there. Who wrote what is on record before h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import Conflict
 from holdfast.core.gitops import message
 from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.source import Rendered
 from holdfast.core.gitops.standing import Seen
 from holdfast.core.gitops.steps import policy_of
 from holdfast.core.gitops.track import track, without_declaration
@@ -33,6 +34,15 @@ SOONEST = 0.5
 SUSPENDED = 3600.0
 
 
+Claim = Callable[[Following, Rendered], str]
+"""Takes what is declared for an application; says why not where another has some of it."""
+
+
+def unclaimed(following: Following, rendered: Rendered) -> str:
+    """For who follows one application alone: everything is its own."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a pass works with."""
@@ -47,6 +57,7 @@ class Parts:
     """Marks the values of Secrets."""
     cluster: str = ""
     """How notices name it."""
+    claim: Claim = unclaimed
 
 
 class Reconciler:
@@ -97,6 +108,16 @@ class Reconciler:
         source = await following.follower.follow(application, shelf.followed)
         await self._tell_of_source(following, before, source, voice)
         if source.rendered is None:
+            await shelf.commit()
+            return
+        refused, following.refused = (
+            following.refused,
+            self._parts.claim(following, source.rendered),
+        )
+        if following.refused:
+            if following.refused != refused:
+                shelf.note("refused", following.refused)
+                voice.event("DeclaredTwice", following.refused, warning=True)
             await shelf.commit()
             return
         only = self._scope(following, source, only)

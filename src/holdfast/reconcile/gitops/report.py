@@ -103,13 +103,15 @@ def _conditions(
     elif following.wanted is None:
         told = source.stale or "The repository has not been read yet."
         yield _condition("Ready", "False", "SourceUnavailable", told)
+    elif following.refused:
+        yield _condition("Ready", "False", "DeclaredTwice", following.refused)
     elif failed:
         ref, why = next(iter(failed.items()))
         told = f"{len(failed)} objects were refused. {ref}: {why}"
         yield _condition("Ready", "False", "ReconciliationFailed", told)
     else:
         told = _TOLD[sync].format(
-            commit=following.wanted.rendered.commit[:7], count=len(shelf.drifts)
+            commit=following.wanted.rendered.commit[:7], count=_drifts(len(shelf.drifts))
         )
         yield _condition("Ready", "True", "ReconciliationSucceeded", told)
     if source.stale:
@@ -134,9 +136,13 @@ def _conditions(
 _TOLD = {
     "synced": "Everything is as {commit} declares.",
     "ahead": "Git moved ahead to {commit}; some of it is not applied yet.",
-    "drifted": "{count} drifts are open.",
+    "drifted": "{count} open.",
     "unknown": "Some objects could not be read.",
 }
+
+
+def _drifts(number: int) -> str:
+    return "1 drift is" if number == 1 else f"{number} drifts are"
 
 
 def _condition(type: str, status: str, reason: str, message: str) -> Condition:

@@ -13,6 +13,8 @@ from datetime import datetime
 from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
 from holdfast.core.gitops.application import Application
 from holdfast.core.gitops.declare import LABEL, MANAGER, declaration
+from holdfast.core.gitops.generated import edited, made_secret
+from holdfast.core.gitops.generated import learned as made_marks
 from holdfast.core.gitops.health import health_of
 from holdfast.core.gitops.ignore import annotated_rules
 from holdfast.core.gitops.inventory import Applied
@@ -33,7 +35,7 @@ from holdfast.core.ownership.delegated import ALONE, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.owned import is_ours, read_ownership
-from holdfast.core.ownership.signals import Declaration, Finding
+from holdfast.core.ownership.signals import APPLIED, Declaration, Finding
 from holdfast.core.ownership.verdict import State, Verdict
 from holdfast.core.tree import Fields
 from holdfast.reconcile.keeper import Keeper
@@ -45,6 +47,8 @@ PodsOf = Callable[[ObjectRef, Fields], Awaitable[Sequence[Fields]]]
 """Gives the pods of a workload, or those that may read a Secret."""
 _AT_ONCE = 50
 """Objects that are judged before others get a turn."""
+_MARKS = frozenset({APPLIED, ("metadata", "labels", LABEL)})
+"""What we put on objects beside what is declared: one of another tool is right without."""
 
 
 class Declarations:
@@ -82,16 +86,27 @@ class Survey:
     seen: tuple[Seen, ...]
     images: Mapping[ObjectRef, Mapping[str, str]]
     """What images stood for, where that was newly learned."""
+    marks: Mapping[ObjectRef, Mapping[str, str]]
+    """Keyed marks of the Secrets that were made of objects, where newly learned."""
 
 
 class Surveyor:
     """Looks at objects through a client whose reads are cheap."""
 
-    def __init__(self, client: KubeClient, keeper: Keeper, *, around: Around, pods: PodsOf) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        keeper: Keeper,
+        *,
+        around: Around,
+        pods: PodsOf,
+        key: bytes,
+    ) -> None:
         self._client = client
         self._keeper = keeper
         self._around = around
         self._pods = pods
+        self._key = key
 
     async def survey(
         self,
@@ -106,6 +121,7 @@ class Surveyor:
         refs = {*wanted.declared, *inventory} if only is None else set(only)
         seen: list[Seen] = []
         images: dict[ObjectRef, Mapping[str, str]] = {}
+        marks: dict[ObjectRef, Mapping[str, str]] = {}
         for count, ref in enumerate(sorted(refs)):
             if count % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -114,10 +130,13 @@ class Surveyor:
                 found, learned = await self._with_pods(found, inventory.get(ref))
                 if learned is not None:
                     images[ref] = learned
+                found, learned = await self._with_made(found, inventory.get(ref))
+                if learned is not None:
+                    marks[ref] = learned
                 seen.append(found)
             elif ref in inventory:
                 seen.append(await self._left_over(ref))
-        return Survey(seen=tuple(seen), images=images)
+        return Survey(seen=tuple(seen), images=images, marks=marks)
 
     async def _declared(
         self,
@@ -163,6 +182,8 @@ class Surveyor:
             verdict = await self._keeper.look(declaring, live, around=around, ignore=rules)
         except (TargetUnavailable, AuthError) as error:
             return replace(blank, live=live, owner=owner, message=error.happened)
+        if owner is not None:
+            verdict = verdict.leaving(_MARKS)
         health, told = health_of(live)
         return replace(
             blank, live=live, verdict=verdict, owner=owner, applied=ours, health=health,
@@ -207,6 +228,23 @@ class Surveyor:
         known = baseline(live, running, applied.images)
         learned = known if known != dict(applied.images) else None
         return _with(seen, image_findings(live, running, known)), learned
+
+    async def _with_made(
+        self, seen: Seen, applied: Applied | None
+    ) -> tuple[Seen, Mapping[str, str] | None]:
+        """Add what was edited of the Secret that a controller made of an object."""
+        ref = made_secret(seen.live, seen.ref) if seen.live else None
+        if ref is None or applied is None or seen.live is None:
+            return seen, None
+        try:
+            secret = await self._client.get(ref)
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            return seen, None
+        if secret is None:
+            return seen, None
+        known = made_marks(seen.live, secret, applied.marks, self._key)
+        found = _with(seen, edited(secret, known, self._key))
+        return found, known if known != dict(applied.marks) else None
 
     def _forget(self, applied: Applied | None) -> None:
         if applied is not None:

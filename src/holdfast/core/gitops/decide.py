@@ -49,16 +49,17 @@ def decide(
 ) -> Decision:
     """Say what to do about a drift. Total over every remediation and state.
 
-    A hold beats everything. An object of another tool is never written, whoever approved it.
+    A hold beats every move; what a person said should stay is not asked again when it ends. An
+    object of another tool is never written, whoever approved it.
     What a person approved is done outside of windows too: they were there to see it.
     """
-    if hold is not None:
-        told = f"On hold by {hold.by}: {hold.reason}"
-        return Decision(move=Move.LEAVE, state=DriftState.HELD, note=told, until=hold.until)
     if drift.state is DriftState.SNOOZED and _waits(drift, now):
         return _as_it_is(drift)
     if drift.state is DriftState.REJECTED:
         return _as_it_is(drift)
+    if hold is not None:
+        told = f"On hold by {hold.by}: {hold.reason}"
+        return Decision(move=Move.LEAVE, state=DriftState.HELD, note=told, until=hold.until)
     writes = drift.remediation in (Remediation.SELF_HEAL, Remediation.REVIEW) or (
         drift.state is DriftState.APPROVED
         or (drift.remediation is Remediation.PULL_REQUEST and drift.pull is PullKind.REVERT)
@@ -81,6 +82,8 @@ def decide(
         case Remediation.REVIEW:
             return Decision(move=Move.ASK, state=DriftState.AWAITING, note=drift.note)
         case Remediation.PULL_REQUEST:
+            if drift.state in (DriftState.HELD, DriftState.SNOOZED):
+                return Decision(move=Move.PULL, state=DriftState.DETECTED)
             return Decision(move=Move.PULL, state=drift.state, note=drift.note, until=drift.until)
         case _:
             assert_never(drift.remediation)

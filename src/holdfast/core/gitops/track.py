@@ -12,7 +12,7 @@ from datetime import datetime
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
-from holdfast.core.gitops.application import Application, DriftSpec, OrphanPolicy
+from holdfast.core.gitops.application import Application, DriftSpec, OrphanPolicy, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
 from holdfast.core.gitops.route import REPORTED, Way, ways
 from holdfast.core.gitops.standing import Seen, Standing
@@ -26,7 +26,10 @@ from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Fields, pointer, show_path
 
 _DECIDED = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
-"""States that were reached for what a reviewer saw, and end when that changes."""
+"""States that were reached for what a reviewer saw, and end when that changes.
+
+An approval without a plan does too; one with a plan is refused as stale where it is applied.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +208,7 @@ def _updated(
     )
     if updated.digest == drift.digest:
         return updated
-    if drift.state in _DECIDED:
+    if drift.state in _DECIDED or (drift.state is DriftState.APPROVED and not drift.plan):
         updated = replace(updated, state=DriftState.DETECTED, plan="", until=None, decided_by="")
     return replace(updated, last_seen=now)
 
@@ -214,10 +217,16 @@ def _resolution(drift: ObjectDrift, commit: str) -> Resolution:
     if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:
-        return Resolution.APPROVED
+        return approved_as(drift)
     if drift.url and commit != drift.commit:
         return Resolution.CODIFIED
     return Resolution.EXTERNAL
+
+
+def approved_as(drift: ObjectDrift) -> Resolution:
+    """How a drift ends that somebody agreed to put back."""
+    reviewed = drift.remediation is Remediation.REVIEW
+    return Resolution.APPROVED if reviewed else Resolution.REVERTED
 
 
 def _uid(live: Fields | None) -> str:

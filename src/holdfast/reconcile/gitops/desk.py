@@ -7,103 +7,30 @@ has moved since it was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from holdfast.core.errors import Conflict, NotFound, PermissionDenied, StalePlan, ValidationError
+from holdfast.core.errors import (
+    Conflict,
+    PermissionDenied,
+    StalePlan,
+    TargetUnavailable,
+    ValidationError,
+)
 from holdfast.core.gitops import message
-from holdfast.core.gitops.application import AppId, DriftSpec, HoldEnd, PullKind, Remediation
+from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
-from holdfast.core.gitops.hold import Hold
-from holdfast.core.gitops.inventory import KeptPlan, KeptRule
-from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.objects import ObjectRef
-from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.gitops.inventory import KeptPlan
+from holdfast.core.gitops.standing import Standing
 from holdfast.core.redact import credential_in
-from holdfast.core.tree import digest
 from holdfast.reconcile.gitops.following import Following, SyncRequest
 from holdfast.reconcile.gitops.heal import plan_for
-from holdfast.reconcile.gitops.looking import Looking
-from holdfast.reconcile.gitops.result import Tell, Voice
-from holdfast.reconcile.gitops.sync import Sync
-from holdfast.reconcile.ports import Clock
-
-LONGEST = timedelta(days=30)
-"""No hold, snooze or rule of a moment lasts longer: what is meant for good belongs in Git."""
-
-Wake = Callable[[AppId], None]
-"""Asks for a pass over an application."""
+from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.gitops.tolerate import Tolerance, one_line
 
 
-class Desk:
+class Desk(Tolerance):
     """Decisions about the applications that one controller follows."""
-
-    def __init__(
-        self,
-        followed: Mapping[AppId, Following],
-        looking: Looking,
-        sync: Sync,
-        clock: Clock,
-        *,
-        wake: Wake,
-        tell: Tell,
-    ) -> None:
-        self._followed = followed
-        self._looking = looking
-        self._sync = sync
-        self._clock = clock
-        self._wake = wake
-        self._tell = tell
-
-    def applications(self, project: str) -> tuple[Following, ...]:
-        """Return the applications of a project, by name."""
-        found = [each for each in self._followed.values() if _in(each, project)]
-        return tuple(sorted(found, key=lambda each: each.application.id))
-
-    def application(self, project: str, name: str) -> Following:
-        """Return one by `name` or `namespace/name`; another project's is as good as none."""
-        found = [
-            each
-            for each in self.applications(project)
-            if name in (each.application.id.name, str(each.application.id))
-            or name == each.application.id.label
-        ]
-        if len(found) > 1:
-            names = ", ".join(str(each.application.id) for each in found)
-            raise Conflict(f"{name[:80]} may be {names}.", todo="Name it with its namespace.")
-        if not found:
-            raise NotFound(
-                f"There is no application {name[:80]!a} in project {project}.",
-                todo="holdfast status lists them.",
-            )
-        return found[0]
-
-    def drift(self, project: str, id: str) -> tuple[Following, ObjectDrift]:
-        """Return an open drift of a project."""
-        for following in self.applications(project):
-            if (drift := following.shelf.drifts.get(id)) is not None:
-                return following, drift
-        raise NotFound(
-            f"There is no open drift {id[:40]!a} in project {project}.",
-            todo="holdfast drift list shows the open ones, holdfast drift history all of them.",
-        )
-
-    async def look(self, following: Following) -> tuple[Seen, ...]:
-        """Look at all objects of an application now. Writes nothing."""
-        async with following.lock:
-            if following.wanted is None:
-                raise NotFound(
-                    f"What {following.application.id} declares is not known yet.",
-                    todo=following.follower.last.stale or "Wait for its first fetch.",
-                )
-            return await self._looking.at(following, None)
-
-    async def plan(self, following: Following, *, prune: bool) -> SyncPlan:
-        """Say what a sync would do now."""
-        seen = {each.ref: each for each in await self.look(following)}
-        return self._sync.plan(following, seen, prune=prune)
 
     def sync(self, following: Following, *, actor: str, prune: bool, force: bool) -> None:
         """Have Git applied. The next pass does it."""
@@ -121,6 +48,7 @@ class Desk:
         """
         following, _ = self.drift(project, id)
         async with following.lock:
+            await following.shelf.refresh()
             drift = self._open(following, id)
             if drift.state is not DriftState.AWAITING:
                 raise Conflict(
@@ -147,7 +75,8 @@ class Desk:
         """Agree to a plan that a guard parked. It is carried out if it is still the same."""
         following, kept = self.waiting_plan(project, id)
         async with following.lock:
-            kept = following.shelf.plans.get(id, kept)
+            await following.shelf.refresh()
+            _, kept = self.waiting_plan(project, id)
             if plan != kept.digest:
                 raise StalePlan(f"{id} is another plan now.", todo="Review it again.")
             spec = following.application.spec.drift or DriftSpec()
@@ -159,16 +88,6 @@ class Desk:
         following.follower.hasten()
         self._wake(following.application.id)
         return after
-
-    def waiting_plan(self, project: str, id: str) -> tuple[Following, KeptPlan]:
-        """Return a plan that waits for a person."""
-        for following in self.applications(project):
-            if (kept := following.shelf.plans.get(id)) is not None:
-                return following, kept
-        raise NotFound(
-            f"There is no plan {id[:40]!a} that waits in project {project}.",
-            todo="holdfast status -o wide shows which plans wait.",
-        )
 
     async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
         """Say that the live side stays as it is. Asked again only when it changes."""
@@ -215,103 +134,16 @@ class Desk:
             )  # fmt: skip
         async with following.lock:
             seen = await self._looking.at_one(following, drift.object)
+            if seen.standing is Standing.UNKNOWN:
+                raise TargetUnavailable(
+                    f"{drift.object} could not be read, so nothing was decided.",
+                    todo="Try again when the cluster answers.",
+                )
             plan = plan_for(following, drift, seen)
         return await self._decide(
             project, id, "approved", actor, comment, state=DriftState.APPROVED, until=None,
             note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
         )  # fmt: skip
-
-    async def ignore(
-        self, project: str, id: str, *, actor: str, until: datetime, reason: str,
-        path: str = "", manager: str = "",
-    ) -> tuple[KeptRule, ...]:  # fmt: skip
-        """Hide a drift, or one field of it, for a while."""
-        self._check_end(until)
-        following, drift = self.drift(project, id)
-        paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
-        if not paths or "" in paths:
-            raise ValidationError(
-                f"{id} has no field {path[:80]!a} that a rule could hide.",
-                todo="Name one that holdfast drift show lists; whole objects cannot be hidden.",
-            )
-        for each in paths:
-            if concerns_security(tuple(each.split(".")), drift.object.kind):
-                raise PermissionDenied(
-                    f"{each} concerns security, so it is not hidden for a moment.",
-                    todo="Declare the rule in the Application, with security: true.",
-                )
-        async with following.lock:
-            rules = tuple(
-                KeptRule(
-                    name=f"{id}-{place}", drift=id, path=each, manager=manager or None,
-                    kind=drift.object.kind, object_name=drift.object.name,
-                    namespace=drift.object.namespace or "*", owner=actor,
-                    reason=_clean(reason), expires=until,
-                )
-                for place, each in enumerate(paths)
-            )  # fmt: skip
-            for rule in rules:
-                following.shelf.put_rule(rule)
-            told = f"{', '.join(paths)} of {drift.object} until {until:%Y-%m-%dT%H:%M:%SZ}."
-            following.shelf.note("ignored", told, subject=id, actor=actor)
-            await self._commit(following)
-        self._wake(following.application.id)
-        return rules
-
-    async def pause(
-        self,
-        following: Following,
-        *,
-        actor: str,
-        reason: str,
-        until: datetime,
-        object: ObjectRef | None = None,
-        end: HoldEnd | None = None,
-    ) -> Hold:
-        """Hold an application, or one object: nothing is written to it until the hold ends.
-
-        Counts at once, also in the middle of a sync.
-        """
-        self._check_end(until)
-        now = self._clock.now()
-        spec = following.application.spec.drift or DriftSpec()
-        basis = [str(following.application.id), str(object), actor, now.isoformat()]
-        hold = Hold(
-            id="hold-" + digest(basis).removeprefix("sha256:")[:8],
-            application=following.application.id, object=object, reason=_clean(reason), by=actor,
-            since=now, until=until, end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
-        )  # fmt: skip
-        following.shelf.holds[hold.id] = hold
-        async with following.lock:
-            following.shelf.put_hold(hold)
-            told = f"{object or following.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
-            following.shelf.note("paused", told + hold.reason, subject=hold.id, actor=actor)
-            await self._commit(following)
-        self._wake(following.application.id)
-        return hold
-
-    async def resume(
-        self, following: Following, *, actor: str, object: ObjectRef | None = None
-    ) -> tuple[Hold, ...]:
-        """End the holds of an application, or of one object, before their time."""
-        async with following.lock:
-            found = tuple(
-                hold
-                for hold in following.shelf.holds.values()
-                if (object is None or hold.object == object) and not hold.from_annotation
-            )
-            if not found:
-                raise NotFound(
-                    f"{object or following.application.id} is not on hold by command.",
-                    todo="A hold by annotation ends when the annotation is removed.",
-                )
-            for hold in found:
-                following.shelf.put_hold(hold, ended=True)
-                told = f"{hold.object or following.application.id} is no longer on hold."
-                following.shelf.note("resumed", told, subject=hold.id, actor=actor)
-            await self._commit(following)
-        self._wake(following.application.id)
-        return found
 
     async def _decide(
         self,
@@ -324,6 +156,7 @@ class Desk:
     ) -> ObjectDrift:
         following, _ = self.drift(project, id)
         async with following.lock:
+            await following.shelf.refresh()
             drift = self._open(following, id)
             if drift.state is DriftState.APPROVED:
                 raise Conflict(
@@ -332,7 +165,7 @@ class Desk:
                 )
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment, needed=action == "rejected")
-            after = replace(drift, comment=_clean(comment), **changes)  # type: ignore[arg-type]
+            after = replace(drift, comment=one_line(comment), **changes)  # type: ignore[arg-type]
             if not after.decided_by:
                 after = replace(after, decided_by=actor)
             await self._decided(following, after, action, actor, comment)
@@ -346,17 +179,10 @@ class Desk:
         told = f"{after.object}: {action} by {actor}."
         following.shelf.note(
             action, told, subject=after.id, actor=actor,
-            detail={"plan": after.plan, "comment": _clean(comment), "digest": after.digest},
+            detail={"plan": after.plan, "comment": one_line(comment), "digest": after.digest},
         )  # fmt: skip
         await self._commit(following)
         return Voice(application=following.application, now=self._clock.now(), tell=self._tell)
-
-    async def _commit(self, following: Following) -> None:
-        try:
-            await following.shelf.commit()
-        except Conflict:
-            await following.shelf.read()
-            raise
 
     def _open(self, following: Following, id: str) -> ObjectDrift:
         drift = following.shelf.drifts.get(id)
@@ -382,18 +208,6 @@ class Desk:
                 todo="Have another reviewer approve it.",
             )
 
-    def _check_end(self, until: datetime) -> None:
-        left = until - self._clock.now()
-        if not timedelta(0) < left <= LONGEST:
-            raise ValidationError(
-                f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is over or more than 30 days off.",
-                todo="Give a time between a minute and 30 days.",
-            )
-
-
-def _in(following: Following, project: str) -> bool:
-    return following.application.spec.project == project
-
 
 def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:
     if (spec.comment or needed) and not comment.strip():
@@ -402,10 +216,6 @@ def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> No
         raise ValidationError(
             "The comment looks as if it held a credential.", todo="Leave it out of the comment."
         )
-
-
-def _clean(text: str) -> str:
-    return " ".join(text.split())[:500]
 
 
 def _person(actor: str) -> str:

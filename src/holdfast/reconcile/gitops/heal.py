@@ -6,7 +6,7 @@ first write, so a crash leaves no silent second run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from holdfast.core.gitops.guard import park_heals
 from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.gitops.steps import heal_plan
-from holdfast.core.gitops.track import track
+from holdfast.core.gitops.track import approved_as, track
 from holdfast.core.gitops.window import open_now
 from holdfast.core.objects import ObjectRef
 from holdfast.core.tree import Fields
@@ -59,6 +59,10 @@ class Healer:
         sync = following.application.spec.sync
         window = open_now((sync.windows if sync else None) or (), self._clock.now())
         heals: list[ObjectDrift] = []
+        parked = {
+            drift.id for drift in following.shelf.drifts.values()
+            if drift.state is DriftState.PARKED
+        }  # fmt: skip
         for drift in sorted(following.shelf.drifts.values(), key=lambda each: each.id):
             each = seen.get(drift.object)
             if each is None or each.standing not in DIFFERS:
@@ -74,7 +78,7 @@ class Healer:
                 heals.append(drift)
             elif decided.move is Move.ASK:
                 self._ask(following, drift, each, voice)
-        heals = await self._guarded(following, heals, voice)
+        heals = await self._guarded(following, heals, parked, voice)
         await following.shelf.commit()
         for drift in heals:
             await self._heal(following, drift, voice)
@@ -123,9 +127,12 @@ class Healer:
         )  # fmt: skip
 
     async def _guarded(
-        self, following: Following, heals: list[ObjectDrift], voice: Voice
+        self, following: Following, heals: list[ObjectDrift], known: Collection[str], voice: Voice
     ) -> list[ObjectDrift]:
-        """Keep back what is too much to be healed without asking; what was approved is not."""
+        """Keep back what is too much to be healed without asking; what was approved is not.
+
+        `known` are those that were kept back before: only others are news.
+        """
         shelf = following.shelf
         own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
         asked = following.request is not None
@@ -141,11 +148,12 @@ class Healer:
             return heals
         for drift in own:
             shelf.put_drift(replace(drift, state=DriftState.PARKED, note=parked.told))
-        shelf.note("parked", parked.told)
-        voice.event("Parked", parked.told, warning=True)
-        await voice.notice(
-            message.parked(voice.about(), plan="", reasons=[parked.told], changes=len(own))
-        )
+        if any(drift.id not in known for drift in own):
+            shelf.note("parked", parked.told)
+            voice.event("Parked", parked.told, warning=True)
+            await voice.notice(
+                message.parked(voice.about(), plan="", reasons=[parked.told], changes=len(own))
+            )
         return [drift for drift in heals if drift.state is DriftState.APPROVED]
 
     async def _heal(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
@@ -164,6 +172,7 @@ class Healer:
             return
         shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
         await shelf.commit()
+        await shelf.read_holds()
         done = await self._applier.carry_out(following, plan, {seen.ref: seen})
         if failure := _failure(done):
             # A failure is no round of a fight: it is tried again soon, however often.
@@ -209,8 +218,7 @@ class Healer:
     async def _healed(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
         resolution = Resolution.SELF_HEALED
         if drift.state is DriftState.APPROVED:
-            reviewed = drift.remediation is Remediation.REVIEW
-            resolution = Resolution.APPROVED if reviewed else Resolution.REVERTED
+            resolution = approved_as(drift)
         closed = replace(
             drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
         )

@@ -30,6 +30,8 @@ def follow_annotations(following: Following, seen: Iterable[Seen], voice: Voice)
             continue
         known = shelf.holds.get(_id(each.live))
         wanted = _annotated(following, each, voice.now)
+        if wanted is not None and shelf.expired.get(wanted.id) == wanted.until:
+            continue  # it ended already: a clock that is set back does not revive it
         if wanted is not None and (known is None or known.until != wanted.until):
             shelf.put_hold(replace(wanted, since=known.since) if known else wanted)
             told = f"{each.ref} is on hold until {wanted.until:%Y-%m-%dT%H:%M:%SZ}: {wanted.reason}"
@@ -51,7 +53,11 @@ async def expire(following: Following, voice: Voice) -> None:
         back_port = hold.end is HoldEnd.PULL_REQUEST
         follows = "it goes to Git by a pull request" if back_port else "it is put back"
         for drift in list(shelf.drifts.values()):
-            if drift.state is not DriftState.HELD or hold.object not in (None, drift.object):
+            if hold.object not in (None, drift.object):
+                continue
+            # What was not seen before came about under the hold, as far as can be told.
+            unseen = back_port and drift.first_seen == voice.now
+            if drift.state is not DriftState.HELD and not unseen:
                 continue
             if following.hold_of(drift.object, voice.now) is not None:
                 continue  # another hold goes on

@@ -1,11 +1,13 @@
 """Everything that must be remembered of one application, and how a pass changes it.
 
 A shelf is read once, changed in memory, and committed with the journal lines that say why: all
-of it or nothing. Whoever else wrote in between wins, and the pass starts anew.
+of it or nothing. Whoever else wrote in between wins, and the pass starts anew. What could not be
+committed for sure is forgotten, and read again before it is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -17,7 +19,7 @@ from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.inventory import Applied, Followed, KeptPlan, KeptPull, KeptRule
 from holdfast.core.objects import ObjectRef
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Book, Entry, Put, RecordKind
+from holdfast.reconcile.gitops.ports import Book, Entry, Put, Record, RecordKind
 from holdfast.reconcile.ports import Clock
 from holdfast.wire import gitops_v1 as wire
 
@@ -53,6 +55,10 @@ class Shelf:
         self.followed: Followed | None = None
         self.healed: dict[tuple[ObjectRef, str], tuple[datetime, ...]] = {}
         """When which object was healed lately, by route."""
+        self.expired: dict[str, datetime] = {}
+        """Holds whose time was over when they ended, and their time: no clock revives them."""
+        self.stale = True
+        """True while this may not be what the book has: read it before anything is decided."""
         self._versions: dict[tuple[RecordKind, str], int] = {}
         self._puts: dict[tuple[RecordKind, str], Put] = {}
         self._entries: list[Entry] = []
@@ -93,6 +99,8 @@ class Shelf:
         """Keep a hold, or end it."""
         if ended:
             self.holds.pop(hold.id, None)
+            if hold.until <= self._clock.now():
+                self.expired[hold.id] = hold.until
         else:
             self.holds[hold.id] = hold
         form = wire.body(hold)
@@ -166,7 +174,9 @@ class Shelf:
         if not self.changed:
             return
         puts, entries = tuple(self._puts.values()), tuple(self._entries)
+        self.stale = True  # until there is an answer
         await self._book.write(puts, entries)
+        self.stale = False
         for put in puts:
             key = (put.kind, put.key)
             self._versions[key] = 0 if put.body is None else put.seen + 1
@@ -175,19 +185,44 @@ class Shelf:
 
     async def read(self) -> None:
         """Read everything anew; what was not committed is forgotten."""
+        self.stale = True
         self._puts.clear()
         self._entries.clear()
-        self._versions.clear()
-        applied = await self._read(RecordKind.INVENTORY, Applied, state="")
+        await self.read_holds()
+        self._versions = {
+            name: version for name, version in self._versions.items() if name[0] is RecordKind.HOLD
+        }
+        applied = await self._read(RecordKind.INVENTORY, Applied)
         self.inventory = {each.ref: each for each in applied.values()}
         drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
         self.drifts = {key: wire.drift_from_json(form) for key, form in drifts.items()}
-        self.holds = await self._read(RecordKind.HOLD, Hold)
         self.plans = await self._read(RecordKind.PLAN, KeptPlan)
         self.pulls = await self._read(RecordKind.PULL, KeptPull)
         self.rules = await self._read(RecordKind.RULE, KeptRule)
         self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
         await self._read_healed()
+        self.stale = False
+
+    async def refresh(self) -> None:
+        """Read everything anew if it may be other than what is here."""
+        if self.stale:
+            await self.read()
+
+    async def read_holds(self) -> None:
+        """Learn which holds others began or ended. One that is about to be committed counts."""
+        begun = {
+            key: hold
+            for key, hold in self.holds.items()
+            if (RecordKind.HOLD, key) not in self._versions
+        }
+        records = await self._records(RecordKind.HOLD)
+        found = {record.key: wire.read(Hold, record.body) for record in records}
+        for record in records:
+            if record.state == CLOSED and record.changed_at >= found[record.key].until:
+                self.expired[record.key] = found[record.key].until
+        self.holds = begun | {
+            record.key: found[record.key] for record in records if record.state != CLOSED
+        }
 
     async def _read_healed(self) -> None:
         """Take up the heals of the recent past, so that a restart forgets no fight."""
@@ -199,13 +234,23 @@ class Shelf:
             if rounds := fight.recent(drift.rounds, self._clock.now()):
                 self.healed.setdefault((drift.object, drift.route), rounds)
 
-    async def _read(self, kind: RecordKind, form: type[T], state: str = OPEN) -> dict[str, T]:
-        found: dict[str, T] = {}
+    async def _read(self, kind: RecordKind, form: type[T]) -> dict[str, T]:
+        records = await self._records(kind)
+        return {
+            record.key: wire.read(form, record.body) for record in records if record.state != CLOSED
+        }
+
+    async def _records(self, kind: RecordKind) -> Sequence[Record]:
+        """Read records and note their versions, so that they can be written.
+
+        Also those that are closed: the same branch, plan or object may come up again. A drift
+        never does, and there may be many.
+        """
+        state = OPEN if kind is RecordKind.DRIFT else ""
         records = await self._book.records(kind, application=str(self.application), state=state)
         for record in records:
-            found[record.key] = wire.read(form, record.body)
             self._versions[kind, record.key] = record.version
-        return found
+        return records
 
     def _put(self, kind: RecordKind, key: str, body: Fields | None, *, state: str = OPEN) -> None:
         self._puts[kind, key] = Put(

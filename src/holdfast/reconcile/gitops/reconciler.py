@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.errors import Conflict
 from holdfast.core.gitops import message
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.source import Rendered
@@ -72,17 +71,20 @@ class Reconciler:
     ) -> Result:
         """Look at an application, or `only` at some of its objects, and do what is due.
 
-        Raises Conflict when somebody else wrote to the ledger meanwhile; the next pass reads it.
+        Raises Conflict when somebody else wrote to the ledger meanwhile, and what the ledger
+        raises. It was left where it was then; the next pass reads what is known and goes on.
         """
         async with following.lock:
             voice = Voice(
                 application=following.application, now=self._clock.now(), tell=self._parts.tell,
                 cluster=self._parts.cluster,
             )  # fmt: skip
+            await following.shelf.refresh()
             try:
                 await self._pass(following, only, voice)
-            except Conflict:
-                await following.shelf.read()
+            except BaseException:
+                # Nothing that was half done is gone on with: the next pass looks at everything.
+                following.shelf.stale, following.policy = True, ""
                 raise
             return Result(
                 status=report(following, self._clock.now()),
@@ -102,6 +104,7 @@ class Reconciler:
         self, following: Following, only: Collection[ObjectRef] | None, voice: Voice
     ) -> None:
         application, shelf = following.application, following.shelf
+        request = following.request
         if application.spec.suspend:
             return
         before = following.follower.last
@@ -130,7 +133,8 @@ class Reconciler:
         await self._parts.pulls.see_to(following, source, by_ref, voice)
         if only is None:
             following.looked_at = voice.now
-            following.request = None
+            if following.request is request:  # another may have come in the middle
+                following.request = None
         await shelf.commit()
 
     def _scope(

@@ -39,7 +39,7 @@ from holdfast.core.ownership.signals import APPLIED, Declaration, Finding
 from holdfast.core.ownership.verdict import State, Verdict
 from holdfast.core.tree import Fields
 from holdfast.reconcile.keeper import Keeper
-from holdfast.reconcile.kube import KindNotServed, KubeClient, Scope
+from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
 
 Around = Callable[[ObjectRef], Awaitable[Surroundings]]
 """Says what else touches an object: the autoscalers that target it."""
@@ -180,7 +180,8 @@ class Surveyor:
         try:
             around = await self._around(ref)
             verdict = await self._keeper.look(declaring, live, around=around, ignore=rules)
-        except (TargetUnavailable, AuthError) as error:
+        except (TargetUnavailable, AuthError, KubeConflict) as error:
+            # One that changes while it is looked at is looked at again.
             return replace(blank, live=live, owner=owner, message=error.happened)
         if owner is not None:
             verdict = verdict.leaving(_MARKS)

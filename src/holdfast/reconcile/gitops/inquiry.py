@@ -1,0 +1,114 @@
+"""Finds what a person asks about: applications, drifts and plans of their own project.
+
+What belongs to another project is answered as what does not exist. The base of the desk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.core.errors import Conflict, NotFound
+from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.inventory import KeptPlan
+from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.standing import Seen
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.result import Tell
+from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.ports import Clock
+
+Wake = Callable[[AppId], None]
+"""Asks for a pass over an application."""
+
+
+class Inquiry:
+    """Questions about the applications that one controller follows."""
+
+    def __init__(
+        self,
+        followed: Mapping[AppId, Following],
+        looking: Looking,
+        sync: Sync,
+        clock: Clock,
+        *,
+        wake: Wake,
+        tell: Tell,
+    ) -> None:
+        self._followed = followed
+        self._looking = looking
+        self._sync = sync
+        self._clock = clock
+        self._wake = wake
+        self._tell = tell
+
+    def applications(self, project: str) -> tuple[Following, ...]:
+        """Return the applications of a project, by name."""
+        found = [each for each in self._followed.values() if _in(each, project)]
+        return tuple(sorted(found, key=lambda each: each.application.id))
+
+    def application(self, project: str, name: str) -> Following:
+        """Return one by `name` or `namespace/name`; another project's is as good as none."""
+        found = [
+            each
+            for each in self.applications(project)
+            if name in (each.application.id.name, str(each.application.id))
+            or name == each.application.id.label
+        ]
+        if len(found) > 1:
+            names = ", ".join(str(each.application.id) for each in found)
+            raise Conflict(f"{name[:80]} may be {names}.", todo="Name it with its namespace.")
+        if not found:
+            raise NotFound(
+                f"There is no application {name[:80]!a} in project {project}.",
+                todo="holdfast status lists them.",
+            )
+        return found[0]
+
+    def drift(self, project: str, id: str) -> tuple[Following, ObjectDrift]:
+        """Return an open drift of a project."""
+        for following in self.applications(project):
+            if (drift := following.shelf.drifts.get(id)) is not None:
+                return following, drift
+        raise NotFound(
+            f"There is no open drift {id[:40]!a} in project {project}.",
+            todo="holdfast drift list shows the open ones, holdfast drift history all of them.",
+        )
+
+    def waiting_plan(self, project: str, id: str) -> tuple[Following, KeptPlan]:
+        """Return a plan that waits for a person."""
+        for following in self.applications(project):
+            if (kept := following.shelf.plans.get(id)) is not None:
+                return following, kept
+        raise NotFound(
+            f"There is no plan {id[:40]!a} that waits in project {project}.",
+            todo="holdfast status -o wide shows which plans wait.",
+        )
+
+    async def look(self, following: Following) -> tuple[Seen, ...]:
+        """Look at all objects of an application now. Writes nothing."""
+        async with following.lock:
+            if following.wanted is None:
+                raise NotFound(
+                    f"What {following.application.id} declares is not known yet.",
+                    todo=following.follower.last.stale or "Wait for its first fetch.",
+                )
+            await following.shelf.refresh()
+            return await self._looking.at(following, None)
+
+    async def plan(self, following: Following, *, prune: bool) -> SyncPlan:
+        """Say what a sync would do now."""
+        seen = {each.ref: each for each in await self.look(following)}
+        return self._sync.plan(following, seen, prune=prune)
+
+    async def _commit(self, following: Following) -> None:
+        try:
+            await following.shelf.commit()
+        except Conflict:
+            await following.shelf.read()
+            raise
+
+
+def _in(following: Following, project: str) -> bool:
+    return following.application.spec.project == project

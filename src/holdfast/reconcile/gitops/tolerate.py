@@ -1,0 +1,136 @@
+"""Lets drift be for a while: a rule that ends, and a hold for an emergency.
+
+Both end by themselves. What is meant for good belongs in Git.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.core.errors import NotFound, PermissionDenied, ValidationError
+from holdfast.core.gitops.application import DriftSpec, HoldEnd
+from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.inventory import KeptRule
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.tree import digest
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.inquiry import Inquiry
+
+LONGEST = timedelta(days=30)
+
+
+class Tolerance(Inquiry):
+    """What is let be, by whom and until when."""
+
+    async def ignore(
+        self, project: str, id: str, *, actor: str, until: datetime, reason: str,
+        path: str = "", manager: str = "",
+    ) -> tuple[KeptRule, ...]:  # fmt: skip
+        """Hide a drift, or one field of it, for a while."""
+        self._check_end(until)
+        following, drift = self.drift(project, id)
+        paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
+        if not paths or "" in paths:
+            raise ValidationError(
+                f"{id} has no field {path[:80]!a} that a rule could hide.",
+                todo="Name one that holdfast drift show lists; whole objects cannot be hidden.",
+            )
+        for each in paths:
+            if concerns_security(tuple(each.split(".")), drift.object.kind):
+                raise PermissionDenied(
+                    f"{each} concerns security, so it is not hidden for a moment.",
+                    todo="Declare the rule in the Application, with security: true.",
+                )
+        async with following.lock:
+            await following.shelf.refresh()
+            rules = tuple(
+                KeptRule(
+                    name=f"{id}-{place}", drift=id, path=each, manager=manager or None,
+                    kind=drift.object.kind, object_name=drift.object.name,
+                    namespace=drift.object.namespace or "*", owner=actor,
+                    reason=one_line(reason), expires=until,
+                )
+                for place, each in enumerate(paths)
+            )  # fmt: skip
+            for rule in rules:
+                following.shelf.put_rule(rule)
+            told = f"{', '.join(paths)} of {drift.object} until {until:%Y-%m-%dT%H:%M:%SZ}."
+            following.shelf.note("ignored", told, subject=id, actor=actor)
+            await self._commit(following)
+        self._wake(following.application.id)
+        return rules
+
+    async def pause(
+        self,
+        following: Following,
+        *,
+        actor: str,
+        reason: str,
+        until: datetime,
+        object: ObjectRef | None = None,
+        end: HoldEnd | None = None,
+    ) -> Hold:
+        """Hold an application, or one object: nothing is written to it until the hold ends.
+
+        Counts at once, also in the middle of a sync.
+        """
+        self._check_end(until)
+        now = self._clock.now()
+        spec = following.application.spec.drift or DriftSpec()
+        basis = [str(following.application.id), str(object), actor, now.isoformat()]
+        hold = Hold(
+            id="hold-" + digest(basis).removeprefix("sha256:")[:8],
+            application=following.application.id, object=object, reason=one_line(reason), by=actor,
+            since=now, until=until, end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
+        )  # fmt: skip
+        following.shelf.holds[hold.id] = hold
+        try:
+            async with following.lock:
+                await following.shelf.refresh()
+                following.shelf.put_hold(hold)
+                told = f"{object or following.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
+                following.shelf.note("paused", told + hold.reason, subject=hold.id, actor=actor)
+                await self._commit(following)
+        except BaseException:
+            following.shelf.holds.pop(hold.id, None)  # the ledger tells whether it began
+            raise
+        self._wake(following.application.id)
+        return hold
+
+    async def resume(
+        self, following: Following, *, actor: str, object: ObjectRef | None = None
+    ) -> tuple[Hold, ...]:
+        """End the holds of an application, or of one object, before their time."""
+        async with following.lock:
+            await following.shelf.refresh()
+            found = tuple(
+                hold
+                for hold in following.shelf.holds.values()
+                if (object is None or hold.object == object) and not hold.from_annotation
+            )
+            if not found:
+                raise NotFound(
+                    f"{object or following.application.id} is not on hold by command.",
+                    todo="A hold by annotation ends when the annotation is removed.",
+                )
+            for hold in found:
+                following.shelf.put_hold(hold, ended=True)
+                told = f"{hold.object or following.application.id} is no longer on hold."
+                following.shelf.note("resumed", told, subject=hold.id, actor=actor)
+            await self._commit(following)
+        self._wake(following.application.id)
+        return found
+
+    def _check_end(self, until: datetime) -> None:
+        left = until - self._clock.now()
+        if not timedelta(0) < left <= LONGEST:
+            raise ValidationError(
+                f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is over or more than 30 days off.",
+                todo="Give a time between a minute and 30 days.",
+            )
+
+
+def one_line(text: str) -> str:
+    """A text of a person as it is kept: on one line, and not too long."""
+    return " ".join(text.split())[:500]

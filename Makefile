@@ -47,6 +47,9 @@ cluster-stop: $(READY) ## End that cluster and the operator
 demo-kubernetes: $(READY) ## See the operator at work on a real control plane, in about a minute
 	@$(BIN)/python examples/kubernetes_demo.py
 
+demo-gitops: $(READY) ## See drift become a pull request, a review and a heal, in about a minute
+	@$(BIN)/python examples/gitops_demo.py
+
 check: lint types test ## What CI runs, no more and no less
 
 check-long: $(READY) ## The long runs: thousands of kill points, properties with many examples
@@ -69,4 +72,4 @@ lock: $(READY) ## Resolve the locked requirements anew
 clean: ## Remove the virtual environment and what tools left behind
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: testbed cluster cluster-stop demo-kubernetes help setup quickstart test lint types check check-long bench format lock clean
+.PHONY: testbed cluster cluster-stop demo-kubernetes demo-gitops help setup quickstart test lint types check check-long bench format lock clean

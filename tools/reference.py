@@ -7,11 +7,13 @@ python tools/reference.py --check  # exit 1 when one is out of date
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError
-from holdfast.doors.server.routes import Credential
+from holdfast.doors.server.gitops_table import GITOPS
+from holdfast.doors.server.routes import Credential, Route
 from holdfast.doors.server.table import ROUTES
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -34,12 +36,9 @@ def main(arguments: list[str]) -> int:
 
 
 def http() -> str:
-    """The table of routes."""
-    rows = [
-        f"| `{route.method}` | `{route.path}` | {_who(route.credential, route.scope)} "
-        f"| {route.summary} |"
-        for route in ROUTES
-    ]
+    """The tables of routes."""
+    shared = {(route.method, route.path) for route in ROUTES}
+    gitops = [route for route in GITOPS if (route.method, route.path) not in shared]
     return f"""{MADE}
 # HTTP API
 
@@ -47,11 +46,25 @@ def http() -> str:
 
 | method | path | credential | what |
 |---|---|---|---|
-{chr(10).join(rows)}
+{_rows(ROUTES)}
 
-A control token (`ik_sdk_…`) belongs to one project and has the scope `read`, `write` or `admin`, each including the one before.
+A control token (`ik_sdk_…`) belongs to one project and has some of the scopes `read`, `write`, `approve` and `admin`: `write` and `approve` include `read`, `admin` includes all.
 A data key (`ik_live_…`) belongs to one workload.
 Both are sent as `Authorization: Bearer …` and in no other form.
+
+## A GitOps controller
+
+Where `holdfast gitops` answers, these routes take the place of those about workloads; tokens, probes, figures and the description stay.
+An application is named in a path by its name, or as `namespace.name` where that is not enough.
+
+| method | path | credential | what |
+|---|---|---|---|
+{_rows(gitops)}
+
+A decision is one write to the ledger and takes effect with the next pass.
+An approval names the whole digest of the plan that was reviewed; the same approval given twice has one effect and the same answer.
+Who decided is recorded as the token's name and id, refused decisions too.
+`/hooks/{{provider}}` is checked by the forge's signature, takes 1 MiB at most, and only makes a repository be asked sooner.
 
 ## Guards
 
@@ -73,7 +86,7 @@ The message says what happened, what was or was not changed, and what to do next
 | 401 | `unauthenticated` |
 | 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient` |
 | 404 | `not_found`: absent, or another project's |
-| 409 | `slug_taken`, `conflict`, `drift` |
+| 409 | `slug_taken`, `conflict`, `drift`, `stale_plan` |
 | 412 | `precondition_failed` |
 | 413, 414, 415, 431 | too large, or of a form that is not accepted |
 | 422 | `idempotency_key_reused` |
@@ -119,6 +132,14 @@ Its message says what happened, what was or was not changed (`error.changed`), a
 | 124 | timed out waiting |
 | 130 | interrupted |
 """
+
+
+def _rows(routes: Sequence[Route]) -> str:
+    return "\n".join(
+        f"| `{route.method}` | `{route.path}` | {_who(route.credential, route.scope)} "
+        f"| {route.summary} |"
+        for route in routes
+    )
 
 
 def _who(credential: Credential, scope: object) -> str:

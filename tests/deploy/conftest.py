@@ -1,4 +1,4 @@
-"""A place on the real cluster for an operator to be installed in."""
+"""A place on the real cluster for the controllers to be installed in."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from collections.abc import Iterator
 import pytest
 from tests.support.cluster import Cluster
 
-NAME = "holdfast-operator"
-
 
 @pytest.fixture
 def place(cluster: Cluster) -> Iterator[str]:
-    """A namespace for an operator of this test's own; what it has in no namespace is shared.
+    """A namespace for controllers of this test's own; what they have in no namespace is shared.
 
     So one test at a time installs, whichever worker runs it.
     """
@@ -21,5 +19,12 @@ def place(cluster: Cluster) -> Iterator[str]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         name = cluster.create_namespace("holdfast")
         yield name
-        cluster.kubectl("delete", "clusterrole,clusterrolebinding", NAME, "--ignore-not-found")
+        cluster.kubectl(
+            *(
+                "delete",
+                "clusterrole,clusterrolebinding",
+                "-l",
+                "app.kubernetes.io/part-of=holdfast",
+            )
+        )
         cluster.delete_namespace(name)

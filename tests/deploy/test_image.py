@@ -9,9 +9,10 @@ import re
 import tomllib
 from pathlib import Path
 
+from tests.support import sops
+
 from holdfast.doors.operator.metrics import Metrics
-from holdfast.install.monitoring import FIGURES
-from holdfast.install.operator import PORT, USER
+from holdfast.install.pod import PORT, USER
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = (ROOT / "deploy" / "Containerfile").read_text()
@@ -24,9 +25,12 @@ def pins(path: str) -> dict[str, str]:
 
 def test_the_images_packages_are_locked_to_the_tested_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["kubernetes"]]
+    extras = project["optional-dependencies"]
+    wanted = ("server", "kubernetes", "gitops", "postgres")
+    needed = [*project["dependencies"], *(each for name in wanted for each in extras[name])]
+    names = {re.split(r"[<>=~\[]", each)[0] for each in needed} - {"holdfast"}
     locked = pins("deploy/requirements.txt")
-    assert {re.split(r"[<>=~]", each)[0] for each in needed} <= set(locked)
+    assert names <= set(locked)
     tested = pins("requirements/dev.txt")
     for name, version in (locked | pins("deploy/requirements-build.txt")).items():
         assert tested[name] == version, name
@@ -41,22 +45,28 @@ def test_every_requirement_is_installed_by_its_hash() -> None:
 
 def test_the_image_runs_as_the_user_and_on_the_port_of_the_manifests() -> None:
     assert f"USER {USER}:{USER}" in RECIPE and f"EXPOSE {PORT}" in RECIPE
+    assert f"--uid {USER} --gid {USER}" in RECIPE
     bases = re.findall(r"^FROM (\S+)", RECIPE, flags=re.MULTILINE)
-    assert all(re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+", base) for base in bases)
+    python = re.compile(r"docker\.io/library/python:3\.\d+-slim-\w+")
+    assert python.fullmatch(bases[-1])
+    assert all(python.fullmatch(base) or base.endswith("golang:1.27") for base in bases)
+
+
+def test_the_image_has_the_programs_of_the_gitops_controller() -> None:
+    """Those that are built are of the versions that were tested, where the tests have one."""
+    (packages,) = re.findall(r"apt-get install (.*?) \\", RECIPE)
+    assert {"git", "openssh-client", "ca-certificates"} <= set(packages.split())
+    built = dict(re.findall(r"go install .*?([\w./]+)@(v[\d.]+)", RECIPE))
+    assert set(built) == {
+        "sigs.k8s.io/kustomize/kustomize/v5", f"{sops.PROGRAM.module}/cmd/sops",
+    }  # fmt: skip
+    assert built[f"{sops.PROGRAM.module}/cmd/sops"] == sops.PROGRAM.version
 
 
 def test_every_file_that_is_copied_exists() -> None:
     for line in re.findall(r"^COPY (?!--from)(.+)", RECIPE, flags=re.MULTILINE):
         for name in line.split()[:-1]:
             assert (ROOT / name).exists(), name
-
-
-def test_the_operator_reports_every_figure_that_an_alert_asks_for() -> None:
-    metrics = Metrics()
-    metrics.leader.labels("holdfast-operator").set(0)
-    shown = metrics.render().decode()
-    for figure in FIGURES:
-        assert f"\n# TYPE {figure.removesuffix('_total')}" in f"\n{shown}", figure
 
 
 def test_the_operator_counts_the_services_that_differ() -> None:

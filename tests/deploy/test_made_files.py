@@ -15,14 +15,16 @@ from tests.support import helm, testbed
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
-from holdfast.install.monitoring import FIGURES
+from holdfast.install.alerts import operator_alerts
+from holdfast.install.monitoring import board_text
 from holdfast.install.objects import objects
-from holdfast.install.settings import Installation
+from holdfast.install.settings import Gitops, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "holdfast"
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 GATEWAY = Gateway(namespace="infra", name="public", domain="models.example")
+KEEP = {"helm.sh/resource-policy": "keep"}
 REQUIRED = os.environ.get("HOLDFAST_REQUIRE_TESTBED") == "1"
 
 
@@ -37,13 +39,25 @@ def test_the_kustomize_base_is_the_export() -> None:
     assert documents(kustomize(KUSTOMIZE)) == list(objects(Installation()))
 
 
-def test_monitoring_is_a_component_of_the_base(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("components", "installation"),
+    [
+        (["monitoring"], Installation(monitoring=True)),
+        (["gitops"], Installation(gitops=Gitops())),
+        (
+            ["monitoring", "gitops", "gitops-writes", "gitops-monitoring"],
+            Installation(monitoring=True, gitops=Gitops(writes=True)),
+        ),
+    ],
+    ids=["monitoring", "gitops", "everything"],
+)
+def test_what_is_added_on_demand_is_components_of_the_base(
+    components: list[str], installation: Installation, tmp_path: Path
+) -> None:
     base = os.path.relpath(KUSTOMIZE, tmp_path)
-    (tmp_path / "kustomization.yaml").write_text(
-        f"resources: [{base}]\ncomponents: [{base}/monitoring]\n"
-    )
-    expected = objects(Installation(monitoring=True))
-    assert by_name(documents(kustomize(tmp_path))) == by_name(expected)
+    chosen = ", ".join(f"{base}/{each}" for each in components)
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{chosen}]\n")
+    assert by_name(documents(kustomize(tmp_path))) == by_name(objects(installation))
 
 
 @pytest.mark.timeout(900)  # Helm may have to be built
@@ -66,12 +80,54 @@ def test_monitoring_is_a_component_of_the_base(tmp_path: Path) -> None:
                 prometheus="http://prometheus.monitoring:9090",
             ),
         ),
+        (
+            {"gitops": {"enabled": True}, "monitoring": True, "grafana": "https://g.example"},
+            Installation(gitops=Gitops(), monitoring=True, grafana="https://g.example"),
+        ),
+        (
+            {
+                "gitops": {"enabled": True, "writes": True, "secrets": True, "storage": "20Gi",
+                           "ledger": "holdfast-ledger"},
+            },
+            Installation(
+                gitops=Gitops(writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger")
+            ),
+        ),
+        (
+            {
+                "gitops": {"enabled": True, "secrets": True},
+                "watchNamespaces": ["chat", "embed"],
+                "monitoring": True,
+                "runbooks": "https://docs.example/runbooks",
+            },
+            Installation(
+                gitops=Gitops(secrets=True),
+                watched=("chat", "embed"),
+                monitoring=True,
+                runbooks="https://docs.example/runbooks",
+            ),
+        ),
+        (
+            {"gitops": {"enabled": True, "writes": True}, "watchNamespaces": ["chat"]},
+            Installation(gitops=Gitops(writes=True), watched=("chat",)),
+        ),
     ],
-    ids=["as it is", "watched over", "with every choice"],
-)
+    ids=[
+        "as it is",
+        "watched over",
+        "with every choice",
+        "gitops that reports",
+        "gitops with every choice",
+        "gitops of namespaces that reports",
+        "gitops of a namespace that writes",
+    ],
+)  # fmt: skip
 def test_the_chart_is_the_export(values: dict[str, Any], installation: Installation) -> None:
-    """But for the namespace, which Helm makes, and the note that definitions are to be kept."""
+    """But for the namespace, which Helm makes, and the notes on what is to be kept."""
     made = template({**values, "crds": {"keep": False}})
+    for each in made:
+        if each["kind"] == "PersistentVolumeClaim":
+            assert each["metadata"].pop("annotations") == KEEP
     expected = [each for each in objects(installation) if each["kind"] != "Namespace"]
     assert by_name(made) == by_name(expected)
 
@@ -81,7 +137,7 @@ def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
     made = [each for each in template({}) if each["kind"] == "CustomResourceDefinition"]
     assert len(made) == 2
     for crd in made:
-        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert crd["metadata"]["annotations"] == KEEP
     without = template({"crds": {"install": False}})
     assert [each for each in without if each["kind"] == "CustomResourceDefinition"] == []
 
@@ -89,22 +145,35 @@ def test_the_chart_keeps_the_definitions_when_it_is_removed() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "values",
-    [{"watchNamespace": ["chat"]}, {"replicas": 0}, {"gateway": {"name": "public"}}],
-    ids=["a name that does not exist", "no operator", "a gateway without a domain"],
+    [
+        {"watchNamespace": ["chat"]},
+        {"replicas": 0},
+        {"gateway": {"name": "public"}},
+        {"gitops": {"enabled": True, "storage": "much"}},
+    ],
+    ids=["a name that does not exist", "no operator", "a gateway without a domain", "no size"],
 )
 def test_the_chart_refuses_what_means_nothing(values: dict[str, Any]) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         template(values)
 
 
-def test_every_alert_has_a_runbook_and_asks_for_a_figure_that_is_named() -> None:
-    (rule,) = [
-        each for each in objects(Installation(monitoring=True)) if each["kind"] == "PrometheusRule"
+def test_the_board_is_shipped_as_a_file_and_for_grafanas_sidecar() -> None:
+    (shown,) = [
+        each for each in objects(Installation(monitoring=True)) if each["kind"] == "ConfigMap"
     ]
-    spec: Any = rule["spec"]
-    for alert in spec["groups"][0]["rules"]:
-        assert alert["annotations"]["summary"] and alert["annotations"]["runbook"]
-        assert any(figure in alert["expr"] for figure in FIGURES)
+    data: Any = shown["data"]
+    file = ROOT / "deploy" / "monitoring" / "holdfast-grafana.json"
+    assert data == {file.name: file.read_text()} and file.read_text() == board_text()
+    metadata: Any = shown["metadata"]
+    assert metadata["labels"]["grafana_dashboard"] == "1"
+
+
+def test_without_a_gitops_controller_nobody_is_woken_for_it() -> None:
+    found: Any = objects(Installation(monitoring=True))
+    (rule,) = [each for each in found if each["kind"] == "PrometheusRule"]
+    assert len(rule["spec"]["groups"][0]["rules"]) == len(operator_alerts())
+    assert "holdfast-gitops" not in json.dumps(rule)
 
 
 def kustomize(folder: Path) -> str:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.support.processes import ROOT, kill_group, wait_until
 
@@ -29,6 +29,9 @@ from holdfast.adapters.store import Mode, Scope, Store, TokenKind
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
 from holdfast.doors.server.config import Limits, ServerConfig
+
+if TYPE_CHECKING:
+    from holdfast.doors.server.main import Beside
 
 EVERYTHING = (Scope.READ, Scope.WRITE, Scope.ADMIN)
 
@@ -104,11 +107,17 @@ def bearer(token: str) -> dict[str, str]:
 
 @contextmanager
 def running_server(
-    tmp_path: Path, *, process: bool = False, limits: dict[str, Any] | None = None, **config: Any
+    tmp_path: Path,
+    *,
+    process: bool = False,
+    limits: dict[str, Any] | None = None,
+    beside: Beside | None = None,
+    **config: Any,
 ) -> Iterator[RunningServer]:
     """Run a server until the block ends. `config` goes to `ServerConfig`, `limits` to `Limits`.
 
-    The runner is on, as on any server on loopback, unless `run=False`.
+    The runner is on, as on any server on loopback, unless `run=False`. `beside` runs in the
+    server's own loop, in a thread only.
     """
     settings = {"db": tmp_path / "holdfast.db", "port": 0, "log_level": "warning", **config}
     if process:
@@ -120,7 +129,7 @@ def running_server(
     urls: list[str] = []
     ready, failures = threading.Event(), list[BaseException]()
     settings["on_ready"] = lambda url: (urls.append(url), ready.set())
-    server = Server(ServerConfig(**settings, limits=Limits(**(limits or {}))))
+    server = Server(ServerConfig(**settings, limits=Limits(**(limits or {}))), beside=beside)
 
     def run() -> None:
         try:

@@ -10,8 +10,12 @@ from holdfast.version import __version__
 NAME = "holdfast-operator"
 GITOPS = "holdfast-gitops"
 NAMESPACE = "holdfast-system"
+RUNBOOKS = "docs/operations/runbooks"
+"""In this repository: nobody serves them unless you do."""
 IMAGE = f"holdfast:{__version__}"
 """What `deploy/Containerfile` is built as. No registry has it: push it where the nodes look."""
+STORAGE = r"^[1-9][0-9]*(Mi|Gi|Ti)$"
+"""How the size of a volume is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +30,8 @@ class Gitops:
     storage: str = "1Gi"
     """Of the volume that keeps the ledger, the projects and the tokens."""
     ledger: str | None = None
-    """A Secret in the controller's namespace, whose key `url` is the address of a PostgreSQL
-    database that keeps the ledger instead."""
+    """A Secret in the controller's namespace for a PostgreSQL database that keeps the ledger
+    instead: `url` is its address, `key` the key that marks Secrets in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,5 +49,7 @@ class Installation:
     monitoring: bool = False
     """Adds objects of the Prometheus operator, whose definitions the cluster must have, and a
     board for Grafana."""
-    dashboard: str | None = None
+    runbooks: str = RUNBOOKS
+    """Where people read the runbooks; alerts link to them."""
+    grafana: str = ""
     """Where people open the board; alerts link to it."""

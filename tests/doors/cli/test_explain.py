@@ -15,7 +15,7 @@ from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.drifts import show_drift, show_drifts
-from holdfast.doors.cli.views.explained import _CAUSES, OBJECTS, show_explained
+from holdfast.doors.cli.views.explained import CAUSES, OBJECTS, show_explained
 
 NOW = datetime(2026, 10, 1, 12, 0, tzinfo=UTC)
 SAID = (
@@ -79,7 +79,7 @@ def test_a_drift_that_ended_says_how(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_every_cause_has_words() -> None:
-    assert set(_CAUSES) == set(Cause)
+    assert set(CAUSES) == set(Cause)
 
 
 def test_secrets_are_masked(capsys: pytest.CaptureFixture[str]) -> None:

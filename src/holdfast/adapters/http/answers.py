@@ -120,7 +120,7 @@ def error_of(answer: Answer) -> HoldfastError:
                 happened, reason=code or "forbidden", changed=changed, todo=todo
             )
         case 404 if form:
-            return NotFound(happened, changed=changed)
+            return NotFound(happened, changed=changed, todo=_elsewhere(answer, code))
         case 409 if form and code == "drift":
             return _drift(answer, form, happened)
         case 409 | 412 if form:
@@ -143,6 +143,12 @@ def error_of(answer: Answer) -> HoldfastError:
                 changed=changed,
                 todo="" if form else "Check that the URL is that of a Holdfast control plane.",
             )
+
+
+def _elsewhere(answer: Answer, code: str) -> str:
+    if code == "no_such_route" and answer.headers.get("holdfast-target") == "gitops":
+        return "This is a GitOps controller: it has applications, which holdfast status lists."
+    return ""
 
 
 def _happened(answer: Answer, form: _ErrorForm | None) -> str:

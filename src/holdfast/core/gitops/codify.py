@@ -91,7 +91,8 @@ def wishes(
         if change.live is None or raw is None:
             found.append(Wish(path=change.path, value=None, gone=True))
             continue
-        value = _spelled(change.live, raw)
+        # What pods run is not in the object, so there is no spelling of it there.
+        value = change.live if finding.signal is Signal.RUNNING else _spelled(change.live, raw)
         if finding.signal is Signal.ADDED:
             value = without_defaults(change.path, value)
         found.append(Wish(path=change.path, value=value))

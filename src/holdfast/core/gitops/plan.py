@@ -29,6 +29,9 @@ class ObjectStep:
     """What will change, redacted: `live` becomes `desired`."""
     uid: str | None
     version: str | None
+    state: str | None = None
+    """What a reviewer's word depends on: the generation of the object where the server counts one,
+    since its status moves by itself; otherwise the version."""
     leave: frozenset[Path] = frozenset()
     """Fields that keep their live value: drift that is on hold, or handled otherwise."""
     declared: Declared | None = None
@@ -69,7 +72,7 @@ class SyncPlan:
 
 def _basis(step: ObjectStep) -> Tree:
     return [
-        step.ref.api_version, str(step.ref), step.action.value, step.uid, step.version,
+        step.ref.api_version, str(step.ref), step.action.value, step.uid, step.state,
         step.declaration, [".".join(path) for path in sorted(step.leave)],
         [[entry.path, entry.kind.value, entry.desired, entry.live] for entry in step.entries],
     ]  # fmt: skip

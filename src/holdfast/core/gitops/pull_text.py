@@ -92,9 +92,14 @@ def body_of(drift: ObjectDrift, *, notes: Sequence[str] = ()) -> str:
             "",
             *_effects(drift),
             "",
-            f"<!-- holdfast:drift={drift.id} digest={drift.digest} -->",
+            marker_of(drift),
         ]
     )
+
+
+def marker_of(drift: ObjectDrift) -> str:
+    """What a body ends with: by it a pull request is known to be about exactly this."""
+    return f"<!-- holdfast:drift={drift.id} digest={drift.digest} -->"
 
 
 def _effects(drift: ObjectDrift) -> list[str]:
@@ -103,8 +108,9 @@ def _effects(drift: ObjectDrift) -> list[str]:
             "**Merging** approves that Holdfast puts the declared values back, if nothing has "
             "moved since. **Closing** leaves the live side as it is.",
         ]
+    effect = "nothing is restarted" if drift.healable else "its pods are replaced once"
     return [
-        "**Merging** makes Git declare what runs now: nothing is restarted. **Closing** leaves "
+        f"**Merging** makes Git declare what runs now: {effect}. **Closing** leaves "
         f"Git as it is; to put the declared values back instead: `holdfast revert {drift.id}`.",
     ]
 

@@ -124,6 +124,7 @@ def _step(
         entries=tuple(entry_of(found) for found in findings if found.change.path != APPLIED),
         uid=_metadata(seen, "uid"),
         version=_metadata(seen, "resourceVersion"),
+        state=_state(seen),
         leave=leave,
         declared=seen.declared,
         declaration=digests(seen.ref),
@@ -137,6 +138,7 @@ def _delete(seen: Seen, reason: str) -> ObjectStep:
         reason=reason,
         uid=_metadata(seen, "uid"),
         version=_metadata(seen, "resourceVersion"),
+        state=_state(seen),
     )
 
 
@@ -148,6 +150,11 @@ def _prunable(seen: Seen, inventory: Mapping[ObjectRef, Applied], application: A
     if at(live, ("metadata", "labels", LABEL)) != application.id.label:
         return False
     return not terms_of(live).keep and at(live, ("metadata", "deletionTimestamp")) is None
+
+
+def _state(seen: Seen) -> str | None:
+    counted = at(seen.live, ("metadata", "generation")) if seen.live else None
+    return f"generation {counted}" if counted else _metadata(seen, "resourceVersion")
 
 
 def _metadata(seen: Seen, name: str) -> str | None:

@@ -19,11 +19,11 @@ from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.objects import MARK, at
 from holdfast.core.ownership.owned import read_ownership
 from holdfast.core.ownership.signals import Finding, Signal
 from holdfast.core.redact import redact_tree
-from holdfast.core.tree import Fields, pointer, show_path
+from holdfast.core.tree import Fields, Tree, pointer, show_path
 
 _DECIDED = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
 """States that were reached for what a reviewer saw, and end when that changes.
@@ -112,17 +112,25 @@ def without_declaration(
 
 def entry_of(finding: Finding) -> DriftEntry:
     """Write one finding for the ledger: masked, with its path in words."""
-    path = finding.change.path
-    name = path[-1] if path else ""
     return DriftEntry(
-        path=show_path(path),
-        desired=redact_tree(finding.change.desired, name=name),
-        live=redact_tree(finding.change.live, name=name),
+        path=show_path(finding.change.path),
+        desired=_masked(finding, finding.change.desired),
+        live=_masked(finding, finding.change.live),
         kind=finding.kind,
         cause=finding.cause,
         evidence=finding.evidence,
         writer=finding.writer,
     )
+
+
+def _masked(finding: Finding, value: Tree) -> Tree:
+    path = finding.change.path
+    marked = finding.kind is DriftKind.SECRET and path[:1] == ("data",)
+    if marked and isinstance(value, str) and value.startswith(MARK):
+        return value  # a keyed mark already: it tells one value from another, and no more
+    # `env[name=API_TOKEN].value` goes by the name of its list item.
+    named = path[-2:] if path[-1:] == ("value",) else path[-1:]
+    return redact_tree(value, name=named[0] if named else "")
 
 
 def _parted(seen: Seen, application: Application) -> dict[tuple[Way, bool], tuple[Finding, ...]]:

@@ -52,6 +52,8 @@ OBJECT_RULES = Rules(
 )  # fmt: skip
 """The lists, quantities and undivided mappings of the built-in kinds."""
 
+MARK = "hmac:"
+"""How a keyed mark begins, which stands for a value of a Secret."""
 SERVER_METADATA = frozenset({
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
     "deletionGracePeriodSeconds", "managedFields", "selfLink",
@@ -361,7 +363,7 @@ def _empty(desired: Fields, live: Fields) -> Fields:
 
 def _mark(value: Tree, key: bytes) -> str:
     text = value if isinstance(value, str) else str(value or "")
-    return "hmac:" + Secret(text).fingerprint(key)
+    return MARK + Secret(text).fingerprint(key)
 
 
 def _encoded(text: str, encoded: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from holdfast.core.plan import Action, Plan
@@ -20,9 +22,14 @@ from holdfast.doors.cli.views.text import columns, count
 @click.command(
     "diff",
     cls=Verb,
-    examples=["holdfast diff -f chat.yaml", "holdfast diff -f deploy/ --exit-code -o json"],
+    examples=[
+        "holdfast diff -f chat.yaml",
+        "holdfast diff -f deploy/ --exit-code -o json",
+        "holdfast diff shop        # an application, looked at now",
+    ],
 )
-@options.files()
+@click.argument("application", shell_complete=options.workload_names, required=False)
+@options.files(required=False)
 @options.exit_code
 @options.connection
 @options.output(*options.LISTS)
@@ -31,15 +38,23 @@ from holdfast.doors.cli.views.text import columns, count
 def command(
     ctx: click.Context,
     session: Session,
+    application: str | None,
     paths: tuple[str, ...],
     recursive: bool,
     exit_code: bool,
 ) -> None:
     """Show the fields in which live differs from declared.
 
-    Long values are shown whole. `(not set)` on the live side is added by ensure, on the
-    declared side removed.
+    Compares specs with workloads, or an application that a GitOps controller follows with its
+    repository. Long values are shown whole. `(not set)` on the live side is added by ensure, on
+    the declared side removed. Values of Secrets are never shown.
     """
+    if bool(application) == bool(paths):
+        ctx.fail("Give either -f or the name of an application.")
+    if application:
+        if _of_application(session, application) and exit_code:
+            ctx.exit(Exit.CHANGES)
+        return
     screen = session.screen
     declared = load(paths, recursive=recursive)
     with session.client() as client:
@@ -52,6 +67,23 @@ def command(
         show_plan(screen, plan, kind="Diff")
     if plan and exit_code:
         ctx.exit(Exit.CHANGES)
+
+
+def _of_application(session: Session, name: str) -> bool:
+    from holdfast.doors.cli.controller import required
+    from holdfast.doors.cli.views.application_diff import differs, show_diff
+
+    with required(session) as controller:
+        found = controller.ask(controller.api.diff(name))
+    show_diff(session.screen, found, now=datetime.now(UTC))
+    drift = next((each.drift for each in found.objects if each.drift), "")
+    if drift:
+        session.screen.next(f"holdfast drift show {drift}")
+    elif differs(found):
+        session.screen.next(f"holdfast sync {found.application} --dry-run")
+    else:
+        session.screen.next(f"holdfast status {found.application}")
+    return differs(found)
 
 
 def _table(screen: Screen, plan: Plan) -> None:

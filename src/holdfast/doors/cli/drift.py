@@ -1,4 +1,4 @@
-"""`holdfast drift`: what the ledger knows about workloads that moved."""
+"""`holdfast drift`: what the ledger knows about workloads and objects that moved."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import click
 from holdfast.core.errors import NotFound
 from holdfast.core.ledger import DriftRecord
 from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import asked
 from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.group import Verb, Verbs
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.views.drifts import show_drift, show_drifts
+from holdfast.doors.cli.views.drifts import drift_body, moved, show_drift, show_drifts
 from holdfast.doors.cli.views.explained import show_explained
+
+_NAME = click.argument("name", shell_complete=options.workload_names, required=False)
+_GROUPED = click.option(
+    "--group-by", type=click.Choice(["cause"]), help="One row for each cause instead."
+)
 
 
 @click.group(
@@ -22,28 +28,76 @@ from holdfast.doors.cli.views.explained import show_explained
     cls=Verbs,
     examples=[
         "holdfast drift list",
+        "holdfast drift list --group-by cause",
         "holdfast drift explain support-bot",
         "holdfast drift show drift-aac97b798ad9",
         "holdfast drift history support-bot",
     ],
 )
 def command() -> None:
-    """Show drift: what moved, what kind it is, and who moved it."""
+    """Show drift: what moved, what kind it is, and who moved it.
+
+    Works on workloads, and on the applications that a GitOps controller follows.
+    """
 
 
 @command.command(
-    "list", cls=Verb, examples=["holdfast drift list", "holdfast drift list --exit-code"]
+    "list",
+    cls=Verb,
+    examples=[
+        "holdfast drift list",
+        "holdfast drift list shop --exit-code",
+        "holdfast drift list --state awaiting-approval",
+    ],
 )
-@click.argument("workload", shell_complete=options.workload_names, required=False)
+@_NAME
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["configuration", "image", "resource", "secret"]),
+    help="Only this kind of drift.",
+)
+@click.option("--state", help="Only this state, such as awaiting-approval. For applications.")
+@click.option(
+    "--object-namespace", metavar="NAME", help="Only objects of this namespace. For applications."
+)
+@_GROUPED
 @options.exit_code
 @options.connection
 @options.output(*options.LISTS)
 @pass_session
 @click.pass_context
-def list_open(ctx: click.Context, session: Session, workload: str | None, exit_code: bool) -> None:
+def list_open(
+    ctx: click.Context,
+    session: Session,
+    name: str | None,
+    kind: str | None,
+    state: str | None,
+    object_namespace: str | None,
+    group_by: str | None,
+    exit_code: bool,
+) -> None:
     """List the drifts that are open, newest first."""
-    drifts = _drifts(session, workload)
-    show_drifts(session.screen, drifts, now=datetime.now(UTC))
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.application_drift import list_drifts
+
+            found = list_drifts(
+                session, controller, name or "", state=state or "open", kind=kind or "",
+                namespace=object_namespace or "", grouped=group_by is not None,
+            )  # fmt: skip
+            if found and exit_code:
+                ctx.exit(Exit.CHANGES)
+            return
+    if state or object_namespace:
+        ctx.fail("--state and --object-namespace are for a server that follows applications.")
+    drifts = [each for each in _drifts(session, name) if not kind or kind in each.kinds]
+    if group_by:
+        from holdfast.doors.cli.views.causes import show_causes
+
+        show_causes(session.screen, [moved(each) for each in drifts], now=datetime.now(UTC))
+    else:
+        show_drifts(session.screen, drifts, now=datetime.now(UTC))
     if drifts:
         session.screen.next(f"holdfast drift show {drifts[0].id}")
     else:
@@ -59,6 +113,12 @@ def list_open(ctx: click.Context, session: Session, workload: str | None, exit_c
 @pass_session
 def show(session: Session, id: str) -> None:
     """Show one drift: each field, its writer, and the evidence."""
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.application_drift import show_one
+
+            show_one(session, controller, id)
+            return
     drift = next((each for each in _drifts(session, None, resolved=True) if each.id == id), None)
     if drift is None:
         raise NotFound(
@@ -72,17 +132,27 @@ def show(session: Session, id: str) -> None:
         session.screen.next("holdfast ensure -f FILE puts the declared values back")
 
 
-@command.command("explain", cls=Verb, examples=["holdfast drift explain support-bot"])
-@click.argument("workload", shell_complete=options.workload_names, required=False)
+@command.command(
+    "explain",
+    cls=Verb,
+    examples=["holdfast drift explain support-bot", "holdfast drift explain drf-57557f5b59"],
+)
+@click.argument("name", shell_complete=options.workload_names, required=False, metavar="[NAME|ID]")
 @options.connection
 @options.output("table", "json", "yaml", "jsonl")
 @pass_session
-def explain(session: Session, workload: str | None) -> None:
+def explain(session: Session, name: str | None) -> None:
     """Explain open drifts in sentences: what moved, who moved it, and what follows.
 
     When nothing is open, the last drift that ended is explained, if it is remembered.
     """
-    every = _drifts(session, workload, resolved=True)
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.application_drift import explain_drifts
+
+            explain_drifts(session, controller, name or "")
+            return
+    every = _drifts(session, name, resolved=True)
     still = [each for each in every if each.resolved_at is None]
     chosen = still or list(every[:1])
     if not session.screen.for_people:
@@ -96,15 +166,47 @@ def explain(session: Session, workload: str | None) -> None:
 
 
 @command.command("history", cls=Verb, examples=["holdfast drift history support-bot -o jsonl"])
-@click.argument("workload", shell_complete=options.workload_names, required=False)
+@_NAME
 @options.connection
 @options.output(*options.LISTS)
 @pass_session
-def history(session: Session, workload: str | None) -> None:
+def history(session: Session, name: str | None) -> None:
     """List every drift, the resolved ones too, newest first."""
-    drifts = _drifts(session, workload, resolved=True)
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.application_drift import list_drifts
+
+            list_drifts(session, controller, name or "", state="all")
+            return
+    drifts = _drifts(session, name, resolved=True)
     show_drifts(session.screen, drifts, now=datetime.now(UTC))
     session.screen.next(f"holdfast drift show {drifts[0].id}" if drifts else "holdfast status")
+
+
+@command.command(
+    "export",
+    cls=Verb,
+    examples=["holdfast drift export > drifts.jsonl", "holdfast drift export shop --journal"],
+)
+@_NAME
+@click.option("--journal", is_flag=True, help="The lines of the journal instead. For applications.")
+@options.connection
+@options.colour
+@pass_session
+@click.pass_context
+def export(ctx: click.Context, session: Session, name: str | None, journal: bool) -> None:
+    """Write every drift, open or ended, as lines of JSON."""
+    with asked(session) as controller:
+        if controller is not None:
+            what = "journal" if journal else "drifts"
+            lines = controller.api.export(what=what, application=name or "")
+            for line in controller.each(lines):
+                click.echo(line)
+            return
+    if journal:
+        ctx.fail("--journal is for a server that follows applications; see holdfast history.")
+    for each in _drifts(session, name, resolved=True):
+        session.screen.record(drift_body(each))
 
 
 def _drifts(

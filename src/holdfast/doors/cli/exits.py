@@ -32,8 +32,8 @@ MEANINGS = {
     Exit.OK: "All is well, and without --exit-code also: there is drift or there are changes.",
     Exit.ERROR: "An error: invalid input, an unreachable target, a failed check.",
     Exit.CHANGES: "Drift or changes were found. Only with --exit-code.",
-    Exit.POLICY: "The policy or a missing confirmation stopped it: --on-drift fail met drift, or "
-    "delete had nobody to ask.",
+    Exit.POLICY: "The policy, a guard or a missing confirmation stopped it: --on-drift fail met "
+    "drift, a plan waits for approval, or there was nobody to ask.",
     Exit.AUTH: "The token is missing, not valid, or not allowed to do this.",
     Exit.STALE: "A saved plan is stale, or another writer was first.",
     Exit.USAGE: "The command line could not be understood.",

@@ -1,10 +1,11 @@
-"""`holdfast history`: who did what to which workload, and when."""
+"""`holdfast history`: who did what to which workload or application, and when."""
 
 from __future__ import annotations
 
 import click
 
 from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import asked
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.drifts import show_history
@@ -13,23 +14,46 @@ from holdfast.doors.cli.views.drifts import show_history
 @click.command(
     "history",
     cls=Verb,
-    examples=["holdfast history", "holdfast history support-bot --limit 20 -o wide"],
+    examples=[
+        "holdfast history",
+        "holdfast history support-bot --limit 20 -o wide",
+        "holdfast history --about drf-57557f5b59",
+    ],
 )
-@click.argument("workload", shell_complete=options.workload_names, required=False)
+@click.argument("name", shell_complete=options.workload_names, required=False)
+@click.option("--about", metavar="ID", help="Only of this drift, plan or hold. For applications.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows to show."
 )
 @options.connection
 @options.output("table", "wide", "json", "yaml", "jsonl")
 @pass_session
-def command(session: Session, workload: str | None, limit: int) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context, session: Session, name: str | None, about: str | None, limit: int
+) -> None:
     """Show who did what, newest first.
 
     BY is the tool and the credential that it used, as they said of themselves.
     """
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.views.journal import show_journal
+
+            page = controller.ask(
+                controller.api.history(application=name or "", subject=about or "", limit=limit)
+            )
+            show_journal(session.screen, page.entries)
+            more = page.next is not None
+            session.screen.next(
+                "holdfast drift export --journal gives all of it" if more else "holdfast status"
+            )
+            return
+    if about:
+        ctx.fail("--about is for a server that follows applications.")
     with session.client() as client:
-        if workload:
-            where = session.workload(workload)
+        if name:
+            where = session.workload(name)
             entries = client.history(slug=where.slug, project=where.project, limit=limit)
         else:
             entries = client.history(limit=limit)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.gitops.application import KIND as APPLICATION
+from holdfast.core.gitops.application import Application
 from holdfast.core.service.spec import KIND, InferenceService
 from holdfast.core.workload import WorkloadSpec
 from holdfast.doors.cli.views.text import count
@@ -34,6 +36,14 @@ class Declared:
     """The custom resource that it was declared as, where those were asked for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredApplication:
+    """An Application of a GitOps controller and where it was declared."""
+
+    application: Application
+    source: str
+
+
 def load(
     paths: Sequence[str], *, recursive: bool = False, services: bool = False
 ) -> list[Declared]:
@@ -41,17 +51,36 @@ def load(
 
     With `services`, custom resources are read too.
     """
+    return _loaded(paths, recursive=recursive, services=services, applications=None)
+
+
+def load_all(
+    paths: Sequence[str], *, recursive: bool = False
+) -> tuple[list[Declared], list[DeclaredApplication]]:
+    """Read every spec, and the Applications that stand beside them."""
+    applications: list[DeclaredApplication] = []
+    found = _loaded(paths, recursive=recursive, services=False, applications=applications)
+    return found, applications
+
+
+def _loaded(
+    paths: Sequence[str],
+    *,
+    recursive: bool,
+    services: bool,
+    applications: list[DeclaredApplication] | None,
+) -> list[Declared]:
     found: list[Declared] = []
     problems: list[Problem] = []
     for path in paths:
         for name in _expanded(path, recursive, problems):
             try:
                 for each in _read(name):
-                    _take(each, found, problems, services=services)
+                    _take(each, found, problems, services=services, applications=applications)
             except ValidationError as error:
                 problems.extend(error.problems)
     problems.extend(_duplicates(found))
-    if not problems and not found:
+    if not problems and not found and not applications:
         problems.append(
             Problem(
                 field=", ".join(paths), reason="there is no workload in it.", fix="Declare one."
@@ -122,7 +151,12 @@ def _bytes(name: str) -> bytes:
 
 
 def _take(
-    each: Document | Declared, found: list[Declared], problems: list[Problem], *, services: bool
+    each: Document | Declared,
+    found: list[Declared],
+    problems: list[Problem],
+    *,
+    services: bool,
+    applications: list[DeclaredApplication] | None,
 ) -> None:
     if isinstance(each, Declared):
         found.append(each)
@@ -130,6 +164,8 @@ def _take(
     try:
         if services and isinstance(each.value, dict) and each.value.get("kind") == KIND:
             found.append(_service(each))
+        elif applications is not None and _is_application(each):
+            applications.append(_application(each))
         else:
             found.append(Declared(spec=spec_from_document(each.value), source=each.where()))
     except ValidationError as error:
@@ -147,8 +183,22 @@ def _service(document: Document) -> Declared:
     return Declared(spec=spec_of(service), source=document.where(), service=service)
 
 
+def _is_application(document: Document) -> bool:
+    return isinstance(document.value, dict) and document.value.get("kind") == APPLICATION
+
+
+def _application(document: Document) -> DeclaredApplication:
+    from holdfast.wire.application_v1alpha1 import application_from_json
+
+    application = application_from_json(document.value)
+    return DeclaredApplication(application=application, source=document.where())
+
+
 def _placed(problem: Problem, document: Document) -> Problem:
     pointer = "/" + re.sub(r"[.\[]", "/", problem.field).replace("]", "")
+    value = document.value
+    if isinstance(value, dict) and "spec" in value and pointer.split("/")[1] not in value:
+        pointer = f"/spec{pointer}"  # the fields of a custom resource go by their names inside it
     where = f"{document.where(pointer)}: {problem.field}"
     return Problem(field=where, reason=problem.reason, fix=problem.fix)
 

@@ -1,4 +1,4 @@
-"""`holdfast install --export`: the operator as manifests, for whoever applies them."""
+"""`holdfast install --export`: the controllers as manifests, for whoever applies them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from holdfast.core.service.children import Gateway
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.install.settings import IMAGE, NAMESPACE, Installation
+from holdfast.install.settings import (
+    IMAGE,
+    NAMESPACE,
+    RUNBOOKS,
+    STORAGE,
+    Gitops,
+    Installation,
+)
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 
 
@@ -24,13 +32,12 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
         "holdfast install --export | kubectl apply --server-side -f -",
         "holdfast install --export --image registry.example/holdfast:1 > holdfast.yaml",
         "holdfast install --export --watch-namespace chat --watch-namespace embed",
+        "holdfast install --export --gitops --gitops-writes --with-monitoring",
     ],
 )
 @click.option("--export", is_flag=True, help="Print the manifests.")
-@click.option(
-    "--namespace", "-n", default=NAMESPACE, show_default=True, help="Where the operator runs."
-)
-@click.option("--image", default=IMAGE, show_default=True, help="Image of the operator.")
+@click.option("--namespace", "-n", default=NAMESPACE, show_default=True, help="Where it is to run.")
+@click.option("--image", default=IMAGE, show_default=True, help="Image to run.")
 @click.option(
     "--watch-namespace",
     "watched",
@@ -48,12 +55,46 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
     show_default=True,
     help="Operators, of which one acts and the others stand by.",
 )
+@click.option("--gitops", is_flag=True, help="Add the GitOps controller, which reads and reports.")
+@click.option(
+    "--gitops-writes",
+    "writes",
+    is_flag=True,
+    help="Let it create, change and delete the usual kinds of objects where it looks.",
+)
+@click.option(
+    "--gitops-secrets",
+    "secrets",
+    is_flag=True,
+    help="Let it read Secrets there, and with --gitops-writes write them.",
+)
+@click.option(
+    "--gitops-storage",
+    "storage",
+    default=Gitops().storage,
+    show_default=True,
+    help="Size of the volume that keeps its ledger, projects and tokens.",
+)
+@click.option(
+    "--gitops-ledger",
+    "ledger",
+    metavar="SECRET",
+    help="Keep the ledger in PostgreSQL: a Secret with its address as url, and a key.",
+)
 @click.option(
     "--with-monitoring/--without-monitoring",
     "monitoring",
     default=False,
-    help="Add a ServiceMonitor and alerts, for the Prometheus operator (default: without).",
+    help="Add ServiceMonitors, alerts and a Grafana board (default: without).",
 )
+@click.option(
+    "--runbooks",
+    metavar="URL",
+    default=RUNBOOKS,
+    show_default=True,
+    help="Where you serve the runbooks; alerts link to them.",
+)
+@click.option("--grafana", metavar="URL", default="", help="Your Grafana; alerts link to it.")
 @options.output("yaml", "json")
 @pass_session
 @click.pass_context
@@ -68,13 +109,20 @@ def command(
     domain: str | None,
     prometheus: str | None,
     replicas: int,
+    gitops: bool,
+    writes: bool,
+    secrets: bool,
+    storage: str,
+    ledger: str | None,
     monitoring: bool,
+    runbooks: str,
+    grafana: str,
 ) -> None:
-    """Print what the operator needs in a cluster, offline.
+    """Print what the operator, and the GitOps controller, need in a cluster, offline.
 
-    Namespace, definitions, rights, operator, and on demand monitoring. It changes nothing by
-    itself: read the result, keep it in Git if you like, and hand it to kubectl. The same choices
-    print the same bytes.
+    Namespace, definitions, rights, operator, and on demand the GitOps controller and monitoring.
+    It changes nothing by itself: read the result, keep it in Git if you like, and hand it to
+    kubectl. The same choices print the same bytes.
     """
     if not export:
         ctx.fail("Nothing is installed from here. Give --export, and hand the result to kubectl.")
@@ -94,8 +142,11 @@ def command(
                 dict.fromkeys(_namespace(ctx, "--watch-namespace", each) for each in watched)
             ),
             gateway=gateway_of(ctx, gateway, domain),
-            prometheus=_address(ctx, prometheus),
+            prometheus=None if prometheus is None else _address(ctx, "--prometheus", prometheus),
+            gitops=_gitops(ctx, gitops, writes, secrets, storage, ledger),
             monitoring=monitoring,
+            runbooks=runbooks if runbooks == RUNBOOKS else _address(ctx, "--runbooks", runbooks),
+            grafana=_address(ctx, "--grafana", grafana) if grafana else "",
         )
     )
     if session.screen.output == "json":
@@ -131,9 +182,21 @@ def _image(ctx: click.Context, image: str) -> str:
     return image
 
 
-def _address(ctx: click.Context, url: str | None) -> str | None:
-    if url is None:
-        return None
+def _address(ctx: click.Context, option: str, url: str) -> str:
     if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
-        ctx.fail("--prometheus is no http:// or https:// address without credentials.")
-    return url
+        ctx.fail(f"{option} is no http:// or https:// address without credentials.")
+    return url.rstrip("/")
+
+
+def _gitops(
+    ctx: click.Context, wanted: bool, writes: bool, secrets: bool, storage: str, ledger: str | None
+) -> Gitops | None:
+    if not wanted:
+        if writes or secrets or ledger is not None or storage != Gitops().storage:
+            ctx.fail("The options --gitops-… go with --gitops.")
+        return None
+    if not re.fullmatch(STORAGE, storage):
+        ctx.fail(f"--gitops-storage {storage[:80]!a} is no size such as 10Gi.")
+    if ledger is not None and not _SECRET.fullmatch(ledger):
+        ctx.fail("--gitops-ledger is the name of a Secret, whose key url is the address.")
+    return Gitops(writes=writes, secrets=secrets, storage=storage, ledger=ledger)

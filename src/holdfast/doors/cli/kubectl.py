@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 import click
 
-from holdfast.doors.cli.main import cli
+from holdfast.doors.cli.main import APPLICATIONS, SECTIONS, cli
 
 PROGRAM = "kubectl holdfast"
 _FLAGS = {"--context": "context", "--namespace": "namespace", "-n": "namespace"}
 _FLAGS |= {"--kubeconfig": "kubeconfig"}
+_CONTROLLER = frozenset(SECTIONS[APPLICATIONS])
 _COMPLETE_FILES, _NOTHING_ELSE = ":0", ":4"
 """How kubectl's shell goes on after our completions."""
 
@@ -36,6 +37,10 @@ class _Line:
         """The line as `holdfast` understands it. A --url of the user's comes later, and wins."""
         if not self.rest:
             return []
+        # A cluster cannot decide about applications: those verbs ask the controller, whose
+        # address is set as for `holdfast` itself.
+        if next((word for word in self.rest if not word.startswith("-")), "") in _CONTROLLER:
+            return self.rest
         context = quote(self.said.get("context", ""), safe=":@")
         return ["--url", f"kubernetes://{context}/{self.said.get('namespace', '')}", *self.rest]
 

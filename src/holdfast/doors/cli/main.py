@@ -8,9 +8,10 @@ from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Root
 from holdfast.version import __version__
 
+APPLICATIONS = "Decide about applications"
 SECTIONS = {
     "Declare and compare": {
-        "validate": ("validate", "Check specs, offline."),
+        "validate": ("validate", "Check specs and Applications, offline."),
         "plan": ("plan", "Show what ensure would change."),
         "ensure": ("ensure", "Make live match what is declared."),
         "diff": ("diff", "Show the fields in which live differs from declared."),
@@ -18,12 +19,32 @@ SECTIONS = {
         "import": ("import_spec", "Write the spec of what runs in a cluster already."),
     },
     "Look": {
-        "status": ("status", "Show how workloads do."),
+        "status": (
+            "status",
+            "Show how workloads do, or the applications that a GitOps controller follows.",
+        ),
         "watch": ("watch", "Follow workloads as they change."),
         "wait": ("wait", "Wait until workloads are ready, or as declared."),
         "logs": ("logs", "Show the log of a workload, each line with the name of its replica."),
         "drift": ("drift", "Show drift: what moved, what kind it is, and who moved it."),
         "history": ("history", "Show who did what, newest first."),
+    },
+    APPLICATIONS: {
+        "sync": ("sync", "Have an application brought to what Git declares now."),
+        "approve": ("approve", "Approve a drift's plan, or a plan that a guard parked."),
+        "reject": ("reject", "Reject the plan of a drift: the live side stays as it is."),
+        "snooze": ("snooze", "Put off the decision about a drift. Nothing is written meanwhile."),
+        "codify": ("codify", "Propose the live value of a drift to Git, by one pull request."),
+        "revert": ("revert", "Put Git's value back, through the policy."),
+        "ignore": ("ignore", "Hide a drift, or one field of it, until a time that ends."),
+        "pause": (
+            "pause",
+            "Hold an application, or one object of it: nothing is written to it meanwhile.",
+        ),
+        "resume": (
+            "resume",
+            "End the holds of an application, or those of one object, before their time.",
+        ),
     },
     "End": {
         "delete": (
@@ -35,6 +56,7 @@ SECTIONS = {
     "Run a control plane": {
         "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
         "operator": ("operator", "Run the Kubernetes operator."),
+        "gitops": ("gitops", "Run the GitOps controller."),
         "project": ("project", "Create and list projects."),
         "token": ("token", "Create, list and revoke tokens."),
         "backup": ("backup", "Copy the store, also while a server writes to it."),

@@ -12,6 +12,10 @@ from holdfast.doors.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
 
+MOST_DAYS = 30
+"""What a person decides for a while lasts no longer."""
+ONE = ("table", "json", "yaml", "name")
+"""Formats of a verb whose result is one thing."""
 LISTS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
 
 
@@ -69,14 +73,23 @@ def given_files(paths: Sequence[str], *, recursive: bool = False) -> str:
 
 
 def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the names of live workloads. A shell must neither hang nor see an error."""
+    """Complete the names of applications, or else of live workloads.
+
+    A shell must neither hang nor see an error.
+    """
     from holdfast.core.errors import HoldfastError
     from holdfast.doors.cli.connect import connect
+    from holdfast.doors.cli.controller import asked
     from holdfast.doors.cli.settings import resolve
 
     session = ctx.ensure_object(Session)
     try:
         session.settings = resolve(session.flags)  # without its warnings, which would be shown
+        with asked(session, patience=2.0) as controller:
+            if controller is not None:
+                names = [each.id for each in controller.applications]
+                short = [each.rpartition("/")[2] for each in names]
+                return [name for name in (*short, *names) if name.startswith(incomplete)]
         with connect(session.settings, project=session.project, patience=2.0) as client:
             names = [live.id.slug for live in client.list()]
     except HoldfastError:
@@ -121,6 +134,52 @@ class Duration(click.ParamType[float]):
         if seconds is None or seconds <= 0:
             self.fail(f"{str(value)[:40]!a} is no duration above 0, such as 90s or 15m", param, ctx)
         return float(seconds)
+
+
+class Span(Duration):
+    """A duration that may be whole days: `2h`, `7d`."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it, or say how to write it."""
+        text = str(value)
+        if text.endswith("d") and text[:-1].isascii() and text[:-1].isdigit():
+            value = f"{int(text[:-1]) * 24}h"
+        seconds = super().convert(value, param, ctx)
+        if not 1 <= seconds <= MOST_DAYS * 86_400:
+            self.fail(f"{text[:40]!a} is not between a second and {MOST_DAYS} days", param, ctx)
+        return seconds
+
+
+def lasting(default: str | None = None) -> Callable[[F], F]:
+    """For how long something counts. Nothing is for ever: that belongs in Git."""
+    return click.option(
+        "--for",
+        "seconds",
+        type=Span(),
+        required=default is None,
+        show_default=default is not None,
+        metavar="TIME",
+        help=f"How long, such as 2h or 7d; {MOST_DAYS} days at most.",
+        **_default(default),
+    )
+
+
+def comment(*, required: bool = False) -> Callable[[F], F]:
+    """Why, for the record."""
+    return click.option(
+        "--comment",
+        required=required,
+        metavar="TEXT",
+        help="Why; kept in the history.",
+        **_default(None if required else ""),
+    )
+
+
+def _default(value: str | None) -> dict[str, Any]:  # Any: click's own keywords
+    """Give a default, or none at all: click takes None for a value that was given."""
+    return {} if value is None else {"default": value}
 
 
 def timeout(default: str) -> Callable[[F], F]:

@@ -20,6 +20,7 @@ from holdfast.doors.cli.views.text import age, columns, count
     examples=[
         "holdfast token create --name ci --scope write -p acme",
         "holdfast token create --name app --workload support-bot -p acme",
+        "holdfast token create --name maria --scope approve -p acme",
         "holdfast token list -p acme",
         "holdfast token revoke 3f9a01bc -p acme",
     ],
@@ -46,8 +47,9 @@ def command() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(["read", "write", "admin"]),
-    help="What it may do in the control plane; admin includes write, write includes read.",
+    type=click.Choice(["read", "write", "approve", "admin"]),
+    help="What it may do in the control plane; write and approve include read, admin includes "
+    "all. May be repeated.",
 )
 @click.option("--workload", help="Make a data key for this workload instead.")
 @click.option("--expires", type=options.Duration(), help="Valid for this long, such as 720h.")

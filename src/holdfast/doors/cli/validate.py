@@ -1,4 +1,4 @@
-"""`holdfast validate`: check specs without asking anyone."""
+"""`holdfast validate`: check specs and Applications without asking anyone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb
-from holdfast.doors.cli.inputs import load
+from holdfast.doors.cli.inputs import DeclaredApplication, load_all
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.text import columns, count
 
@@ -24,24 +24,44 @@ from holdfast.doors.cli.views.text import columns, count
 @options.output("table", "json", "yaml", "jsonl", "name")
 @pass_session
 def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
-    """Check specs, offline.
+    """Check specs and Applications, offline.
 
     Every problem of every file is shown at once, with its line, its reason and its fix.
     """
     screen = session.screen
-    declared = load(paths, recursive=recursive)
+    declared, applications = load_all(paths, recursive=recursive)
     items = [{"slug": each.spec.slug, "source": each.source} for each in declared]
+    followed = [{"id": _name(each), "source": each.source} for each in applications]
     match screen.output:
         case "name":
-            for each in declared:
-                screen.line(each.spec.slug)
+            for name in [*(each.spec.slug for each in declared), *map(_name, applications)]:
+                screen.line(name)
         case "jsonl":
-            screen.records("Validation", items)
+            screen.records("Validation", [*items, *followed])
         case "table":
-            rows = [[each.spec.slug, str(each.spec.backend), each.source] for each in declared]
-            for line in columns(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
-                screen.line(line)
-            screen.line(f"{count(len(declared), 'workload')}, no problem.")
-            screen.next(f"holdfast plan {options.given_files(paths, recursive=recursive)}")
+            if declared:
+                rows = [[each.spec.slug, str(each.spec.backend), each.source] for each in declared]
+                for line in columns(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
+                    screen.line(line)
+                screen.line(f"{count(len(declared), 'workload')}, no problem.")
+            if applications:
+                rows = [_row(each) for each in applications]
+                for line in columns(["APPLICATION", "PROJECT", "SOURCE", "DECLARED IN"], rows):
+                    screen.line(line)
+                screen.line(f"{count(len(applications), 'application')}, no problem.")
+            given = options.given_files(paths, recursive=recursive)
+            screen.next(f"holdfast plan {given}" if declared else f"kubectl apply {given}")
         case _:
-            screen.document("Validation", {"valid": True, "workloads": items})
+            screen.document(
+                "Validation", {"valid": True, "workloads": items, "applications": followed}
+            )
+
+
+def _name(each: DeclaredApplication) -> str:
+    return str(each.application.id).removeprefix("/")
+
+
+def _row(each: DeclaredApplication) -> list[str]:
+    spec = each.application.spec
+    source = f"{spec.source.url} {spec.source.revision or 'main'} {spec.source.path or ''}"
+    return [_name(each), spec.project, source.rstrip(), each.source]

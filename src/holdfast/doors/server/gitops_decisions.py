@@ -283,7 +283,8 @@ async def _moved(services: Services, id: str, error: HoldfastError) -> str:
     _, book = desk_of(services)
     for entry in await book.entries(subject=id, limit=20):
         if entry.action in ("changed", "stale"):
-            return f"{error.summary}. {error.happened} Last: {entry.summary} {error.todo}"
+            told = f"{error.happened} Since then: {entry.summary}"
+            return f"{error.summary}. {told} {error.changed} {error.todo}"
     return str(error)
 
 

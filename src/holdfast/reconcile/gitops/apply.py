@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.gitops.inventory import Applied
 from holdfast.core.gitops.plan import ObjectStep, SyncPlan
 from holdfast.core.gitops.standing import Seen
@@ -20,7 +20,7 @@ from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.survey import Declarations
 from holdfast.reconcile.keeper import Keeper
-from holdfast.reconcile.kube import KindNotServed, KubeClient
+from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict
 from holdfast.reconcile.ports import Clock
 
 _DEFINED_WITHIN = 10.0
@@ -38,6 +38,8 @@ class Done:
     error: HoldfastError | None = None
     withheld: str = ""
     """Why it was not tried."""
+    told: str = ""
+    """Why it was not carried out, in a sentence that may be shown."""
 
     @property
     def ok(self) -> bool:
@@ -67,13 +69,15 @@ class Applier:
         for step in plan.changes:
             hold = following.hold_of(step.ref, self._clock.now())
             if hold is not None:
-                done.append(Done(step=step, withheld=f"On hold by {hold.by}: {hold.reason}"))
+                told = f"On hold by {hold.by}: {hold.reason}"
+                done.append(Done(step=step, withheld=told, told=told))
                 continue
             try:
                 live = await self._perform(step, wanted, seen[step.ref])
             except HoldfastError as error:
-                done.append(Done(step=step, error=error))
-                following.failed[step.ref] = error.happened
+                told = _told(step.ref, error)
+                done.append(Done(step=step, error=error, told=told))
+                following.failed[step.ref] = told
             else:
                 done.append(Done(step=step, live=live))
                 following.failed.pop(step.ref, None)
@@ -104,6 +108,13 @@ class Applier:
                 if not wanted.defines(ref) or self._clock.monotonic() > until:
                     raise
             await self._clock.sleep(_ASK_EVERY)
+
+
+def _told(ref: ObjectRef, error: HoldfastError) -> str:
+    """Say what went wrong. The server quotes what it refuses, and of a Secret that is a secret."""
+    if ref.kind == "Secret" and not isinstance(error, TargetUnavailable | KubeConflict):
+        return f"{error.summary}. What the server said is not repeated: it may quote the Secret."
+    return error.happened
 
 
 def _take_in(following: Following, step: ObjectStep, live: Fields, commit: str) -> None:

@@ -99,6 +99,12 @@ class _Codifier:
         wished = wishes(
             findings, declared=declared.item, live=live, rules=rules, sealed=declared.encrypted
         )
+        if any(not finding.change.path for finding in findings):
+            raise CannotCodify(
+                f"{declared.ref} was deleted and made anew, and a file declares the one as well as "
+                "the other.",
+                todo="Have it put back, which takes the new one over.",
+            )
         if not wished:
             raise CannotCodify(f"Nothing about {declared.ref} differs that a file could declare.")
         if declared.encrypted:
@@ -320,6 +326,8 @@ class _Codifier:
             if text != known:
                 changed[file] = text
                 lines.append(touched_lines(file, known, text))
+        if not changed:
+            raise CannotCodify("The files declare it already.", todo="Wait for the next look.")
         return Codified(
             files=changed,
             lines=tuple(lines),

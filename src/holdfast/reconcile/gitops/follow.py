@@ -76,9 +76,10 @@ class Follower:
         self._failures = 0
         self.last = NOTHING_YET
 
-    def hasten(self) -> None:
-        """Ask the repository at the next look: a webhook or a person hinted at it."""
-        self._due = 0.0
+    def hasten(self, within: float = 0.0) -> None:
+        """Ask the repository at the next look, or the one after some seconds: a webhook or a
+        person hinted at it."""
+        self._due = min(self._due, self._clock.monotonic() + within if within else 0.0)
 
     @property
     def wait(self) -> float:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.gitops import message
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.decide import TRUCE, Decision, Move, decide
@@ -277,6 +276,4 @@ def _still(following: Following, seen: Seen, drift: ObjectDrift) -> bool:
 
 
 def _failure(done: Sequence[Done]) -> str:
-    errors = [each.error.happened for each in done if isinstance(each.error, HoldfastError)]
-    withheld = [each.withheld for each in done if each.withheld]
-    return words.cut(" ".join([*errors, *withheld]))
+    return words.cut(" ".join(each.told for each in done if not each.ok))

@@ -51,6 +51,8 @@ class Shelf:
         self.plans: dict[str, KeptPlan] = {}
         self.pulls: dict[str, KeptPull] = {}
         """By branch."""
+        self.ended: dict[str, int] = {}
+        """The number of the last pull request of a branch that is over."""
         self.rules: dict[str, KeptRule] = {}
         self.followed: Followed | None = None
         self.healed: dict[tuple[ObjectRef, str], tuple[datetime, ...]] = {}
@@ -119,6 +121,7 @@ class Shelf:
         """Keep a pull request, or put it away."""
         if done:
             self.pulls.pop(pull.branch, None)
+            self.ended[pull.branch] = pull.number
         else:
             self.pulls[pull.branch] = pull
         form = wire.body(pull)
@@ -197,7 +200,13 @@ class Shelf:
         drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
         self.drifts = {key: wire.drift_from_json(form) for key, form in drifts.items()}
         self.plans = await self._read(RecordKind.PLAN, KeptPlan)
-        self.pulls = await self._read(RecordKind.PULL, KeptPull)
+        self.pulls, self.ended = {}, {}
+        for record in await self._records(RecordKind.PULL):
+            pull = wire.read(KeptPull, record.body)
+            if record.state == CLOSED:
+                self.ended[pull.branch] = pull.number
+            else:
+                self.pulls[pull.branch] = pull
         self.rules = await self._read(RecordKind.RULE, KeptRule)
         self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
         await self._read_healed()

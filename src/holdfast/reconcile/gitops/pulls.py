@@ -25,6 +25,7 @@ from holdfast.core.quantity import parse_duration
 from holdfast.reconcile.gitops import decisions, words
 from holdfast.reconcile.gitops.follow import Source, Sources
 from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.heal import DIFFERS
 from holdfast.reconcile.gitops.ports import Forge, HumanCommits, NewPull, Pull, PullState, Push
 from holdfast.reconcile.gitops.result import Voice
 
@@ -33,6 +34,11 @@ POLL = timedelta(seconds=60)
 MOST_OPEN, MOST_HOURLY = 5, 3
 DEADLINE = timedelta(hours=72)
 HOUR = timedelta(hours=1)
+
+_SETTLED = frozenset(
+    {DriftState.REJECTED, DriftState.APPROVED, DriftState.HELD, DriftState.SNOOZED}
+)
+"""States in which nobody is to be asked by a pull request."""
 
 Codifies = Callable[[Following, ObjectDrift, Seen], Awaitable[Codified]]
 """Edits the files that declare an object so that they declare what is live."""
@@ -53,8 +59,8 @@ class Pulls:
         wanting = [each for each in shelf.drifts.values() if _wants_pull(each, following, voice)]
         if not wanting and not shelf.pulls:
             return
-        await decisions.take_up(following, source, self._sources, voice)
         try:
+            await decisions.take_up(following, source, self._sources, voice)
             forge = await self._sources.forge(following.application)
             for pull in list(shelf.pulls.values()):
                 await self._follow(following, pull, forge, voice)
@@ -174,8 +180,12 @@ class Pulls:
             return
         if kept is not None and (kept.digest == drift.digest or kept.stopped):
             return
-        if seen is None or source.commit is None or source.stale:
+        if seen is None or seen.standing not in DIFFERS:
+            return  # one that could not be read looks as if it were deleted
+        if source.commit is None or source.stale:
             return  # it is looked at again when there is something to base it on
+        if kept is None and await self._adopted(following, drift, branch, forge, voice):
+            return
         spec = following.application.spec.pull_requests or PullsSpec()
         if kept is None and (told := _too_many(following, spec, voice.now)):
             shelf.put_drift(replace(drift, note=told))
@@ -183,8 +193,10 @@ class Pulls:
         try:
             files, notes = await self._files(following, drift, seen, voice.now)
         except ValidationError as error:
-            shelf.put_drift(replace(drift, state=DriftState.PARKED, note=words.cut(str(error))))
-            voice.event("PullRequestFailed", words.cut(str(error)), warning=True)
+            told = words.cut(str(error))
+            shelf.put_drift(replace(drift, state=DriftState.PARKED, note=told))
+            if told != drift.note:
+                voice.event("PullRequestFailed", told, warning=True, object=drift.object)
             return
         repository = await self._sources.repository(following.application)
         push = Push(
@@ -206,6 +218,28 @@ class Pulls:
             await voice.notice(
                 message.drift_codified(voice.about(drift), pull=pull.url if pull else branch)
             )
+
+    async def _adopted(
+        self,
+        following: Following,
+        drift: ObjectDrift,
+        branch: str,
+        forge: Forge | None,
+        voice: Voice,
+    ) -> bool:
+        """Take up a pull request about exactly this that was decided before we knew of it.
+
+        The answer to its opening was lost, so nothing of it is in the ledger.
+        """
+        found = await forge.find(branch) if forge else None
+        if found is None or found.state is PullState.OPEN:
+            return False
+        if found.number == following.shelf.ended.get(branch):
+            return False
+        if text.marker_of(drift) not in found.body:
+            return False
+        self._keep(following, drift, branch, found.head, found, None, voice)
+        return True
 
     async def _files(
         self, following: Following, drift: ObjectDrift, seen: Seen, now: datetime
@@ -256,8 +290,15 @@ class Pulls:
         pull = await forge.find(branch) if forge else None
         if pull is not None and forge is not None:
             await forge.comment(pull.number, f"The drift moved on:\n\n{body}")
+        if kept is None and pull is not None:
+            kept = KeptPull(
+                branch=branch, drift=drift.id, digest=drift.digest, number=pull.number,
+                url=pull.url, head=pull.head, opened_at=voice.now, checked_at=voice.now,
+            )  # fmt: skip
         if kept is not None:
             following.shelf.put_pull(replace(kept, digest=drift.digest, stopped=told))
+        if drift.note == told:
+            return  # it was said before
         following.shelf.put_drift(replace(drift, state=DriftState.PULL_REQUEST, note=told))
         following.shelf.note("pull-left-alone", told, subject=drift.id)
         voice.event("PullRequestLeftAlone", f"{branch}: {told}")
@@ -291,7 +332,7 @@ async def _opened(
 def _wants_pull(drift: ObjectDrift, following: Following, voice: Voice) -> bool:
     return (
         drift.remediation is Remediation.PULL_REQUEST
-        and drift.state not in (DriftState.REJECTED, DriftState.APPROVED, DriftState.HELD)
+        and drift.state not in _SETTLED
         and following.hold_of(drift.object, voice.now) is None
     )
 

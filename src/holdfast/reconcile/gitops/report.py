@@ -100,11 +100,11 @@ def _conditions(
     failed = following.failed
     if following.application.spec.suspend:
         yield _condition("Ready", "Unknown", "Suspended", "spec.suspend is set.")
+    elif following.refused:
+        yield _condition("Ready", "False", "DeclaredTwice", following.refused)
     elif following.wanted is None:
         told = source.stale or "The repository has not been read yet."
         yield _condition("Ready", "False", "SourceUnavailable", told)
-    elif following.refused:
-        yield _condition("Ready", "False", "DeclaredTwice", following.refused)
     elif failed:
         ref, why = next(iter(failed.items()))
         told = f"{len(failed)} objects were refused. {ref}: {why}"

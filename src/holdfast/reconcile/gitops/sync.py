@@ -57,10 +57,14 @@ class Sync:
         shelf, now = following.shelf, self._clock.now()
         sync = following.application.spec.sync or SyncSpec()
         request = following.request
-        prune = whole and (bool(sync.prune) or bool(request and request.prune))
-        if source.stale or any(each.standing is Standing.UNKNOWN for each in seen.values()):
-            prune = False  # what is not known for sure is no reason to delete anything
-        plan = self.plan(following, seen, prune=prune)
+        if source.stale and source.commit is None and request is None:
+            return  # what is known is the last commit that was applied whole: nothing new is asked
+        asked = bool(sync.prune) or bool(request and request.prune)
+        # What is not known for sure is no reason to delete anything.
+        sure = whole and not source.stale
+        sure = sure and all(each.standing is not Standing.UNKNOWN for each in seen.values())
+        # A plan that waits is made again, to see whether it is still the same.
+        plan = self.plan(following, seen, prune=sure and (asked or bool(shelf.plans)))
         self._drop_void(following)
         if source.parked is not None and source.commit is not None:
             await self._agree(following, source.commit.sha, source.parked, voice)
@@ -71,12 +75,14 @@ class Sync:
         )  # fmt: skip
         if not sync.allow_empty and any(each.why is Park.EMPTY for each in parked):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
-        if not parked:
+        if sure and not parked:
             self._clear(following)
         approved = shelf.plans.get(plan.id)
         agreed = approved is not None and approved.approved_by and approved.digest == plan.digest
         if parked and not agreed and not (request and request.force):
             await self._park(following, plan, list(parked), voice)
+            plan = _without_deletes(plan)
+        if not (asked or agreed):
             plan = _without_deletes(plan)
         window = open_now(sync.windows or (), now)
         if not (request or agreed or (sync.automatic and window.open)):
@@ -216,5 +222,4 @@ def _without_deletes(plan: SyncPlan) -> SyncPlan:
 
 def _first(failed: list[Done]) -> str:
     each = failed[0]
-    why = each.error.happened if each.error else each.withheld
-    return f"{each.step.ref}: {why}"
+    return f"{each.step.ref}: {each.told}"

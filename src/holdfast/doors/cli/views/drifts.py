@@ -12,6 +12,7 @@ from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.causes import Moved
 from holdfast.doors.cli.views.explained import OBJECTS
 from holdfast.doors.cli.views.text import age, columns, one_line
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
@@ -108,6 +109,16 @@ def drift_body(drift: DriftRecord) -> Mapping[str, object]:
     import msgspec
 
     return _masked(msgspec.to_builtins(drift_to_json(drift)))
+
+
+def moved(drift: DriftRecord) -> Moved:
+    """Give what a list by cause needs."""
+    writers = sorted({_by(entry) for entry in drift.fields})
+    causes = sorted({entry.cause.value for entry in drift.fields})
+    return Moved(
+        cause=f"{', '.join(writers)} ({', '.join(causes)})", kinds=tuple(drift.kinds),
+        first_seen=drift.first_seen, what=str(drift.workload), id=drift.id,
+    )  # fmt: skip
 
 
 def history_body(entry: HistoryEntry) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from holdfast.doors.cli.views.text import age, one_line
 
 OBJECTS = "/objects"
 """The path of an entry that tells of the objects made from a workload."""
-_CAUSES = {
+CAUSES = {
     Cause.PERSON: "a tool that people use by hand or in scripts",
     Cause.AUTOSCALER: "an autoscaler; declare bounds instead of a number to let it be",
     Cause.CONTROLLER: "a controller, which may write it again; one of the two should stop",
@@ -63,7 +63,7 @@ def _of_field(entry: DriftEntry, now: datetime) -> Iterator[str]:
     when = f" at {at:%Y-%m-%d %H:%M:%SZ} ({age(at, now)} ago)" if at else ""
     by = one_line(str(entry.writer))
     through = f" through {entry.writer.subresource}" if entry.writer.subresource else ""
-    yield f"{by} wrote it{through}{when}: {_CAUSES[entry.cause]}."
+    yield f"{by} wrote it{through}{when}: {CAUSES[entry.cause]}."
 
 
 def _of_objects(entry: DriftEntry) -> Iterator[str]:

@@ -58,6 +58,21 @@ def age(since: datetime | None, now: datetime) -> str:
     return f"{seconds}s"
 
 
+def left(until: datetime | None, now: datetime) -> str:
+    """Say how long something still lasts: 6d 23h, 1h 59m, 38m, 5s."""
+    if until is None:
+        return "-"
+    seconds = max(0, round((until - now).total_seconds()))
+    units = (("d", 86_400), ("h", 3_600), ("m", 60))
+    for place, (unit, size) in enumerate(units):
+        if seconds >= size:
+            rest = seconds % size
+            smaller = units[place + 1] if place + 1 < len(units) else None
+            more = f" {rest // smaller[1]}{smaller[0]}" if smaller and rest >= smaller[1] else ""
+            return f"{seconds // size}{unit}{more}"
+    return f"{seconds}s"
+
+
 def count(number: int, noun: str) -> str:
     """Write `1 workload`, `2 workloads`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,273 @@
+"""A GitOps controller behind its HTTP API: what the command line asks and decides.
+
+The forms are those that the server writes. A refusal is told in the controller's own words, for
+it knows what was not changed and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import datetime
+from typing import TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.adapters.http.answers import Answer, error_of, read_answer, shown
+from holdfast.adapters.http.deadline import deadline_in
+from holdfast.adapters.http.events import read_lines
+from holdfast.adapters.http.transport import Transport
+from holdfast.core.errors import NOTHING_CHANGED, HoldfastError, StalePlan
+from holdfast.core.gitops.application import HoldEnd
+from holdfast.wire.gitops_http_v1 import (
+    ApplicationDriftListForm,
+    ApproveForm,
+    DiffForm,
+    FollowedForm,
+    FollowedListForm,
+    HoldForm,
+    HoldListForm,
+    HoldRequestForm,
+    IgnoredForm,
+    IgnoredListForm,
+    IgnoreForm,
+    JournalForm,
+    ObjectListForm,
+    ObjectStandingForm,
+    RejectForm,
+    RevertForm,
+    SnoozeForm,
+    SyncedForm,
+    SyncForm,
+    SyncPlanForm,
+    Via,
+    WaitingPlanForm,
+)
+from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+PATIENCE = 60.0
+"""Seconds for one answer: a look at a large application takes a while."""
+JSON_LINES = "application/jsonl"
+_REFUSED = frozenset({400, 403, 404, 409})
+T = TypeVar("T")
+
+
+class _Refusal(msgspec.Struct):
+    error: str = ""
+    message: str = ""
+
+
+class RemoteApplications:
+    """The applications of one project. Its coroutines suspend only if the transport does."""
+
+    def __init__(
+        self, transport: Transport, project: str, *, patience: float | None = None
+    ) -> None:
+        self._transport = transport
+        self._patience = patience or PATIENCE
+        self._base = f"/api/projects/{quote(project, safe='')}/gitops"
+
+    async def follows(self) -> list[FollowedForm] | None:
+        """Return every application; None where no controller runs beside the server."""
+        answer = await self._ask("GET", "/applications")
+        if answer.status == 404:  # another program on that address says it in its own way
+            return None
+        return _read(answer, FollowedListForm).applications
+
+    async def application(self, name: str) -> FollowedForm:
+        """Return one by `name` or `namespace/name`."""
+        return await self._get(_path(name), FollowedForm)
+
+    async def objects(self, name: str) -> list[ObjectStandingForm]:
+        """Return its objects as they were seen last."""
+        return (await self._get(f"{_path(name)}/objects", ObjectListForm)).objects
+
+    async def diff(self, name: str) -> DiffForm:
+        """Have everything looked at now."""
+        return await self._get(f"{_path(name)}/diff", DiffForm)
+
+    async def plan(self, name: str, *, prune: bool) -> SyncPlanForm:
+        """Ask what a sync would do."""
+        query = {"prune": "true"} if prune else {}
+        return await self._get(f"{_path(name)}/plan", SyncPlanForm, query)
+
+    async def sync(self, name: str, *, prune: bool, force: bool, wait: int) -> SyncedForm:
+        """Have Git applied, waiting up to so many seconds for the outcome."""
+        form = SyncForm(prune=prune, force=force, wait=wait)
+        return await self._post(f"{_path(name)}/sync", form, SyncedForm, patience=wait)
+
+    async def drifts(
+        self,
+        *,
+        state: str = "open",
+        application: str = "",
+        type: str = "",
+        namespace: str = "",
+        limit: int = 1_000,
+    ) -> list[ApplicationDriftForm]:
+        """Return drifts, newest first."""
+        query = {
+            "state": state, "application": _label(application), "type": type,
+            "namespace": namespace, "limit": str(limit),
+        }  # fmt: skip
+        return (await self._get("/drifts", ApplicationDriftListForm, query)).drifts
+
+    async def drift(self, id: str) -> ApplicationDriftForm:
+        """Return one drift, open or ended."""
+        return await self._get(f"/drifts/{quote(id, safe='')}", ApplicationDriftForm)
+
+    async def waiting_plan(self, id: str) -> WaitingPlanForm:
+        """Return a plan that waits for a person."""
+        return await self._get(f"/plans/{quote(id, safe='')}", WaitingPlanForm)
+
+    async def approve(self, id: str, *, plan: str, comment: str) -> ApplicationDriftForm:
+        """Approve exactly this plan. Raises StalePlan when it is another by now."""
+        form = ApproveForm(plan=plan, comment=comment)
+        return await self._decide(id, "approve", form)
+
+    async def approve_plan(self, id: str, *, plan: str, comment: str) -> WaitingPlanForm:
+        """Agree to a plan that a guard parked."""
+        form = ApproveForm(plan=plan, comment=comment)
+        return await self._post(f"/plans/{quote(id, safe='')}/approve", form, WaitingPlanForm)
+
+    async def reject(self, id: str, *, comment: str) -> ApplicationDriftForm:
+        """Let the live side stay."""
+        return await self._decide(id, "reject", RejectForm(comment=comment))
+
+    async def snooze(self, id: str, *, seconds: int, comment: str) -> ApplicationDriftForm:
+        """Be asked again later."""
+        return await self._decide(id, "snooze", SnoozeForm(seconds=seconds, comment=comment))
+
+    async def codify(self, id: str) -> ApplicationDriftForm:
+        """Propose the live value to Git."""
+        return await self._decide(id, "codify", None)
+
+    async def revert(self, id: str, *, via: Via, comment: str) -> ApplicationDriftForm:
+        """Have the declared value put back."""
+        return await self._decide(id, "revert", RevertForm(via=via, comment=comment))
+
+    async def ignore(
+        self, id: str, *, seconds: int, reason: str, path: str, manager: str
+    ) -> list[IgnoredForm]:
+        """Hide a drift, or one field of it, for a while."""
+        form = IgnoreForm(seconds=seconds, reason=reason, path=path, manager=manager)
+        place = f"/drifts/{quote(id, safe='')}/ignore"
+        return (await self._post(place, form, IgnoredListForm)).rules
+
+    async def pause(
+        self, name: str, *, object: str, seconds: int, reason: str, end: HoldEnd | None
+    ) -> HoldForm:
+        """Hold an application, or one object of it."""
+        form = HoldRequestForm(reason=reason, object=object, seconds=seconds, end=end)
+        return await self._post(f"{_path(name)}/holds", form, HoldForm)
+
+    async def resume(self, name: str, *, object: str) -> list[HoldForm]:
+        """End holds before their time."""
+        query = _query({"object": object})
+        answer = await self._ask("DELETE", f"{_path(name)}/holds{query}")
+        return _read(answer, HoldListForm).holds
+
+    async def holds(self) -> list[HoldForm]:
+        """Return every hold of the project."""
+        return (await self._get("/holds", HoldListForm)).holds
+
+    async def history(
+        self,
+        *,
+        application: str = "",
+        subject: str = "",
+        since: datetime | None = None,
+        before: int = 0,
+        limit: int = 100,
+    ) -> JournalForm:
+        """Return one page of the journal, newest first."""
+        query = {
+            "application": _label(application), "subject": subject,
+            "since": since.isoformat() if since else "",
+            "before": str(before) if before else "", "limit": str(limit),
+        }  # fmt: skip
+        return await self._get("/history", JournalForm, query)
+
+    async def export(self, *, what: str, application: str = "") -> AsyncIterator[str]:
+        """Read every line of an export as it comes."""
+        query = _query({"what": what, "application": _label(application)})
+        path = f"{self._base}/export{query}"
+        deadline = deadline_in(None, self._transport.clock)
+        async with (
+            self._transport.stream(
+                "GET", path, deadline=deadline, accept=JSON_LINES, idle=PATIENCE
+            ) as chunks,
+            aclosing(read_lines(chunks)) as lines,
+        ):
+            async for line in lines:
+                yield line
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._transport.aclose()
+
+    async def _decide(
+        self, id: str, verb: str, form: msgspec.Struct | None
+    ) -> ApplicationDriftForm:
+        return await self._post(f"/drifts/{quote(id, safe='')}/{verb}", form, ApplicationDriftForm)
+
+    async def _get(self, path: str, form: type[T], query: Mapping[str, str] | None = None) -> T:
+        return _read(await self._ask("GET", path + _query(query or {})), form)
+
+    async def _post(
+        self, path: str, body: msgspec.Struct | None, form: type[T], *, patience: float = 0.0
+    ) -> T:
+        return _read(await self._ask("POST", path, body, patience=patience), form)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: msgspec.Struct | None = None,
+        *,
+        patience: float = 0.0,
+    ) -> Answer:
+        return await self._transport.ask(
+            method, self._base + path, body=None if body is None else msgspec.json.encode(body),
+            deadline=deadline_in(self._patience + patience, self._transport.clock),
+        )  # fmt: skip
+
+
+def _path(name: str) -> str:
+    return f"/applications/{quote(_label(name), safe='')}"
+
+
+def _label(name: str) -> str:
+    """Write `namespace/name` as it fits into a path; one from a file has no namespace."""
+    return name.replace("/", ".").removeprefix(".")
+
+
+def _query(given: Mapping[str, str]) -> str:
+    kept = {name: value for name, value in given.items() if value}
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+def _read(answer: Answer, form: type[T]) -> T:
+    if answer.status in _REFUSED:
+        raise _told(answer)
+    return read_answer(answer, form)
+
+
+def _told(answer: Answer) -> HoldfastError:
+    """Give a refusal in the controller's own words: what happened, and what to do next."""
+    error, said = error_of(answer), _refusal(answer)
+    if said.error == "stale_plan":
+        error = StalePlan(error.happened, changed=error.changed)
+    before, found, after = said.message.partition(NOTHING_CHANGED)
+    if found:
+        error.happened = shown(before.removeprefix(f"{error.summary}.").strip())
+        error.todo = shown(after.strip()) or error.todo
+    return error
+
+
+def _refusal(answer: Answer) -> _Refusal:
+    try:
+        return msgspec.json.decode(answer.body, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Refusal()

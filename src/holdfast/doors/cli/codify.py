@@ -1,0 +1,62 @@
+"""`holdfast codify`: propose the live value to Git by a pull request."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from holdfast.core.errors import WaitTimeout
+from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import Controller, required
+from holdfast.doors.cli.group import Verb
+from holdfast.doors.cli.session import Session, pass_session
+from holdfast.doors.cli.views.decisions import show_decided
+from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+POLL = 0.5
+"""Seconds between two questions."""
+
+
+@click.command(
+    "codify",
+    cls=Verb,
+    examples=["holdfast codify drf-57557f5b59", "holdfast codify drf-57557f5b59 --wait"],
+)
+@click.argument("id")
+@click.option("--wait", is_flag=True, help="Wait until the pull request is there.")
+@options.timeout("2m")
+@options.connection
+@options.output(*options.ONE)
+@pass_session
+def command(session: Session, id: str, wait: bool, timeout: float) -> None:
+    """Propose the live value of a drift to Git, by one pull request.
+
+    The drift is tolerated until the pull request is merged or closed. Values of Secrets are
+    never proposed in clear.
+    """
+    with required(session) as controller:
+        after = controller.ask(controller.api.codify(id))
+        if wait:
+            after = _opened(controller, id, timeout)
+    told = f"{id}: a pull request is opened with the next pass."
+    if after.url:
+        told = f"{id} is proposed in {after.url}"
+    show_decided(session.screen, after, [told])
+    session.screen.next(f"holdfast drift show {id}")
+
+
+def _opened(controller: Controller, id: str, timeout: float) -> ApplicationDriftForm:
+    end = time.monotonic() + timeout
+    while True:
+        drift = controller.ask(controller.api.drift(id))
+        if drift.url or drift.resolved_at is not None:
+            return drift
+        if time.monotonic() >= end:
+            why = f" {drift.note}" if drift.note else ""
+            raise WaitTimeout(
+                f"{id} has no pull request after {timeout:g} s.{why}",
+                changed="It stays asked for.",
+                todo=f"holdfast drift show {id} tells when it is there.",
+            )
+        time.sleep(min(POLL, max(0.0, end - time.monotonic())))

@@ -1,0 +1,59 @@
+"""`holdfast ignore`: hide a drift, or one field of it, for a while."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import required
+from holdfast.doors.cli.group import Verb
+from holdfast.doors.cli.session import Session, pass_session
+from holdfast.doors.cli.views.applications import stamp
+from holdfast.doors.cli.views.text import one_line
+
+
+@click.command(
+    "ignore",
+    cls=Verb,
+    examples=[
+        "holdfast ignore drf-57557f5b59 --for 7d --reason 'load test'",
+        "holdfast ignore drf-57557f5b59 --field spec.replicas --manager kubectl-scale",
+    ],
+)
+@click.argument("id")
+@click.option("--field", default="", metavar="PATH", help="Only this field; all of it otherwise.")
+@click.option("--manager", default="", metavar="NAME", help="Only while this tool wrote it.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept with the rule.")
+@options.lasting("7d")
+@options.connection
+@options.output(*options.ONE)
+@pass_session
+def command(
+    session: Session, id: str, field: str, manager: str, reason: str, seconds: float
+) -> None:
+    """Hide a drift, or one field of it, until a time that ends.
+
+    A hidden field is neither reported nor written. Fields that concern security, and whole
+    objects, cannot be hidden this way: declare a rule in the Application.
+    """
+    import msgspec
+
+    with required(session) as controller:
+        rules = controller.ask(
+            controller.api.ignore(
+                id, seconds=max(1, int(seconds)), reason=reason, path=field, manager=manager
+            )
+        )
+    screen = session.screen
+    match screen.output:
+        case "table":
+            for rule in rules:
+                by = f" while {one_line(rule.manager)} wrote it" if rule.manager else ""
+                what = f"{one_line(rule.path)} of {one_line(rule.object)}"
+                screen.line(f"= {what} is hidden until {stamp(rule.expires)}{by} ({rule.name})")
+        case "name":
+            for rule in rules:
+                screen.line(rule.name)
+        case _:
+            screen.document("IgnoreRuleList", {"items": msgspec.to_builtins(rules)})
+    screen.next("holdfast drift list")

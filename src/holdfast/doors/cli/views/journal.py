@@ -1,0 +1,47 @@
+"""Shows lines of a controller's journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.redact import redact_tree
+from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.applications import stamp
+from holdfast.doors.cli.views.text import columns
+from holdfast.wire.gitops_http_v1 import JournalEntryForm
+
+_HEADS = ["SEQ", "AT", "APPLICATION", "ABOUT", "ACTION", "BY", "SUMMARY"]
+
+
+def show_journal(screen: Screen, entries: Sequence[JournalEntryForm]) -> None:
+    """Write lines of the journal as asked."""
+    match screen.output:
+        case "table" | "wide":
+            wide = screen.output == "wide"
+            rows = [
+                [
+                    str(each.seq), stamp(each.at), each.application, each.subject, each.action,
+                    each.actor, each.summary, *([_detail(each)] if wide else []),
+                ]
+                for each in entries
+            ]  # fmt: skip
+            heads = [*_HEADS, *(["DETAIL"] if wide else [])]
+            for line in columns(heads, rows) if rows else ["No history."]:
+                screen.line(line)
+        case "jsonl":
+            screen.records("JournalList", [_body(each) for each in entries])
+        case _:
+            screen.document("JournalList", {"items": [_body(each) for each in entries]})
+
+
+def _detail(entry: JournalEntryForm) -> str:
+    return json.dumps(_body(entry).get("detail", {}))
+
+
+def _body(entry: JournalEntryForm) -> Mapping[str, object]:
+    import msgspec
+
+    masked = redact_tree(msgspec.to_builtins(entry))
+    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
+    return masked

@@ -1,0 +1,380 @@
+"""Makes passes over applications: a queue of names, a few workers, one pass at a time for each.
+
+Whoever hears of something only puts names in line, and says which objects are to be looked at.
+A pass looks at those; everything is looked at after a start, for a new commit or spec, and every
+few minutes. One application that fails backs off alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from holdfast.adapters.kubernetes.objects import Object
+from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
+from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
+from holdfast.core.gitops.application import AppId, Application
+from holdfast.core.gitops.source import Rendered
+from holdfast.core.objects import ObjectRef
+from holdfast.doors.gitops.applications import Applications, Found
+from holdfast.doors.gitops.claims import Claims
+from holdfast.doors.gitops.due import Due
+from holdfast.doors.gitops.index import Index
+from holdfast.doors.gitops.mapping import moved
+from holdfast.doors.gitops.metrics import Metrics
+from holdfast.doors.gitops.settings import Settings
+from holdfast.doors.gitops.statuses import Statuses
+from holdfast.doors.gitops.watching import Place
+from holdfast.doors.server import logs
+from holdfast.reconcile.gitops.follow import Follower
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.leave import leave
+from holdfast.reconcile.gitops.ledger import OPEN, open_shelf
+from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.reconciler import Reconciler
+from holdfast.reconcile.gitops.report import RECONCILE_REQUESTED
+from holdfast.reconcile.gitops.result import Note, Result
+from holdfast.reconcile.ports import Clock
+from holdfast.wire.gitops_v1 import app_id
+
+SETTLING = 0.25
+"""Seconds in which the reports of one rollout are taken together."""
+FIRST, LONGEST = 0.5, 300.0
+"""Seconds between two passes over an application that keeps failing."""
+JITTER = 0.2
+LEAST, SUSPENDED = 0.5, 30.0
+"""Seconds between two passes that nobody asked for."""
+
+
+class Around(Protocol):
+    """What else has to hear of applications."""
+
+    async def prepare(self, application: Application) -> None:
+        """An application is new or has another spec."""
+
+    async def forget(self, id: AppId) -> None:
+        """An application is no more."""
+
+    def tell(self, found: Found, following: Following | None, note: Note) -> None:
+        """Something happened to an application."""
+
+
+class Controller:
+    """Runs passes from when it is elected until it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        applications: Applications,
+        followed: dict[AppId, Following],
+        book: Book,
+        reconciler: Callable[[Callable[[Following, Rendered], str]], Reconciler],
+        follower: Callable[[], Follower],
+        retain: Callable[[Collection[Place]], None],
+        statuses: Statuses,
+        around: Around,
+        clock: Clock,
+        chance: Callable[[], float],
+        metrics: Metrics,
+        settings: Settings,
+    ) -> None:
+        """`reconciler` and `follower` make them; `followed` is filled here and read by others.
+        `retain` hears what has to be followed."""
+        self._applications = applications
+        self._followed = followed
+        self._book = book
+        self._reconciler = reconciler(self._claim)
+        self._new_follower = follower
+        self._retain = retain
+        self._statuses = statuses
+        self._around = around
+        self._clock = clock
+        self._chance = chance
+        self._metrics = metrics
+        self._settings = settings
+        self._claims = Claims()
+        self._index = Index()
+        self._due: dict[AppId, Due] = {}
+        self._invalid: dict[AppId, tuple[str, int]] = {}
+        self.queue: WorkQueue[AppId] = WorkQueue(
+            clock=clock, chance=chance, first=FIRST, longest=LONGEST, meter=metrics
+        )
+        metrics.watch_depth(lambda: float(len(self.queue)))
+        self._stop = asyncio.Event()
+        self.working = False
+        """True from the moment it may act."""
+
+    # What others tell. It only puts names in line.
+
+    def on_application(self, id: AppId) -> None:
+        """An Application is new, changed or gone."""
+        if self.working:
+            self._of(id).whole = True
+            self.queue.add(id)
+
+    def on_object(self, old: Object | None, new: Object | None) -> None:
+        """An object of the cluster changed."""
+        for each in moved(old, new):
+            for id, ref in self._index.concerned(each):
+                self._of(id).touched.add(ref)
+                if each.soon:
+                    self.queue.add_after(id, SETTLING)
+                else:
+                    self.queue.add(id)
+
+    def on_turn(self, place: Place) -> None:
+        """A kind is known again, or is not any more."""
+        for id in list(self._index.needing(place)):
+            self._of(id).whole = True
+            self.queue.add(id)
+
+    def wake(self, id: AppId) -> None:
+        """Somebody decided something: what they decided about is looked at, and all else."""
+        self._of(id).whole = True
+        self.queue.add(id)
+
+    def hint(self, id: AppId) -> None:
+        """A forge says that a repository moved."""
+        following = self._followed.get(id)
+        if following is None:
+            return
+        self._of(id).hint(following.follower)
+        self.queue.add(id)
+
+    def stop(self) -> None:
+        """End after the passes under way."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Make passes until stopped."""
+        for id in self._applications.ids():
+            found = self._applications.get(id)
+            if found is not None and found.application is not None:
+                following = await self._follow(found.application)
+                self._claims.seed(id, following.shelf.inventory)
+        self.working = True
+        for id in (*self._applications.ids(), *await self._deserted()):
+            self.queue.add(id, urgent=False)
+        logs.event("working", workers=self._settings.workers, applications=len(self._followed))
+        workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.workers)]
+        stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())  # Any: always True
+        try:
+            done, _ = await asyncio.wait({*workers, stop}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            self.queue.shutdown()
+            async with asyncio.timeout(self._settings.drain_within):
+                await self.queue.drained()
+        except TimeoutError:
+            logs.event("drain-cut-short", after=self._settings.drain_within)
+        finally:
+            for task in (*workers, stop):
+                task.cancel()
+            await asyncio.gather(*workers, stop, return_exceptions=True)
+
+    async def _deserted(self) -> set[AppId]:
+        """Name the applications that were taken away while nobody was looking.
+
+        Only where the ledger is ours alone: others' applications stand in a shared one too.
+        """
+        if not self._applications.stored or self._settings.ledger is not None:
+            return set()
+        found: set[AppId] = set()
+        for kind in (RecordKind.INVENTORY, RecordKind.DRIFT, RecordKind.HOLD):
+            records = await self._book.records(kind, state=OPEN)
+            found |= {app_id(record.application) for record in records}
+        namespaces = self._settings.namespaces
+        return {
+            id for id in found - {*self._applications.ids()}
+            if id.namespace and (not namespaces or id.namespace in namespaces)
+        }  # fmt: skip
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                id = await self.queue.get()
+            except ShutDown:
+                return
+            try:
+                if not self._stop.is_set():
+                    await self._look(id)
+            finally:
+                self.queue.done(id)
+
+    async def _look(self, id: AppId) -> None:
+        began = self._clock.monotonic()
+        result = "error"
+        try:
+            async with asyncio.timeout(self._settings.reconcile_within):
+                await self._reconcile(id)
+            result = "success"
+        except Conflict as error:
+            # Another writer was first, which is no error: look again, at what it wrote.
+            result = "conflict"
+            self._again(id, error.code, error.happened)
+        except TargetUnavailable as error:
+            self._again(id, error.code, error.happened, asked=error.retry_after)
+        except HoldfastError as error:
+            self._again(id, error.code, error.happened)
+        except TimeoutError:
+            within = self._settings.reconcile_within
+            self._again(id, "timeout", f"It took more than {within:g} s.")
+        except Exception:  # a poisonous application must not stop the others
+            logs.event("pass-failed", level=logging.ERROR, exc=True, application=str(id))
+            self._again(id, "bug", "See pass-failed.")
+        finally:
+            self._metrics.looked(result, self._clock.monotonic() - began)
+
+    def _again(self, id: AppId, code: str, why: str, *, asked: float | None = None) -> None:
+        due = self._of(id)
+        due.whole = due.broken = True
+        wait = self.queue.add_rate_limited(id) if asked is None else asked
+        if asked is not None:
+            self.queue.add_after(id, asked)
+        logs.event(
+            "not-reconciled", level=logging.WARNING, application=str(id), code=code, why=why,
+            again_in=wait,
+        )  # fmt: skip
+
+    async def _reconcile(self, id: AppId) -> None:
+        found = self._applications.get(id)
+        if found is None:
+            await self._leave(id)
+            return
+        if found.application is None:
+            await self._refuse(found)
+            return
+        self._invalid.pop(id, None)
+        following = await self._follow(found.application)
+        due = self._of(id)
+        if due.broken:
+            async with following.lock:
+                await following.shelf.read()
+            due.broken = False
+        requested = found.application.annotations.get(RECONCILE_REQUESTED, "")
+        if requested != due.asked:
+            due.asked, due.whole = requested, True
+            following.follower.hasten()
+        touched, whole = due.take(self._clock.monotonic())
+        if whole and found.application.spec.notify:
+            await self._around.prepare(found.application)  # its Secrets may be others by now
+        result = await self._reconciler.reconcile(following, only=None if whole else touched)
+        if whole:
+            spread = 1 + JITTER * (self._chance() - 0.5)
+            due.next_whole = self._clock.monotonic() + self._settings.resync * spread
+        await self._after(found, following, result, due)
+
+    async def _after(
+        self, found: Found, following: Following, result: Result, due: Due
+    ) -> None:  # fmt: skip
+        """Report what a pass found, and see to it that the next one comes in time."""
+        id = found.id
+        following.application = replace(following.application, status=result.status)
+        wanted = following.wanted
+        self._take(following, wanted.declared if wanted else ())
+        for note in result.notes:
+            self._around.tell(found, following, note)
+        wait = min(result.requeue_after, due.next_whole - self._clock.monotonic())
+        hinted = due.follow_hint(following.follower)
+        wait = wait if hinted is None else min(wait, hinted)
+        status = result.status
+        if status.sync == "synced" and status.fetched not in (status.revision, due.finished):
+            # What was left of a commit is there now: only a look at everything takes note of it.
+            due.whole, due.finished = True, status.fetched or ""
+            wait = LEAST
+        await self._statuses.report(found, status)
+        self.queue.forget(id)
+        least = SUSPENDED if following.application.spec.suspend else LEAST
+        self.queue.add_after(id, max(wait, least))
+
+    async def _follow(self, application: Application) -> Following:
+        """Return what is held of an application, with its newest spec."""
+        id = application.id
+        following = self._followed.get(id)
+        if following is None:
+            shelf = await open_shelf(self._book, id, self._clock)
+            following = Following(
+                application=application, shelf=shelf, follower=self._new_follower()
+            )
+            self._followed[id] = following
+            await self._around.prepare(application)
+            return following
+        before = following.application
+        if application.uid != before.uid:
+            following.application = application
+            following.follower.hasten()
+        elif before.spec != application.spec:
+            if before.spec.source != application.spec.source:
+                following.follower = self._new_follower()  # another source is another story
+            await self._around.prepare(application)
+        following.application = replace(application, status=before.status or application.status)
+        return following
+
+    async def _refuse(self, found: Found) -> None:
+        """Leave an Application alone whose spec is wrong, and say so once."""
+        identity = (found.uid, found.generation)
+        if self._invalid.get(found.id) == identity:
+            return
+        logs.event(
+            "invalid", level=logging.WARNING, application=str(found.id), why=str(found.error)
+        )
+        for note in await self._statuses.refuse(found, self._clock.now()):
+            self._around.tell(found, self._followed.get(found.id), note)
+        self._invalid[found.id] = identity
+        self.queue.forget(found.id)
+
+    async def _leave(self, id: AppId) -> None:
+        """Close the record of an Application that is no more. What it applied stays."""
+        following = self._followed.get(id)
+        shelf = following.shelf if following else await open_shelf(self._book, id, self._clock)
+        if following is not None:
+            async with following.lock:
+                await shelf.read()
+                await leave(shelf, self._clock.now())
+        else:
+            await leave(shelf, self._clock.now())
+        self._followed.pop(id, None)
+        self._invalid.pop(id, None)
+        self._due.pop(id, None)
+        self._claims.release(id)
+        self._index.drop(id)
+        self._retain(self._index.places)
+        await self._around.forget(id)
+        self.queue.forget(id)
+        logs.event("left", application=str(id))
+        self._wake_refused()
+
+    def _claim(self, following: Following, rendered: Rendered) -> str:
+        """Take what an application declares; says why not when another has it."""
+        id, shelf = following.application.id, following.shelf
+        declared = {each.ref for each in rendered.objects}
+        taken = self._claims.claim(id, declared)
+        if taken is not None:
+            ref, owner = taken
+            return f"{ref} is declared by {owner} too, which has it: one of them has to let it go."
+        # Before anything is looked at, so that what happens from now on is heard.
+        self._take(following, declared)
+        for ref in list(shelf.inventory):
+            if ref not in declared and self._claims.owner(ref) not in (None, id):
+                shelf.drop_applied(ref)
+                shelf.note("moved", f"{ref} belongs to {self._claims.owner(ref)} now.")
+        if following.wanted is None or following.wanted.rendered is not rendered:
+            self._wake_refused()
+            for other in self._index.sharing(id):
+                self.wake(other)  # it had an object that is ours now, and should know
+        return ""
+
+    def _take(self, following: Following, declared: Iterable[ObjectRef]) -> None:
+        if self._index.take(following, declared):
+            self._retain(self._index.places)
+
+    def _wake_refused(self) -> None:
+        for id, following in self._followed.items():
+            if following.refused:
+                self.queue.add_after(id, SETTLING)
+
+    def _of(self, id: AppId) -> Due:
+        return self._due.setdefault(id, Due())

@@ -1,0 +1,100 @@
+"""Puts the reconciler and the desk together from what a process has. `main` calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.source import Rendered
+from holdfast.core.gitops.standing import Seen
+from holdfast.core.objects import ObjectRef
+from holdfast.doors.gitops.metrics import Metrics
+from holdfast.doors.gitops.surroundings import around, pods_of
+from holdfast.doors.gitops.watching import Watching
+from holdfast.reconcile.gitops.apply import Applier
+from holdfast.reconcile.gitops.desk import Desk
+from holdfast.reconcile.gitops.follow import Sources
+from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.heal import Healer
+from holdfast.reconcile.gitops.ledger import CONTROLLER
+from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.orphans import Orphans
+from holdfast.reconcile.gitops.propose import codifier
+from holdfast.reconcile.gitops.pulls import Pulls
+from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
+from holdfast.reconcile.gitops.result import Tell
+from holdfast.reconcile.gitops.survey import Surveyor
+from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.ports import Clock
+
+
+class TimedLooking(Looking):
+    """Looks whose time is taken when they are at everything."""
+
+    timing: tuple[Clock, Metrics]
+
+    async def at(
+        self, following: Following, only: Collection[ObjectRef] | None
+    ) -> tuple[Seen, ...]:
+        """See the base."""
+        if only is not None:
+            return await super().at(following, only)
+        clock, metrics = self.timing
+        began = clock.monotonic()
+        try:
+            return await super().at(following, only)
+        finally:
+            metrics.planned.observe(clock.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What passes and people work with."""
+
+    desk: Desk
+    reconciler: Callable[[Callable[[Following, Rendered], str]], Reconciler]
+    """Makes the reconciler once it is known who says whose an object is."""
+
+
+def assemble(
+    watching: Watching,
+    sources: Sources,
+    followed: Mapping[AppId, Following],
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    key: bytes,
+    cluster: str,
+    tell: Tell,
+    wake: Callable[[AppId], None],
+) -> Assembled:
+    """Wire the parts of a pass."""
+    client = watching.client
+    keeper = Keeper(client, manager=CONTROLLER, key=key, clock=clock)
+    surveyor = Surveyor(
+        client, keeper, around=around(watching), pods=pods_of(watching), key=key
+    )  # fmt: skip
+    looking = TimedLooking(surveyor, Orphans(client), clock, lambda: ())
+    looking.timing = (clock, metrics)
+    applier = Applier(client, keeper, clock)
+    sync = Sync(looking, applier, clock)
+
+    def reconciler(claim: Callable[[Following, Rendered], str]) -> Reconciler:
+        return Reconciler(
+            Parts(
+                looking=looking,
+                healer=Healer(looking, applier, clock),
+                sync=sync,
+                pulls=Pulls(sources, codifier(sources)),
+                clock=clock,
+                tell=tell,
+                key=key,
+                cluster=cluster,
+                claim=claim,
+            )
+        )
+
+    desk = Desk(followed, looking, sync, clock, wake=wake, tell=tell)
+    return Assembled(desk=desk, reconciler=reconciler)

@@ -1,0 +1,254 @@
+"""Follows the kinds that Applications declare: an informer for each kind and namespace, as needed.
+
+The first question about a kind begins to follow it; `retain` ends what nobody asks about. Objects
+of everybody are followed, since an object that lost its label is drift and not gone. A kind that
+is not served, or may not be read, is unknown, and the others go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.cached import CachedClient
+from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.informer import Index, Informer
+from holdfast.adapters.kubernetes.objects import Object, Resource, compact_managed_fields
+from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied, TargetUnavailable
+from holdfast.reconcile.kube import KindNotServed
+from holdfast.reconcile.ports import Clock
+
+WIDE = 10
+"""With more namespaces than this, a kind is followed in the whole cluster."""
+MOST = 80
+"""Watches that one connection carries, with room for lists."""
+PATIENCE = 15.0
+"""Seconds that a first list may take before the kind counts as unknown."""
+AGAIN = 1.0
+"""Seconds between two questions about a kind that is not served."""
+EVERY = 1.0
+_STEP = 0.02
+_REFUSED = (PermissionDenied, AuthError, KindNotServed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """One kind in one namespace; an empty one is the whole cluster."""
+
+    api_version: str
+    kind: str
+    namespace: str
+
+
+Told = Callable[[Object | None, Object | None], None]
+"""Hears of an object's old and new form."""
+
+
+@dataclass(slots=True)
+class _Held:
+    informer: Informer
+    task: asyncio.Task[None]
+    since: float
+    well: bool | None = None
+    """How it was when somebody was last told; None before that."""
+
+
+class Watching:
+    """The informers of one controller. `run` tells of kinds that were lost or came back."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        work: ClusterClient,
+        clock: Clock,
+        *,
+        told: Told,
+        turned: Callable[[Place], None],
+        indexes: Mapping[tuple[str, str], Mapping[str, Index]],
+        patience: float = PATIENCE,
+    ) -> None:
+        """`api` carries the watches, `work` everything else; `turned` hears of a kind that is
+        known again, or is no longer."""
+        self._api = api
+        self._clock = clock
+        self._told = told
+        self._turned = turned
+        self._indexes = indexes
+        self._patience = patience
+        self._held: dict[tuple[str, str], dict[str, _Held]] = {}
+        self._narrow: set[tuple[str, str]] = set()
+        """Kinds that may not be listed in the whole cluster."""
+        self._missing: dict[Place, tuple[float, HoldfastError]] = {}
+        """What could not be followed, since when, and why."""
+        self.client = CachedClient(work, follow=self.follow)
+        """Reads from the copies, and writes through."""
+
+    async def follow(self, api_version: str, kind: str, namespace: str) -> None:
+        """Follow a kind from now on, and wait for its first list. Raises why it is unknown."""
+        place = Place(api_version=api_version, kind=kind, namespace=namespace)
+        held = self._find(place)
+        if held is None:
+            held = await self._begin(place)
+        if held is not None:
+            await self._settled(held, place)
+
+    async def select(
+        self, api_version: str, kind: str, namespace: str, index: str, value: str
+    ) -> list[Object]:
+        """Return the objects that an index has under a value. Raises why they are unknown."""
+        await self.follow(api_version, kind, namespace)
+        held = self._find(Place(api_version=api_version, kind=kind, namespace=namespace))
+        if held is None:
+            raise TargetUnavailable(f"{kind} is not followed in {namespace}.")
+        return held.informer.select(index, value)
+
+    def retain(self, needed: Collection[Place]) -> None:
+        """Stop following what nobody needs any more."""
+        kinds: dict[tuple[str, str], set[str]] = {}
+        for place in needed:
+            kinds.setdefault((place.api_version, place.kind), set()).add(place.namespace)
+        for key, held in list(self._held.items()):
+            for namespace in list(held):
+                wanted = kinds.get(key, set())
+                if not wanted or (namespace and namespace not in wanted):
+                    self._end(key, namespace)
+        self._missing = {place: why for place, why in self._missing.items() if place in needed}
+
+    def places(self) -> Iterator[Place]:
+        """Name what is followed now."""
+        for (api_version, kind), held in self._held.items():
+            for namespace in held:
+                yield Place(api_version=api_version, kind=kind, namespace=namespace)
+
+    def counts(self) -> Mapping[str, int]:
+        """How many objects are kept, by kind."""
+        found: dict[str, int] = {}
+        for (_, kind), held in self._held.items():
+            found[kind] = found.get(kind, 0) + sum(len(each.informer) for each in held.values())
+        return found
+
+    async def run(self) -> None:
+        """Notice what is lost and what comes back, until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY)
+            for key, namespaces in list(self._held.items()):
+                for namespace, held in list(namespaces.items()):
+                    well = _well(held.informer)
+                    if held.well is not None and held.well is not well:
+                        self._turned(Place(api_version=key[0], kind=key[1], namespace=namespace))
+                    if held.well is not None or well:
+                        held.well = well
+            await self._ask_again()
+
+    async def aclose(self) -> None:
+        """End every watch."""
+        tasks = [each.task for held in self._held.values() for each in held.values()]
+        self._held.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _find(self, place: Place) -> _Held | None:
+        held = self._held.get((place.api_version, place.kind), {})
+        return held.get("") or held.get(place.namespace)
+
+    async def _begin(self, place: Place) -> _Held | None:
+        """Start an informer; None for a kind that can only be asked about one by one."""
+        since, error = self._missing.get(place, (float("-inf"), None))
+        if error is not None and self._clock.monotonic() - since < AGAIN:
+            raise error
+        try:
+            resource = await self._api.resource_of(place.api_version, place.kind)
+        except HoldfastError as why:
+            self._missing[place] = (self._clock.monotonic(), why)
+            raise
+        self._missing.pop(place, None)
+        if (held := self._find(place)) is not None:
+            return held  # somebody else was faster
+        if resource.verbs and not resource.verbs >= {"list", "watch"}:
+            return None
+        return await self._start(resource, place)
+
+    async def _start(self, resource: Resource, place: Place) -> _Held | None:
+        key = (place.api_version, place.kind)
+        total = sum(map(len, self._held.values()))
+        if not resource.namespaced or not place.namespace:
+            return self._run(resource, key, "") if total < MOST else None
+        wide = len(self._held.get(key, {})) >= WIDE or total >= MOST
+        if wide and key not in self._narrow:
+            held = self._run(resource, key, "")
+            try:
+                await self._settled(held, place)
+            except HoldfastError:
+                self._end(key, "")
+                self._narrow.add(key)
+            else:
+                for namespace in [each for each in self._held[key] if each]:
+                    self._end(key, namespace)
+                return held
+        return self._run(resource, key, place.namespace) if total < MOST else None
+
+    def _run(self, resource: Resource, key: tuple[str, str], namespace: str) -> _Held:
+        known = self._held.setdefault(key, {})
+        if (held := known.get(namespace)) is not None:
+            return held
+        informer = Informer(
+            self._api,
+            Scope(resource=resource, namespace=namespace),
+            transform=compact_managed_fields,
+            indexes=self._indexes.get(key),
+        )
+
+        def hear(old: Object | None, new: Object | None) -> None:
+            if informer.has_synced:  # whoever asked for the first list reads it as a whole
+                self._told(old, new)
+
+        informer.add_handler(hear)
+        task = asyncio.create_task(informer.run())
+        held = known[namespace] = _Held(informer, task, self._clock.monotonic())
+        self.client.add(informer)
+        return held
+
+    def _end(self, key: tuple[str, str], namespace: str) -> None:
+        held = self._held[key].pop(namespace)
+        if not self._held[key]:
+            del self._held[key]
+        self.client.remove(held.informer)
+        held.task.cancel()
+
+    async def _settled(self, held: _Held, place: Place) -> None:
+        informer = held.informer
+        while not informer.has_synced:
+            if isinstance(informer.error, _REFUSED):
+                held.well = False
+                raise informer.error
+            if self._clock.monotonic() - held.since > self._patience:
+                held.well = False
+                raise informer.error or TargetUnavailable(
+                    f"{place.kind} in {place.namespace or 'the cluster'} was not listed in time."
+                )
+            await self._clock.sleep(_STEP)
+        if isinstance(informer.error, _REFUSED):
+            held.well = False
+            raise informer.error
+
+    async def _ask_again(self) -> None:
+        """Look for the kinds that were not there; who asked hears of those that are now."""
+        now = self._clock.monotonic()
+        for place, (since, _) in list(self._missing.items()):
+            if now - since < 3 * AGAIN:
+                continue
+            try:
+                await self._api.resource_of(place.api_version, place.kind)
+            except HoldfastError as why:
+                self._missing[place] = (now, why)
+            else:
+                self._missing.pop(place, None)
+                self._turned(place)
+
+
+def _well(informer: Informer) -> bool:
+    return informer.has_synced and not isinstance(informer.error, _REFUSED)

@@ -1,0 +1,91 @@
+"""A GitOps controller for the command line: one application, edited by somebody."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.gitops_server import PROJECT, Served
+from tests.support.gitops_world import World, config_ref, configmap
+
+from holdfast.core.objects import ObjectRef
+
+DEPLOYMENT = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="chat", name="bot")
+SECRET = ObjectRef(api_version="v1", kind="Secret", namespace="chat", name="creds")
+
+
+def deployment(value: str = "declared") -> str:
+    """A workload with a credential in its environment, as one finds them."""
+    return f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: bot}}
+spec:
+  selector: {{matchLabels: {{app: bot}}}}
+  template:
+    metadata: {{labels: {{app: bot}}}}
+    spec:
+      containers:
+      - name: main
+        image: vllm/vllm-openai:v0.10.2
+        env:
+        - name: API_TOKEN
+          value: {value}
+"""
+
+
+def secret(password: str, key: str = "password") -> str:
+    head = "apiVersion: v1\nkind: Secret\nmetadata: {name: creds}\n"
+    return f"{head}stringData: {{{key}: {password}}}\n"
+
+
+@dataclass
+class Place:
+    """The application, and ways to change the world around it."""
+
+    served: Served
+    world: World
+
+    def commit(self, **files: str) -> None:
+        known = self.world.git.files if self.world.git.commits else {}
+        texts = {f"{name}.yaml": text for name, text in files.items()}
+        self.served.call(lambda: self.world.git.commit(known | texts))
+
+    def look(self) -> None:
+        self.served.run(self.world.fetch_and_look())
+
+    def edit(self, ref: ObjectRef, change: Callable[[Any], None]) -> None:
+        self.served.call(lambda: self.world.kube.edit(ref, change))
+        self.served.look()
+
+    def move(self, value: str = "9") -> str:
+        """Somebody changes a declared value; returns the id of the drift."""
+        self.edit(config_ref("a"), lambda item: item["data"].update(x=value))
+        return self.id("a")
+
+    def id(self, name: str) -> str:
+        return next(each.id for each in self.world.drifts if each.object.name == name)
+
+    def data(self, name: str = "a") -> object:
+        return self.served.run(self.world.data(name))
+
+
+def set_image(image: str, token: str | None = None) -> Callable[[Any], None]:
+    def change(item: Any) -> None:
+        container = item["spec"]["template"]["spec"]["containers"][0]
+        container["image"] = image
+        if token:
+            container["env"][0]["value"] = token
+
+    return change
+
+
+def set_password(value: str, key: str = "password") -> Callable[[Any], None]:
+    encoded = base64.b64encode(value.encode()).decode()
+    return lambda item: item["data"].update({key: encoded})
+
+
+FILES = {"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")}
+__all__ = ["DEPLOYMENT", "FILES", "PROJECT", "SECRET", "Place"]

@@ -1,0 +1,397 @@
+"""The verbs about applications, against a controller behind the real server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.doors.cli.conftest import Holdfast
+from tests.doors.cli.gitops_place import DEPLOYMENT, FILES, Place, deployment, set_image
+from tests.support.gitops_server import PROJECT, served
+from tests.support.gitops_world import World, configmap, route
+from tests.support.server import RunningServer
+
+from holdfast.core.gitops.application import MatchSpec, Remediation, SyncSpec
+
+Placed = Callable[..., Place]
+
+
+@pytest.fixture
+def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Placed]:
+    """Serve one application; it is settled, and everything decided takes effect at once."""
+    with ExitStack() as stack:
+
+        def make(world: World | None = None) -> Place:
+            world = world or World(route(Remediation.REVIEW))
+            if not world.git.commits:
+                world.git.commit(FILES)
+            running = stack.enter_context(served(tmp_path / "server", world))
+            running.look()
+            use(running.server, monkeypatch, "admin")
+            return Place(running, world)
+
+        (tmp_path / "server").mkdir()
+        yield make
+
+
+def use(server: RunningServer, monkeypatch: pytest.MonkeyPatch, *scopes: str) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", server.url)
+    monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
+    monkeypatch.setenv("HOLDFAST_TOKEN", server.token(PROJECT, scopes, name="maria"))
+
+
+def test_status_lists_applications_and_says_where_to_look(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    run = holdfast("status", "--exit-code")
+    assert (run.code, run.out.splitlines()[0].split()) == (
+        0,
+        ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "AGE", "MESSAGE"],
+    )
+    assert "team/shop  synced  healthy" in run.out
+    place.move()
+    run = holdfast("status", "--exit-code")
+    assert run.code == 2
+    assert "1 application · 1 drifted · 1 waiting for a person" in run.out
+    assert run.err == "Next: holdfast status team/shop\n"
+
+
+def test_status_of_one_application_shows_what_is_apart(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    id = place.move()
+    holdfast("pause", "shop", "ConfigMap/chat/b", "--for", "2h", "--reason", "INC-1432")
+    run = holdfast("status", "shop")
+    assert f"ConfigMap chat/a  drifted   healthy  {id}" in run.out
+    assert "ConfigMap chat/b  " not in run.out.split("On hold")[0]
+    assert "On hold: ConfigMap chat/b for 2h more, by maria (" in run.out
+    assert "INC-1432" in run.out
+    assert run.err == f"Next: holdfast drift show {id}\n"
+    assert "ConfigMap chat/b  in-sync" in holdfast("status", "shop", "-o", "wide").out
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "jsonl", "name", "markdown", "wide"])
+def test_every_format_is_written(placed: Placed, holdfast: Holdfast, form: str) -> None:
+    place = placed()
+    place.move()
+    for verb in (["status"], ["diff", "shop"], ["drift", "list"], ["drift", "history"]):
+        run = holdfast(*verb, "-o", form)
+        assert run.code == 0, run.screen
+        assert run.out
+        if form == "json":
+            assert json.loads(run.out)["apiVersion"] == "cli.holdfast.dev/v1"
+        if form == "jsonl":
+            assert json.loads(run.out.splitlines()[0])["type"] == "version"
+        if form in ("json", "yaml", "jsonl", "name"):
+            assert run.err == ""
+
+
+def test_a_diff_is_labelled_and_explained(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    id = place.move("9\x1b[31m\u202e")
+    run = holdfast("diff", "shop", "--exit-code")
+    assert run.code == 2
+    assert re.search(r"^ +path +live +git +why$", run.out, flags=re.M)
+    assert re.search(r"~  data\.x  9\\x1b\[31m\\u202e +1 +configuration, kubectl-edit", run.out)
+    assert "declared in a.yaml:6" in run.out
+    assert "~ drifted: somebody changed it" in run.out
+    holdfast("ignore", id, "--field", "data.x", "--for", "7d", "--reason", "load test")
+    place.look()
+    run = holdfast("diff", "shop", "--exit-code")
+    assert run.code == 0
+    assert f"tolerated: rule {id}-0" in run.out
+    assert "= tolerated, left as it is" in run.out
+    assert "No difference that is not tolerated." in run.out
+
+
+def test_drifts_are_listed_shown_explained_and_put_together_by_cause(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    id = place.move()
+    run = holdfast("drift", "list", "shop", "--exit-code")
+    assert run.code == 2
+    assert re.search(rf"{id}  team/shop +ConfigMap chat/a +configuration +1 +kubectl-edit", run.out)
+    assert run.err == f"Next: holdfast drift show {id}\n"
+    assert holdfast("drift", "list", "--type", "image", "--exit-code").code == 0
+    assert "No drift." in holdfast("drift", "list", "--state", "snoozed").out
+    grouped = holdfast("drift", "list", "--group-by", "cause").out
+    assert re.search(r"kubectl-edit \(person\) +1 +configuration", grouped)
+    shown = holdfast("drift", "show", id)
+    assert "Evidence: kubectl-edit (update) wrote it at " in shown.out
+    assert "Plan that waits: sha256:" in shown.out
+    assert shown.err.startswith(f"Next: holdfast approve {id}")
+    explained = holdfast("drift", "explain", "shop").out
+    assert "data.x is 9, Git declares 1." in explained
+    assert "a tool that people use by hand or in scripts" in explained
+    (line,) = holdfast("drift", "export").out.splitlines()
+    assert json.loads(line)["drift"]["id"] == id
+    journal = [
+        json.loads(each)
+        for each in holdfast("drift", "export", "--journal").out.split("\n")
+        if each
+    ]
+    assert journal[0]["action"] == "approval-requested"
+    assert "approval-requested" in holdfast("history", "--about", id).out
+
+
+def test_an_approval_shows_what_it_does_and_asks_nobody_off_a_terminal(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    id = place.move()
+    plan = place.world.drifts[0].plan
+    run = holdfast("approve", id)
+    assert run.code == 3
+    assert re.search(r"data\.x  9 +1 +configuration", run.out)
+    assert "Effect: 1 field of ConfigMap chat/a put back in place." in run.out
+    assert f"Plan:   {plan}" in run.out
+    assert f"Next: add --plan-digest {plan}, or --yes" in run.err
+    assert place.data() == {"x": "9"}
+    run = holdfast("approve", id, "--plan-digest", plan, "--comment", "window agreed")
+    assert run.code == 0
+    assert "Approved by maria (" in run.out
+    place.look()
+    assert place.data() == {"x": "1"}
+    shown = holdfast("drift", "show", id).out
+    assert "The declared values were put back after a review." in shown
+    assert '"window agreed"' in shown
+
+
+def test_a_plan_that_moved_is_not_approved(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    id = place.move()
+    plan = place.world.drifts[0].plan
+    place.move("10")
+    run = holdfast("approve", id, "--plan-digest", plan, "-o", "json")
+    assert run.code == 5
+    said = json.loads(run.out)
+    assert (said["kind"], said["code"]) == ("Error", "stale-plan")
+    assert "drift of data.x by kubectl-edit" in said["happened"]
+    assert said["changed"] == "Nothing was changed."
+    assert said["next"] == f"Review it again: holdfast drift show {id}"
+    assert place.data() == {"x": "10"}
+
+
+def test_a_drift_that_waits_for_nothing_cannot_be_approved(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed(World(route(Remediation.REPORT)))
+    id = place.move()
+    run = holdfast("approve", id, "--yes")
+    assert run.code == 1
+    assert f"{id} waits for no approval: it is detected. Its policy is report." in run.err
+    assert f"Next: holdfast revert {id}" in run.err
+
+
+def test_who_may_write_may_not_approve_and_the_other_way_round(
+    placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = placed()
+    id = place.move()
+    use(place.served.server, monkeypatch, "write")
+    run = holdfast("approve", id, "--yes")
+    assert run.code == 4
+    assert "lacks the scope approve" in run.err
+    use(place.served.server, monkeypatch, "approve")
+    assert holdfast("sync", "shop").code == 4
+    assert holdfast("approve", id, "--yes").code == 0
+
+
+def test_a_decision_can_be_to_leave_it(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    id = place.move()
+    run = holdfast("snooze", id, "--for", "4h", "-o", "json")
+    assert json.loads(run.out)["state"] == "snoozed"
+    assert holdfast("reject", id).code == 64, "a rejection has a reason"
+    assert holdfast("snooze", id).code == 64, "a snooze has an end"
+    run = holdfast("reject", id, "--comment", "raised for the launch")
+    assert run.code == 0
+    assert "The live value stays; Git still differs." in run.out
+    place.look()
+    assert place.data() == {"x": "9"}
+    assert "raised for the launch" in holdfast("drift", "show", id).out
+
+
+def test_a_drift_goes_to_git_or_back(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed(World(route(Remediation.REPORT)))
+    id = place.move()
+    run = holdfast("codify", id, "--wait", "--timeout", "20s")
+    assert run.code == 0, run.screen
+    assert f"{id} is proposed in {place.world.forge.pulls[1].url}" in run.out
+    other = placed_drift(place)
+    run = holdfast("revert", other)
+    assert "is put back with the next pass" in run.out
+    place.look()
+    assert place.data("b") == {"w": "2"}
+
+
+def placed_drift(place: Place) -> str:
+    from tests.support.gitops_world import config_ref
+
+    place.edit(config_ref("b"), lambda item: item["data"].update(w="5"))
+    return place.id("b")
+
+
+def test_a_hold_ends_by_command(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed(World(route(Remediation.SELF_HEAL)))
+    assert holdfast("pause", "shop", "--for", "2h").code == 64, "a hold has a reason"
+    assert holdfast("pause", "shop", "--for", "31d", "--reason", "x").code == 64
+    run = holdfast("pause", "shop", "--for", "2h", "--reason", "INC-1432", "--then", "revert")
+    assert run.code == 0
+    assert "What changes under it is reverted at its end" in run.out
+    assert run.err == "Next: holdfast resume team/shop\n"
+    place.move()
+    assert place.data() == {"x": "9"}
+    assert re.search(r"held \(\d+h.* left\)", holdfast("drift", "list").out)
+    assert "No longer on hold: all of team/shop (INC-1432)" in holdfast("resume", "team/shop").out
+    assert holdfast("resume", "shop").code == 1
+
+
+def test_a_sync_is_planned_done_and_told(placed: Placed, holdfast: Holdfast) -> None:
+    world = World(route(Remediation.REPORT), sync=SyncSpec(automatic=False))
+    place = placed(world)
+    holdfast("sync", "shop")
+    place.commit(b=configmap("b", w="7"), c=configmap("c", z="1"))
+    place.look()
+    run = holdfast("sync", "shop", "--dry-run", "--exit-code")
+    assert run.code == 2
+    assert "+ ConfigMap chat/c  it is declared and not there" in run.out
+    assert re.search(r"data\.w +2 +→ +7", run.out)
+    assert "Plan: 1 to create, 1 to update, 0 to delete" in run.out
+    assert run.err == "Next: holdfast sync shop\n"
+    run = holdfast("sync", "shop", "--wait", "--timeout", "20s")
+    assert run.code == 0, run.screen
+    assert "team/shop is synced and healthy." in run.out
+    assert (place.data("b"), place.data("c")) == ({"w": "7"}, {"z": "1"})
+    place.move()
+    assert "puts back drf-" in holdfast("sync", "shop", "--dry-run").out
+
+
+def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    world = World(sync=SyncSpec(automatic=False))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    place = placed(world)
+    holdfast("sync", "shop")
+    place.served.call(
+        lambda: world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+    )
+    run = holdfast("sync", "shop", "--prune")
+    assert run.code == 3
+    (plan,) = re.findall(r"Next: holdfast approve (plan-\w+)", run.err)
+    assert "waits for a person" in holdfast("status", "shop").out
+    shown = holdfast("approve", plan)
+    assert shown.code == 3
+    assert "- delete ConfigMap chat/c19" in shown.out
+    assert holdfast("approve", plan, "--yes").code == 0
+
+
+def test_an_approval_says_when_pods_are_replaced(placed: Placed, holdfast: Holdfast) -> None:
+    world = World(route(Remediation.REVIEW, match=MatchSpec(kinds=("Deployment",))))
+    world.git.commit({**FILES, "bot.yaml": deployment()})
+    place = placed(world)
+    place.edit(DEPLOYMENT, set_image("vllm/vllm-openai:v0.11.0"))
+    run = holdfast("approve", place.id("bot"))
+    assert "its pods are replaced one after the other" in run.out
+
+
+def test_a_stale_source_is_said_and_nothing_is_taken_for_gone(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    place.world.git.down = "git.example.com did not answer"
+    place.look()
+    assert "synced (stale)" in holdfast("status").out
+    shown = holdfast("status", "shop").out
+    assert "Stale    " in shown
+    assert "git.example.com did not answer" in shown
+    assert "What was declared before still counts; nothing is pruned." in shown
+
+
+def test_a_server_without_a_controller_says_so(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support.server import running_server
+
+    with running_server(tmp_path, run=False) as server:
+        use(server, monkeypatch, "admin")
+        assert "No workloads." in holdfast("status").out
+        assert "No drift." in holdfast("drift", "list", "--group-by", "cause").out
+        assert holdfast("drift", "list", "--state", "held").code == 64
+        for verb in (["approve", "drf-1"], ["sync", "shop"], ["diff", "shop"]):
+            run = holdfast(*verb)
+            assert run.code == 1
+            assert "There is no GitOps controller at http://" in run.err
+            assert "Next: Set HOLDFAST_URL" in run.err
+
+
+def test_a_verb_for_workloads_says_that_a_controller_has_applications(
+    placed: Placed, holdfast: Holdfast, chat: Path
+) -> None:
+    placed()
+    run = holdfast("plan", "-f", str(chat))
+    assert run.code == 1
+    assert "it has applications, which holdfast status lists" in run.err
+
+
+def test_names_that_are_not_there_are_said_with_where_to_look(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    placed()
+    for verb in (["status", "nope"], ["diff", "nope"], ["sync", "nope"]):
+        run = holdfast(*verb)
+        assert run.code == 1
+        assert "There is no application 'nope' in project ml-platform." in run.err
+        assert "Next: holdfast status lists them." in run.err
+    run = holdfast("drift", "show", "drf-0")
+    assert "Next: holdfast drift list shows the open ones" in run.err
+
+
+def test_names_of_applications_are_completed(
+    placed: Placed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import click
+
+    from holdfast.doors.cli.options import workload_names
+
+    placed()
+    context = click.Context(click.Command("x"))
+    found = workload_names(context, click.Argument(["name"]), "s")
+    assert found == ["shop"]
+
+
+APPLICATION = """\
+apiVersion: holdfast.dev/v1alpha1
+kind: Application
+metadata: {name: shop, namespace: team}
+spec:
+  project: ml-platform
+  source: {url: https://git.example.com/acme/deploy.git, path: prod}
+"""
+
+
+def test_applications_are_validated_beside_specs(holdfast: Holdfast, chat: Path) -> None:
+    Path("shop.yaml").write_text(APPLICATION)
+    run = holdfast("validate", "-f", "shop.yaml", "-f", str(chat))
+    assert run.code == 0, run.screen
+    assert re.search(r"team/shop +ml-platform +https://git.example.com/acme/deploy.git main prod",
+                     run.out)  # fmt: skip
+    assert "1 workload, no problem." in run.out
+    wrong = APPLICATION.replace("ml-platform", "ML Platform").replace("path:", "pth:")
+    run = holdfast("validate", "-f", "-", stdin=wrong)
+    assert run.code == 1
+    assert "stdin:5: project" in run.err
+    assert "pth" in run.err
+
+
+def test_kubectl_leaves_the_controllers_address_alone() -> None:
+    from holdfast.doors.cli.kubectl import _read
+
+    assert _read(["approve", "drf-1", "-n", "chat"]).arguments == ["approve", "drf-1"]
+    assert _read(["status"]).arguments[:2] == ["--url", "kubernetes:///"]

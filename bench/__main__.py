@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 
@@ -17,15 +18,21 @@ ALL = (
     "verdicts",
     "detect",
     "operator",
+    "gitops",
 )
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print ratios; exit 1 when a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--objects", type=int, help="how many objects gitops declares (1000)")
+    given = parser.parse_args(arguments)
     rows = []
-    for name in names or ALL:
+    for name in given.names or ALL:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"bench.{name}").measure()
+        sized = {"objects": given.objects} if name == "gitops" and given.objects else {}
+        rows += importlib.import_module(f"bench.{name}").measure(**sized)
     print(f"{machine()}\n\n{table(rows)}")
     return 1 if any(row.verdict == "MISSED" for row in rows) else 0
 

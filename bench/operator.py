@@ -78,7 +78,7 @@ def _prepare(cluster: Cluster) -> None:
 
 async def _measure(cluster: Cluster) -> list[Row]:
     async with connected(cluster) as api:
-        _signal_controllers(cluster, signal.SIGSTOP)
+        signal_controllers(cluster, signal.SIGSTOP)
         plain = [item for n in range(SERVICES) for item in _children(n)]
         limit = len(plain) / await all_of(lambda item: api.apply(item, manager="plain"), plain)
         await _remove(api, PLAIN)
@@ -95,9 +95,9 @@ async def _measure(cluster: Cluster) -> list[Row]:
             while sum(map(len, seen)) < len(plain):  # noqa: ASYNC110  # several informers tell
                 await asyncio.sleep(0.02)
             created = len(plain) / (time.perf_counter() - began)
-            _signal_controllers(cluster, signal.SIGCONT)
+            signal_controllers(cluster, signal.SIGCONT)
             await _all_ready(api)
-            _signal_controllers(cluster, signal.SIGSTOP)
+            signal_controllers(cluster, signal.SIGSTOP)
             rows = [
                 _rate(f"children of {SERVICES:,} new InferenceServices", created, limit, 0.8),
                 *await _heal_one(api, images),
@@ -167,7 +167,7 @@ async def _heal_all(api: KubeApi, images: Images, process: subprocess.Popen[byte
 async def _rest(api: KubeApi, cluster: Cluster, process: subprocess.Popen[bytes]) -> list[Row]:
     """What the operator does when nothing happens."""
     await _remove(api, PLAIN)
-    _signal_controllers(cluster, signal.SIGCONT)
+    signal_controllers(cluster, signal.SIGCONT)
     await _all_ready(api)
     await _quiet(process)
     mark = len(cluster.audit_events(user_agent="holdfast", namespace=OURS))
@@ -249,7 +249,7 @@ async def _remove(api: KubeApi, namespace: str) -> None:
         )
 
 
-def _signal_controllers(cluster: Cluster, number: signal.Signals) -> None:
+def signal_controllers(cluster: Cluster, number: signal.Signals) -> None:
     """Let pods come and go only while that is wanted: they cost more than all that is measured."""
     for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
         os.kill(cluster.pids[name], number)

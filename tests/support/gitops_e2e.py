@@ -26,14 +26,13 @@ from tests.support.cluster import Cluster
 from tests.support.gitea import Account, Gitea
 from tests.support.gitea_repository import GiteaRepository
 from tests.support.gitops_controller import Controller, controlling
+from tests.support.gitops_process import AGENT, PROJECT, install
 from tests.support.kube_api import MERGE_PATCH, RequestFailed
 from tests.support.sops import IDENTITY
 
 from holdfast.core.resource import API_VERSION, GROUP, VERSION
-from holdfast.wire.application_crd import RESOURCE, application_crd
+from holdfast.wire.application_crd import RESOURCE
 
-PROJECT = "ml-platform"
-AGENT = "holdfast-gitops"
 PATIENCE = 30.0
 STALE = 5
 """The exit code of a command about a plan that is another by now."""
@@ -158,6 +157,11 @@ class Scene:
         return f"{self.team.namespace}/{self.name}"
 
     @property
+    def label(self) -> str:
+        """How it is named in the path of a request."""
+        return f"{self.team.namespace}.{self.name}"
+
+    @property
     def cluster(self) -> Cluster:
         return self.team.cluster
 
@@ -204,9 +208,8 @@ class Scene:
 
     def drifts(self, state: str = "open") -> list[dict[str, Any]]:
         """Its drifts, as the controller tells them."""
-        label = f"{self.team.namespace}.{self.name}"
-        address = f"/api/projects/{PROJECT}/gitops/drifts?state={state}&application={label}"
-        found: list[dict[str, Any]] = self.controller.ask(address, PROJECT)["drifts"]
+        path = f"drifts?state={state}&application={self.label}"
+        found: list[dict[str, Any]] = self.controller.read(path)["drifts"]
         return found
 
     def written(self, since: int = 0) -> list[AuditEvent]:
@@ -248,7 +251,7 @@ class Scene:
 
     def holdfast(self, *words: str, code: int = 0) -> str:
         """Run a command as a reviewer; give what it printed."""
-        return self.controller.holdfast(*words, project=PROJECT, code=code)
+        return self.controller.holdfast(*words, code=code)
 
     def approve(self, kind: str, name: str) -> dict[str, Any]:
         """Approve the drift of an object as a reviewer does: again, if it moved meanwhile."""
@@ -256,7 +259,7 @@ class Scene:
         def approved() -> dict[str, Any] | None:
             drift = self.until_drift(kind, name, "awaiting-approval")
             ended, printed = self.controller.run(
-                "approve", drift["id"], "--plan-digest", drift["plan"], project=PROJECT
+                "approve", drift["id"], "--plan-digest", drift["plan"]
             )
             assert ended in (0, STALE), printed
             return drift if ended == 0 else None
@@ -303,10 +306,9 @@ class Scene:
 
     def until_resolved(self, drift: str, timeout: float = PATIENCE) -> dict[str, Any]:
         """Wait until a drift is over."""
-        address = f"/api/projects/{PROJECT}/gitops/drifts/{drift}"
 
         def over() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.controller.ask(address, PROJECT)
+            found: dict[str, Any] = self.controller.read(f"drifts/{drift}")
             return found if found.get("resolved_at") else None
 
         return self.until(over, f"{drift} to be resolved", timeout)
@@ -375,21 +377,12 @@ class Scene:
         return self.controller.log_tail()
 
 
-def install(cluster: Cluster) -> None:
-    """Install the definition; it stays for whoever else uses the cluster."""
-    text = json.dumps(application_crd())
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE.name}", "--timeout=30s")
-
-
 @contextmanager
-def team_of(
-    cluster: Cluster, gitea: Gitea, directory: Path, *options: str, **environment: str
-) -> Iterator[Team]:
+def team_of(cluster: Cluster, gitea: Gitea, directory: Path, *options: str) -> Iterator[Team]:
     """Run a controller for a namespace of its own until the block ends."""
     install(cluster)
     namespace = cluster.create_namespace("team")
-    with controlling(cluster, namespace, directory, *options, **environment) as controller:
+    with controlling(cluster, namespace, directory, *options) as controller:
         team = Team(cluster=cluster, gitea=gitea, namespace=namespace, controller=controller)
         yield team
     for scene in team.scenes:

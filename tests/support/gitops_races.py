@@ -30,7 +30,7 @@ from holdfast.wire import gitops_v1 as wire
 
 NAMES = ("heal", "ask", "propose", "undo", "plain")
 THEIRS = "theirs"
-_MARKER = re.compile(r"<!-- holdfast:drift=\S+ digest=(\S+) -->")
+_MARKER = re.compile(r"<!-- holdfast:drift=(\S+ digest=\S+) -->")
 
 
 class Races(StoryWorld):
@@ -43,10 +43,12 @@ class Races(StoryWorld):
         self.wrong: list[str] = []
         """What must not happen, and did."""
         self.refused: set[str] = set()
-        """Digests whose pull request a person closed."""
+        """Drifts, as they were then, whose pull request a person closed."""
+        self.held = False
+        """True once everything or `heal` was on hold: its end may send changes elsewhere."""
         self.declared: dict[str, set[str]] = {}
-        self.applied: Counter[str] = Counter()
-        """How often each plan changed something."""
+        self.applied: Counter[tuple[str, str]] = Counter()
+        """How often each plan for a drift changed something."""
         self.controllers = [Controller(self), Controller(self)]
         self.values = dict.fromkeys(NAMES, "1")
         self.hub.open = self._opening(self.hub.open)  # type: ignore[method-assign]
@@ -79,7 +81,10 @@ class Races(StoryWorld):
             pull = await opened(new)
             found = _MARKER.search(new.body)
             assert found is not None
-            if len(self.hub.pulls) > before and found[1] in self.refused:
+            lines = (line for line, _ in self.ledger._lines)
+            later = {line.subject for line in lines if line.action == "snoozed"}  # to be asked then
+            refused = found[1] in self.refused and found[1].split()[0] not in later
+            if len(self.hub.pulls) > before and refused:
                 self.wrong.append(f"{new.branch} was proposed again")
             return pull
 
@@ -91,6 +96,8 @@ class Races(StoryWorld):
         for _ in range(steps):
             count = self.chance.randint(1, 4)
             await asyncio.gather(*(self._something() for _ in range(count)))
+            if self.chance.random() < 0.2:
+                self._pull(self.chance)  # nobody decides within the moment in which it is opened
             self.pass_time(self.chance.choice((1, 1, 7, 61, 400, 4000)))
         await self._rest()
 
@@ -116,9 +123,7 @@ class Races(StoryWorld):
                                                     else None))  # fmt: skip
             case 13:
                 await who.attempt(who.resume)
-            case 14:
-                self._pull(chance)
-            case 15:
+            case 14 | 15:
                 who.following = None
             case 16:
                 verb = chance.choice(("get", "get", "apply", "delete"))
@@ -181,7 +186,7 @@ class Races(StoryWorld):
             self.wrong.append("a drift ended twice, or without a line")
         for name in NAMES:
             live = await self.live(name)
-            heals = name == "heal" and name in self.values
+            heals = name == "heal" and name in self.values and not self.held
             if heals and (live is None or cast(Any, live["data"])["x"] != self.values[name]):
                 self.wrong.append(f"{name} was not put back")
         open_ones = Counter(
@@ -210,10 +215,11 @@ class Controller(World):
         self.client = cast(Any, Yielding(races.kube, self, races.chance))
         self.failed: HoldfastError | None = None
         self.faults: list[tuple[str, bool]] = []
-        """What of the cluster does not answer the next time, and whether it is done all the same."""
+        """What does not answer the next time, and whether it is done all the same."""
         self.claim = ""
         """The plan that it said it would carry out, and what it calls that."""
         self.claimed = ""
+        self.about = ""
         self.knew: dict[str, Hold] = {}
         """Holds in the ledger when it asked last."""
         self.unread: set[ObjectRef] = set()
@@ -230,9 +236,9 @@ class Controller(World):
     async def approve(self, chance: random.Random) -> None:
         waiting = [drift for drift in self.drifts if drift.state is DriftState.AWAITING]
         if waiting:
-            drift = chance.choice(waiting)
+            drift, desk = chance.choice(waiting), self.desk()
             await asyncio.sleep(0)
-            await self.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+            await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
     async def decide(self, chance: random.Random) -> None:
         if not self.drifts:
@@ -250,6 +256,7 @@ class Controller(World):
 
     async def pause(self, ref: ObjectRef | None) -> None:
         assert self.following is not None
+        self.races.held |= ref in (None, config_ref("heal"))
         until = self.clock.now() + timedelta(seconds=self.races.chance.choice((30, 500, 5000)))
         end = self.races.chance.choice((HoldEnd.REVERT, HoldEnd.PULL_REQUEST))
         await self.desk().pause(
@@ -291,8 +298,7 @@ class Controller(World):
             return
         lines = [line for line, _ in self.races.ledger._lines]
         approved = {line.detail.get("plan") for line in lines if line.action == "approved"}
-        held = {line.subject for line in lines if line.action == "pause-expired"}
-        if self.claimed != "applying" or (self.claim not in approved and not held):
+        if self.claimed != "applying" or self.claim not in approved:
             self.races.wrong.append(f"{self.claimed} changed what was not approved")
 
     def after(self, name: str, args: tuple[Any, ...], more: dict[str, Any], answer: object) -> None:
@@ -309,13 +315,14 @@ class Controller(World):
             for entry in args[1]:
                 if entry.action in ("applying", "syncing"):
                     self.claimed, self.claim = entry.action, str(entry.detail.get("plan"))
+                    self.about = entry.subject
         if name == "get":
             self.unread.discard(args[0])
         if name == "apply" and not more.get("dry_run") and self.claimed == "applying":
             write = self.kube.writes[-1]
             if write.changed:
-                self.races.applied[self.claim] += 1
-                if self.races.applied[self.claim] > 1:
+                self.races.applied[self.claim, self.about] += 1
+                if self.races.applied[self.claim, self.about] > 1:
                     self.races.wrong.append(f"{self.claim} was applied twice")
 
     def failing(self, name: str, args: tuple[Any, ...]) -> None:

@@ -68,6 +68,7 @@ from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
 from holdfast.reconcile.gitops.result import Result
 from holdfast.reconcile.gitops.survey import Surveyor, nothing_around, pods_listed_by
 from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import KubeClient
 from holdfast.wire.yaml import read_documents
@@ -323,9 +324,14 @@ class World:
         sources = MemorySources(self.git, self.renders, self.forge)
         keeper = Keeper(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
         surveyor = Surveyor(
-            self.client, keeper, around=nothing_around, pods=pods_listed_by(self.client), key=KEY
+            self.client,
+            keeper,
+            around=nothing_around,
+            pods=pods_listed_by(self.client),
+            theirs=Theirs(self.client, self.clock),
+            key=KEY,
         )
-        looking = Looking(surveyor, Orphans(self.client), self.clock, lambda: ())
+        looking = Looking(surveyor, Orphans(self.client), self.clock)
         applier = Applier(self.client, keeper, self.clock)
         self.looking, self.syncing = looking, Sync(looking, applier, self.clock)
         self.reconciler = Reconciler(

@@ -116,6 +116,21 @@ def test_a_branch_with_a_commit_of_a_person_is_neither_written_nor_deleted(
     world.play(story)
 
 
+def test_a_branch_that_was_merged_whole_is_ours_again(world: World) -> None:
+    """Whatever a person added to it is in the base, so that nothing is lost."""
+    base = world.origin.commit({"a.yaml": "a: 1\n"})
+
+    async def story(repository: GitRepository) -> None:
+        await repository.push(a_push(base))
+        theirs = on_top(world.origin)
+        merge = world.origin.commit({"a.yaml": "a: 1\n", "b": "b"}, parents=(base, theirs))
+        ours = await repository.push(a_push(merge))
+        assert world.origin.tip(BRANCH) == ours
+        assert world.origin.git("rev-parse", f"{ours}^") == merge
+
+    world.play(story)
+
+
 def test_other_branches_are_not_ours_to_write(world: World) -> None:
     base = world.origin.commit({"a.yaml": "a: 1\n"})
 

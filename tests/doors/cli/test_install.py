@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.doors.cli.gitops import command as gitops
 from holdfast.doors.cli.operator import command as operator
 
 
@@ -20,8 +21,8 @@ def test_it_prints_what_the_operator_needs_in_the_order_of_application(holdfast:
     run = holdfast("install", "--export")
     assert run.code == 0
     assert [each["kind"] for each in yaml.safe_load_all(run.out)] == [
-        "Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole",
-        "ClusterRoleBinding", "Role", "RoleBinding", "Service", "Deployment",
+        "Namespace", "CustomResourceDefinition", "CustomResourceDefinition", "ServiceAccount",
+        "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service", "Deployment",
     ]  # fmt: skip
     assert holdfast("install", "--export").out == run.out
 
@@ -84,7 +85,68 @@ def test_the_operator_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
 def test_monitoring_is_added_on_demand(holdfast: Any) -> None:
     run = holdfast("install", "--export", "--with-monitoring")
     kinds = [each["kind"] for each in yaml.safe_load_all(run.out)]
-    assert kinds[-2:] == ["ServiceMonitor", "PrometheusRule"]
+    assert kinds[-3:] == ["ServiceMonitor", "PrometheusRule", "ConfigMap"]
+
+
+def test_the_gitops_controller_is_added_on_demand_and_writes_nothing(holdfast: Any) -> None:
+    run = holdfast("install", "--export", "--gitops")
+    assert holdfast("install", "--export", "--gitops").out == run.out
+    plain = list(yaml.safe_load_all(holdfast("install", "--export").out))
+    found = list(yaml.safe_load_all(run.out))
+    assert found[: len(plain)] == plain
+    rules = [
+        (resource, verb)
+        for each in found[len(plain) :]
+        for rule in each.get("rules", [])
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    writing = {resource for resource, verb in rules if verb not in ("get", "list", "watch")}
+    assert writing == {"applications/status", "events", "leases"}
+    assert not [rule for rule in rules if "*" in rule]
+    assert ("ClusterRole", "holdfast-gitops-writes") in objects(
+        holdfast("install", "--export", "--gitops", "--gitops-writes").out
+    )
+
+
+def test_the_gitops_controller_has_one_pod_its_volume_and_nothing_else_to_write(
+    holdfast: Any,
+) -> None:
+    found = objects(holdfast("install", "--export", "--gitops", "--gitops-storage", "5Gi").out)
+    deployment = found["Deployment", "holdfast-gitops"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    assert mounts == {"/data": "data", "/cache": "cache", "/tmp": "tmp"}
+    volumes = {each["name"]: set(each) - {"name"} for each in pod["volumes"]}
+    assert volumes == {
+        "data": {"persistentVolumeClaim"}, "cache": {"emptyDir"}, "tmp": {"emptyDir"},
+    }  # fmt: skip
+    claim = found["PersistentVolumeClaim", "holdfast-gitops"]["spec"]
+    assert claim["resources"]["requests"]["storage"] == "5Gi"
+    assert found["Service", "holdfast-gitops"]["spec"]["ports"][0]["port"] == 8080
+
+
+def test_the_gitops_controller_knows_every_flag_that_it_is_given(holdfast: Any) -> None:
+    run = holdfast(
+        *("install", "--export", "--gitops", "--watch-namespace", "chat"),
+        *("--gitops-ledger", "holdfast-ledger"),
+    )
+    pod = objects(run.out)["Deployment", "holdfast-gitops"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][0] == "gitops"
+    known = {name for param in gitops.params for name in param.opts}
+    assert {part.partition("=")[0] for part in container["args"][1:]} <= known
+    assert "--namespace=chat" in container["args"]
+    ledger = [each for each in container["env"] if each["name"] == "HOLDFAST_LEDGER"]
+    secret = {"name": "holdfast-ledger", "key": "url"}
+    assert [each["valueFrom"]["secretKeyRef"] for each in ledger] == [secret]
+    assert "--key-file=/shared/key" in container["args"]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +160,10 @@ def test_monitoring_is_added_on_demand(holdfast: Any) -> None:
         ("--image", "a b"),
         ("--prometheus", "http://user:secret@prometheus"),
         ("--replicas", "0"),
+        ("--gitops-writes",),
+        ("--gitops", "--gitops-storage", "much"),
+        ("--gitops", "--gitops-ledger", "postgresql://me:secret@db/ledger"),
+        ("--grafana", "grafana"),
     ],
     ids=lambda wrong: " ".join(wrong),
 )

@@ -57,6 +57,7 @@ from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
 from holdfast.reconcile.gitops.result import Note
 from holdfast.reconcile.gitops.survey import Surveyor, nothing_around, pods_listed_by
 from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 
 HEAL = DriftSpec(routes=(route(Remediation.SELF_HEAL),))
@@ -185,9 +186,14 @@ class Machine:
     def _reconciler(self, claim: Callable[[Following, Rendered], str]) -> Reconciler:
         keeper = Keeper(self.kube, manager=CONTROLLER, key=KEY, clock=self.clock)
         surveyor = Surveyor(
-            self.kube, keeper, around=nothing_around, pods=pods_listed_by(self.kube), key=KEY
+            self.kube,
+            keeper,
+            around=nothing_around,
+            pods=pods_listed_by(self.kube),
+            theirs=Theirs(self.kube, self.clock),
+            key=KEY,
         )
-        looking = Looking(surveyor, Orphans(self.kube), self.clock, lambda: ())
+        looking = Looking(surveyor, Orphans(self.kube), self.clock)
         applier = Applier(self.kube, keeper, self.clock)
         made = Reconciler(
             Parts(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
+import httpx2
 from tests.support.cluster import Cluster
 from tests.support.git_host import Origin
 from tests.support.gitops_process import application, gitops, install
@@ -25,7 +27,7 @@ def test_it_applies_heals_goes_on_after_a_kill_and_writes_nothing_at_rest(
         data = cluster.get("configmap", "config", namespace)["data"]
         return str(data["mode"])
 
-    with gitops(cluster, tmp_path / "run", namespace=namespace) as controller:
+    with gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller:
         cluster.apply(document)
         status = controller.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
         assert (status["objects"], status["drifted"]) == (1, 0)
@@ -55,3 +57,58 @@ def test_it_applies_heals_goes_on_after_a_kill_and_writes_nothing_at_rest(
         controller.wait_for("left")
         assert mode() == "newer"
         assert controller.stop() == 0
+
+
+def test_a_second_controller_waits_and_goes_on_where_the_first_ended(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    install(cluster)
+    origin = Origin(tmp_path / "origin.git")
+    origin.commit({"config.yaml": configmap("config", mode="declared")})
+    with (
+        gitops(cluster, tmp_path / "one", namespace=namespace) as first,
+        gitops(cluster, tmp_path / "two", namespace=namespace, until="") as second,
+    ):
+        second.wait_for("waiting-for-lease")
+        ready = httpx2.get(f"{second.url}/readyz", timeout=10)
+        assert ready.status_code == 503
+        assert "leads" in ready.text
+        assert second.ask("GET", "applications").status_code == 503
+        assert httpx2.get(f"{first.url}/readyz", timeout=10).status_code == 200
+        cluster.apply(application("shop", namespace, str(origin.path), HEAL))
+        first.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
+        assert first.stop() == 0
+        second.wait_for("working")
+        patch = '{"data":{"mode":"edited"}}'
+        cluster.kubectl("patch", "configmap", "config", "-n", namespace, "-p", patch)
+        second.wait_until(
+            lambda: cluster.get("configmap", "config", namespace)["data"]["mode"] == "declared",
+            "the edit to be healed",
+        )
+
+
+def test_applications_from_files_with_the_ledger_in_postgresql(
+    cluster: Cluster, namespace: str, postgres: str, tmp_path: Path
+) -> None:
+    origin = Origin(tmp_path / "origin.git")
+    origin.commit({"config.yaml": configmap("config", mode="declared")})
+    document = application("shop", "", str(origin.path), {"namespace": namespace, **HEAL})
+    del document["metadata"]["namespace"]
+    files = tmp_path / "applications"
+    files.mkdir()
+    (files / "shop.json").write_text(json.dumps(document))
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    options = ("-f", str(files), "--ledger", postgres, "--key-file", str(key))
+    with gitops(cluster, tmp_path / "run", *options, elect=False) as controller:
+
+        def shop() -> str:
+            answer = controller.ask("GET", "applications/shop")
+            return str(answer.json().get("sync"))
+
+        controller.wait_until(lambda: shop() == "synced", "the application to be synced")
+        assert cluster.get("configmap", "config", namespace)["data"] == {"mode": "declared"}
+        (files / "shop.json").unlink()
+        controller.wait_for("left")
+        assert controller.ask("GET", "applications/shop").status_code == 404
+        assert postgres not in controller.log.read_text()

@@ -73,7 +73,7 @@ class Server:
     def _discovery(self, group: str) -> web.Response:
         kinds = KINDS.get(group) or self.extra.get(group)
         if kinds is None:
-            return web.json_response(status(404, "NotFound", "no such group"), status=404)
+            return web.Response(status=404, text="404 page not found\n")
         verbs = ["get", "list", "watch"]
         resources = [{"name": plural, "kind": kind, "namespaced": namespaced, "verbs": verbs}
                      for plural, kind, namespaced in kinds]  # fmt: skip

@@ -188,13 +188,8 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     )  # fmt: skip
     assert answer.json()["state"] == "approved"
     here.served.server.revoke(token)
-    store = here.served.services.store
-
-    def still_allowed(decided_by: str) -> bool:
-        found = store.token(decided_by.rpartition("(")[2].rstrip(")"))
-        return found is not None and found.active(datetime.now(UTC))
-
     parts = world.reconciler._parts
+    still_allowed = here.served.services.still_deciding
     healer = Healer(world.looking, parts.healer._applier, world.clock, still_allowed)
     world.reconciler._parts = replace(parts, healer=healer)
     here.served.look()

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
 
+from holdfast.adapters.memory.kube.kinds import custom
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.gitops.application import (
@@ -479,3 +480,55 @@ async def test_the_guard_can_be_set() -> None:
     set_data(world, "b", "w", "9")
     await world.look()
     assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+
+
+async def test_a_route_that_ignores_hides_and_holds_back_like_a_rule() -> None:
+    world = await two(
+        route(Remediation.IGNORE, match=MatchSpec(paths=("data.x",))), route(Remediation.SELF_HEAL)
+    )
+    set_data(world, "a", "x", "9")
+    result = await world.look()
+    assert (result.status.sync, result.status.tolerated) == ("synced", 1)
+    assert world.notices == []
+    world.git.commit({"a.yaml": configmap("a", x="1", z="3"), "b.yaml": configmap("b", w="2")})
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "9", "z": "3"}
+
+
+async def test_what_argo_cd_was_told_to_ignore_is_ignored() -> None:
+    world = World()
+    world.kube.serve(custom("argoproj.io/v1alpha1", "Application"))
+    tracking = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a"}
+    world.kube.create(
+        {
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "1", "q": "1"},
+            "metadata": {"name": "a", "namespace": NAMESPACE, "annotations": tracking},
+        },
+        manager="argocd-controller",
+    )  # fmt: skip
+    world.kube.create(
+        {
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "shop", "namespace": "argocd"},
+            "spec": {"ignoreDifferences": [{"kind": "ConfigMap", "jsonPointers": ["/data/x"]}]},
+        }
+    )  # fmt: skip
+    world.git.commit({"a.yaml": configmap("a", x="5", q="1")})
+    result = await world.look()
+    assert (result.status.drifted, result.status.tolerated) == (0, 1)
+
+
+async def test_a_hold_by_annotation_ends_after_thirty_days_at_the_latest() -> None:
+    world = await two()
+
+    def emergency(item: dict) -> None:  # type: ignore[type-arg]
+        item["metadata"]["annotations"][PAUSED_UNTIL] = "2036-01-01T00:00:00Z"
+
+    world.kube.edit(A, emergency)
+    begun = world.clock.now()
+    for _ in range(3):
+        await world.look()
+        world.pass_time(3600)
+    assert world.following is not None
+    (hold,) = world.following.shelf.holds.values()
+    assert hold.until == begun + timedelta(days=30)

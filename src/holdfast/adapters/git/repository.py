@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     HoldfastError,
     PermissionDenied,
 )
+from holdfast.core.gitops.pull_text import PREFIX
 from holdfast.core.gitops.source import Ancestry, Commit
 from holdfast.core.redact import quoted
 from holdfast.reconcile.gitops.ports import Credential, Export, HumanCommits, Push
@@ -188,7 +189,7 @@ class GitRepository:
         there = (await self._listed(name)).get(name, "")
         if there == commit:
             return commit
-        if there:
+        if there and not await self._taken_in(bare, push.base, _Tip(name, there)):
             before = await self._ours(bare, name, there)
             wanted = await standing(bare, commit)
             if (before.tree, before.parents) == (wanted.tree, wanted.parents):
@@ -203,6 +204,14 @@ class GitRepository:
         await self._ours(bare, name, there)
         await self._send(bare, name, expected=there, commit="")
         return True
+
+    async def _taken_in(self, bare: Bare, base: str, tip: _Tip) -> bool:
+        """True when all of a branch of ours is in the base already: nobody's work can be lost."""
+        if not tip.source.startswith(f"refs/heads/{PREFIX}"):
+            return False
+        if await self._arrived(bare, tip) != tip.commit:
+            raise self._moved(tip.source)
+        return await bare.ancestry(base, tip.commit) in (Ancestry.SAME, Ancestry.AHEAD)
 
     async def _ours(self, bare: Bare, name: str, there: str) -> Standing:
         """Look at what a branch has, and raise unless it is one commit of ours."""

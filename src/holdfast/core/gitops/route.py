@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from holdfast.core.gitops.application import MatchSpec, PullKind, Remediation, RouteSpec
+from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.ignore import path_matches
 from holdfast.core.ownership.signals import Finding
 
@@ -63,3 +65,37 @@ def _matches(match: MatchSpec, finding: Finding, ref: ObjectRef) -> bool:
 
 def _any(patterns: Sequence[str] | None, value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def let_be(seen: Seen, routes: Sequence[RouteSpec]) -> Seen:
+    """Hide what a route says to ignore, as an ignore rule would: neither reported nor written."""
+    if not any(route.remediation is Remediation.IGNORE for route in routes):
+        return seen
+    if seen.standing is not Standing.DRIFTED or seen.verdict is None:
+        return seen
+    hidden = {
+        found: way.route
+        for way, found_here in ways(seen.drifted, seen.ref, routes).items()
+        if way.remediation is Remediation.IGNORE
+        for found in map(id, found_here)
+    }
+    if not hidden:
+        return seen
+
+    def classed(found: Finding) -> Finding:
+        route = hidden.get(id(found))
+        if route is None:
+            return found
+        return replace(found, field_class=FieldClass.IGNORED, rule=f"route {route}")
+
+    running = [classed(found) for found in seen.running]
+    findings = (
+        *map(classed, seen.verdict.findings),
+        *(found for found in running if found.rule is not None),
+    )
+    verdict = replace(seen.verdict, findings=findings)
+    left = tuple(found for found in running if found.rule is None)
+    standing = Standing.AHEAD if verdict.differing else Standing.IN_SYNC
+    if verdict.drifted or left:
+        standing = Standing.DRIFTED
+    return replace(seen, verdict=verdict, running=left, standing=standing)

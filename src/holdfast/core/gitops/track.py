@@ -68,11 +68,11 @@ def track(
     same: list[ObjectDrift] = []
     known = {(drift.object, drift.route, drift.healable): drift for drift in before.values()}
     kept: set[str] = set()
-    judged: set[ObjectRef] = set()
+    judged: dict[ObjectRef, Seen] = {}
     for each in seen:
         if each.standing is Standing.UNKNOWN:
             continue
-        judged.add(each.ref)
+        judged[each.ref] = each
         for (way, healable), findings in _parted(each, application).items():
             entries = tuple(map(entry_of, findings))
             drift = known.get((each.ref, way.route, healable))
@@ -87,7 +87,7 @@ def track(
     resolved = [
         replace(
             drift, state=DriftState.RESOLVED, resolved_at=now, last_seen=now,
-            resolution=_resolution(drift, commit),
+            resolution=_resolution(drift, judged[drift.object], commit),
         )
         for drift in before.values()
         if drift.object in judged and drift.id not in kept
@@ -221,7 +221,10 @@ def _updated(
     return replace(updated, last_seen=now)
 
 
-def _resolution(drift: ObjectDrift, commit: str) -> Resolution:
+def _resolution(drift: ObjectDrift, seen: Seen, commit: str) -> Resolution:
+    hidden = {show_path(path) for _, path in seen.verdict.hidden} if seen.verdict else set()
+    if any(entry.path in hidden for entry in drift.entries):
+        return Resolution.IGNORED
     if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:

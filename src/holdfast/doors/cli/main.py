@@ -62,7 +62,10 @@ SECTIONS = {
         "backup": ("backup", "Copy the store, also while a server writes to it."),
     },
     "Set up": {
-        "install": ("install", "Print what the operator needs in a cluster, offline."),
+        "install": (
+            "install",
+            "Print what the operator, and the GitOps controller, need in a cluster, offline.",
+        ),
         "doctor": ("doctor", "Check this machine, the store and the connection."),
         "config": ("config", "Show and change settings."),
         "completion": ("completion", "Print the completion script of a shell."),

@@ -129,6 +129,7 @@ async def assembled(
         cluster=settings.cluster,
         tell=channels.tell,
         wake=lambda id: controller.wake(id),
+        still_allowed=services.still_deciding,
     )
     controller = Controller(
         applications=applications,

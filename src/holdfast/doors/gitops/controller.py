@@ -141,6 +141,7 @@ class Controller:
         following = self._followed.get(id)
         if following is None:
             return
+        following.forge_moved = True
         self._of(id).hint(following.follower)
         self.queue.add(id)
 
@@ -148,8 +149,8 @@ class Controller:
         """End after the passes under way."""
         self._stop.set()
 
-    async def run(self) -> None:
-        """Make passes until stopped."""
+    async def run(self, began: Callable[[], None] = lambda: None) -> None:
+        """Make passes until stopped; calls back once every application is known."""
         for id in self._applications.ids():
             found = self._applications.get(id)
             if found is not None and found.application is not None:
@@ -158,6 +159,7 @@ class Controller:
         self.working = True
         for id in (*self._applications.ids(), *await self._deserted()):
             self.queue.add(id, urgent=False)
+        began()
         logs.event("working", workers=self._settings.workers, applications=len(self._followed))
         workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.workers)]
         stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())  # Any: always True

@@ -135,7 +135,7 @@ class Gitops:
         for part in (machine.watching.run(), notifier.run(), recorder.run()):
             self._start(part)
         self._start(self._prune(machine, services))
-        services.waiting = ""
+        services.waiting = _STARTING
         try:
             await self._until_closing(machine, services)
             with contextlib.suppress(TimeoutError, HoldfastError):
@@ -148,7 +148,11 @@ class Gitops:
 
     async def _until_closing(self, machine: Machine, services: Services) -> None:
         """Make passes until the server is told to stop. A part that ends ends all."""
-        task = self._start(machine.controller.run())
+
+        def began() -> None:
+            services.waiting = ""
+
+        task = self._start(machine.controller.run(began))
         closing = asyncio.ensure_future(services.closing.wait())
         try:
             while not task.done():

@@ -16,7 +16,7 @@ from holdfast.reconcile.gitops.apply import Applier
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.follow import Sources
 from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.heal import Healer
+from holdfast.reconcile.gitops.heal import Healer, StillAllowed
 from holdfast.reconcile.gitops.ledger import CONTROLLER
 from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.orphans import Orphans
@@ -26,6 +26,7 @@ from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
 from holdfast.reconcile.gitops.result import Tell
 from holdfast.reconcile.gitops.survey import Surveyor
 from holdfast.reconcile.gitops.sync import Sync
+from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.ports import Clock
 
@@ -69,23 +70,25 @@ def assemble(
     cluster: str,
     tell: Tell,
     wake: Callable[[AppId], None],
+    still_allowed: StillAllowed,
 ) -> Assembled:
     """Wire the parts of a pass."""
     client = watching.client
     keeper = Keeper(client, manager=CONTROLLER, key=key, clock=clock)
     surveyor = Surveyor(
-        client, keeper, around=around(watching), pods=pods_of(watching), key=key
+        client, keeper, around=around(watching), pods=pods_of(watching),
+        theirs=Theirs(client, clock), key=key,
     )  # fmt: skip
-    looking = TimedLooking(surveyor, Orphans(client), clock, lambda: ())
+    looking = TimedLooking(surveyor, Orphans(client), clock)
     looking.timing = (clock, metrics)
     applier = Applier(client, keeper, clock)
-    sync = Sync(looking, applier, clock)
+    sync = Sync(looking, applier, clock, still_allowed)
 
     def reconciler(claim: Callable[[Following, Rendered], str]) -> Reconciler:
         return Reconciler(
             Parts(
                 looking=looking,
-                healer=Healer(looking, applier, clock),
+                healer=Healer(looking, applier, clock, still_allowed),
                 sync=sync,
                 pulls=Pulls(sources, codifier(sources)),
                 clock=clock,

@@ -29,6 +29,8 @@ PATIENCE = 15.0
 """Seconds that a first list may take before the kind counts as unknown."""
 AGAIN = 1.0
 """Seconds between two questions about a kind that is not served."""
+RETRY = (1.0, 60.0)
+"""Seconds, at first and at most, between two looks for a kind while nobody asks about it."""
 EVERY = 1.0
 _STEP = 0.02
 _REFUSED = (PermissionDenied, AuthError, KindNotServed)
@@ -83,6 +85,8 @@ class Watching:
         """Kinds that may not be listed in the whole cluster."""
         self._missing: dict[Place, tuple[float, HoldfastError]] = {}
         """What could not be followed, since when, and why."""
+        self._again: dict[tuple[str, str], tuple[float, float]] = {}
+        """When to look for a missing kind again, and how long the last wait was."""
         self.client = CachedClient(work, follow=self.follow)
         """Reads from the copies, and writes through."""
 
@@ -238,15 +242,20 @@ class Watching:
     async def _ask_again(self) -> None:
         """Look for the kinds that were not there; who asked hears of those that are now."""
         now = self._clock.monotonic()
-        for place, (since, _) in list(self._missing.items()):
-            if now - since < 3 * AGAIN:
+        kinds = {(place.api_version, place.kind) for place in self._missing}
+        self._again = {kind: again for kind, again in self._again.items() if kind in kinds}
+        for kind in sorted(kinds):
+            due, pause = self._again.setdefault(kind, (now + RETRY[0], RETRY[0]))
+            if now < due:
                 continue
+            pause = min(2 * pause, RETRY[1])
+            self._again[kind] = (now + pause, pause)
             try:
-                await self._api.resource_of(place.api_version, place.kind)
-            except HoldfastError as why:
-                self._missing[place] = (now, why)
-            else:
-                self._missing.pop(place, None)
+                await self._api.resource_of(*kind)
+            except HoldfastError:
+                continue
+            for place in [each for each in self._missing if (each.api_version, each.kind) == kind]:
+                del self._missing[place]
                 self._turned(place)
 
 

@@ -33,7 +33,9 @@ _STATES = ("open", "all", *(state.value for state in DriftState))
 
 
 def desk_of(services: Services) -> tuple[Desk, Book]:
-    """Return the parts that are there wherever these routes are."""
+    """Return the parts that are there wherever these routes are, once they know anything."""
+    if services.waiting:
+        raise HttpError(503, "unavailable", services.waiting, retry_after=1)
     assert services.desk is not None  # noqa: S101  # else the table has none of these routes
     assert services.book is not None  # noqa: S101  # set with the desk
     return services.desk, services.book

@@ -108,3 +108,8 @@ class Services:
     def still_good(self, token: Token) -> bool:
         """Ask again about the credential of an open stream."""
         return self.authorizer.still_good(token, self.clock.now())
+
+    def still_deciding(self, actor: str) -> bool:
+        """Ask again about the token in whose name something was decided a while ago."""
+        token = self.store.token(actor.rpartition(" (")[2].removesuffix(")"))
+        return token is not None and self.still_good(token)

@@ -133,6 +133,7 @@ class Desk(Tolerance):
                 remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
             )  # fmt: skip
         async with following.lock:
+            self._known(following)
             seen = await self._looking.at_one(following, drift.object)
             if seen.standing is Standing.UNKNOWN:
                 raise TargetUnavailable(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.gitops.application import Application
+from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.standing import Health, Owner, Seen, Standing
 from holdfast.core.objects import ObjectRef
@@ -19,6 +20,9 @@ from holdfast.core.tree import show_path
 from holdfast.reconcile.gitops.follow import Follower
 from holdfast.reconcile.gitops.ledger import Shelf
 from holdfast.reconcile.gitops.survey import Declarations
+
+_SOON = 1.0
+"""Seconds until what a pass approved, such as by a merged decision, is done by the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,8 @@ class Following:
     looked_at: datetime | None = None
     """When everything was looked at last."""
     request: SyncRequest | None = None
+    forge_moved: bool = False
+    """A webhook hinted at the forge: it is asked about pull requests before it is time to."""
     refused: str = ""
     """Why nothing of it is applied: another application declares the same object."""
     failed: dict[ObjectRef, str] = field(default_factory=dict)
@@ -85,7 +91,7 @@ class Following:
         return {
             drift.object
             for drift in self.shelf.drifts.values()
-            if drift.until is not None and drift.until <= now
+            if (drift.until <= now if drift.until else drift.state is DriftState.APPROVED)
         }
 
     def next_due(self, now: datetime) -> float | None:
@@ -94,6 +100,8 @@ class Following:
         times += [hold.until for hold in self.shelf.holds.values()]
         times += [rule.expires for rule in self.shelf.rules.values()]
         seconds = [(at - now).total_seconds() for at in times]
+        if any(drift.state is DriftState.APPROVED for drift in self.shelf.drifts.values()):
+            seconds.append(_SOON)
         return min((max(each, 0.0) for each in seconds), default=None)
 
 

@@ -171,7 +171,6 @@ class Healer:
             return
         shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
         await shelf.commit()
-        await shelf.read_holds()
         done = await self._applier.carry_out(following, plan, {seen.ref: seen})
         if failure := _failure(done):
             # A failure is no round of a fight: it is tried again soon, however often.
@@ -243,13 +242,20 @@ def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
     """Put a drift that ended into the history."""
     following.shelf.put_drift(drift)
     how = str(drift.resolution)
-    told = f"{drift.object} is as declared again ({how})."
+    told = f"{drift.object} {_ENDED.get(drift.resolution, 'is as declared again')} ({how})."
     detail: Fields = {"resolution": how, "plan": drift.plan}
     following.shelf.note(
         "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
         detail=detail,
     )  # fmt: skip
     voice.event("DriftCorrected", told, object=drift.object)
+
+
+_ENDED: dict[Resolution | None, str] = {
+    Resolution.CODIFIED: "is what Git declares now",
+    Resolution.IGNORED: "differs still, and a rule hides it",
+    Resolution.GONE: "is no longer declared",
+}
 
 
 def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from holdfast.core.gitops import message
 from holdfast.core.gitops.application import HoldEnd, PullKind, Remediation
@@ -18,7 +18,9 @@ from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.result import Voice
 
-_LONGEST = 200
+LONGEST = timedelta(days=30)
+"""No hold lasts longer: what is meant for good belongs in Git."""
+_TEXT = 200
 _BY_ANNOTATION = "an annotation"
 
 
@@ -46,9 +48,11 @@ def follow_annotations(following: Following, seen: Iterable[Seen], voice: Voice)
 async def expire(following: Following, voice: Voice) -> None:
     """End the holds whose time is over, and send their changes where the policy says.
 
-    The drift that was held goes to a pull request or is put back; either way it is on record.
+    What changed under a hold goes to a pull request or is put back; either way it is on record.
+    Where putting back needs a review, the end of a hold is none.
     """
-    shelf = following.shelf
+    shelf, spec = following.shelf, following.application.spec.drift
+    four_eyes = bool(spec and spec.four_eyes)
     for hold in [each for each in shelf.holds.values() if each.until <= voice.now]:
         back_port = hold.end is HoldEnd.PULL_REQUEST
         follows = "it goes to Git by a pull request" if back_port else "it is put back"
@@ -61,10 +65,15 @@ async def expire(following: Following, voice: Voice) -> None:
                 continue
             if following.hold_of(drift.object, voice.now) is not None:
                 continue  # another hold goes on
+            if drift.last_seen < hold.since:  # no change under the hold: it goes its own way again
+                shelf.put_drift(replace(drift, state=DriftState.DETECTED, note="", until=None))
+                continue
             after = replace(drift, state=DriftState.DETECTED, chosen_by=f"the end of {hold.id}")
             after = replace(after, note=f"Its hold ended: {follows}.", until=None)
             if back_port:
                 after = replace(after, remediation=Remediation.PULL_REQUEST, pull=PullKind.CODIFY)
+            elif drift.remediation is Remediation.REVIEW or four_eyes:
+                after = replace(after, remediation=Remediation.REVIEW, requested_by=hold.by)
             else:
                 after = replace(after, state=DriftState.APPROVED, plan="", decided_by=hold.by)
             shelf.put_drift(after)
@@ -82,11 +91,14 @@ async def expire(following: Following, voice: Voice) -> None:
 def _annotated(following: Following, seen: Seen, now: datetime) -> Hold | None:
     live = seen.live or {}
     until = _time(at(live, ("metadata", "annotations", PAUSED_UNTIL)))
+    known = following.shelf.holds.get(_id(live))
+    begun = known.since if known else now
     if until is None or until <= now:
         return None
+    until = min(until, begun + LONGEST)
     reason = at(live, ("metadata", "annotations", PAUSE_REASON))
     incident = at(live, ("metadata", "annotations", BREAK_GLASS))
-    told = " ".join(redact(str(part))[:_LONGEST] for part in (incident, reason) if part)
+    told = " ".join(redact(str(part))[:_TEXT] for part in (incident, reason) if part)
     spec = following.application.spec.drift
     return Hold(
         id=_id(live), application=following.application.id, object=seen.ref,

@@ -89,13 +89,16 @@ class Inquiry:
     async def look(self, following: Following) -> tuple[Seen, ...]:
         """Look at all objects of an application now. Writes nothing."""
         async with following.lock:
-            if following.wanted is None:
-                raise NotFound(
-                    f"What {following.application.id} declares is not known yet.",
-                    todo=following.follower.last.stale or "Wait for its first fetch.",
-                )
+            self._known(following)
             await following.shelf.refresh()
             return await self._looking.at(following, None)
+
+    def _known(self, following: Following) -> None:
+        if following.wanted is None:
+            raise NotFound(
+                f"What {following.application.id} declares is not known yet.",
+                todo=following.follower.last.stale or "Wait for its first fetch.",
+            )
 
     async def plan(self, following: Following, *, prune: bool) -> SyncPlan:
         """Say what a sync would do now."""

@@ -27,6 +27,8 @@ CONTROLLER = "holdfast-gitops"
 """The actor of what the controller does by itself, and its field manager."""
 OPEN, CLOSED = "open", "closed"
 _FOLLOWED = "followed"
+_EPOCH = "epoch"
+"""A record that every commit writes anew: of two controllers, one learns of the other by it."""
 _RECENT = 500
 """Closed drifts that are looked through for recent heals."""
 T = TypeVar("T")
@@ -176,6 +178,8 @@ class Shelf:
         """Write what changed. Raises Conflict when others wrote: read the shelf anew."""
         if not self.changed:
             return
+        # Closed, so that it goes with the history once nobody writes it any more.
+        self._put(RecordKind.REVISION, _EPOCH, {}, state=CLOSED)
         puts, entries = tuple(self._puts.values()), tuple(self._entries)
         self.stale = True  # until there is an answer
         await self._book.write(puts, entries)
@@ -191,10 +195,15 @@ class Shelf:
         self.stale = True
         self._puts.clear()
         self._entries.clear()
-        await self.read_holds()
-        self._versions = {
-            name: version for name, version in self._versions.items() if name[0] is RecordKind.HOLD
-        }
+        begun = {
+            key: hold
+            for key, hold in self.holds.items()
+            if (RecordKind.HOLD, key) not in self._versions
+        }  # about to be committed, and counting already
+        self._versions.clear()
+        # The epoch is read first: whoever writes while the rest is read is noticed by it.
+        self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
+        self.holds = begun | await self._read_holds()
         applied = await self._read(RecordKind.INVENTORY, Applied)
         self.inventory = {each.ref: each for each in applied.values()}
         drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
@@ -208,30 +217,29 @@ class Shelf:
             else:
                 self.pulls[pull.branch] = pull
         self.rules = await self._read(RecordKind.RULE, KeptRule)
-        self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
         await self._read_healed()
         self.stale = False
 
     async def refresh(self) -> None:
-        """Read everything anew if it may be other than what is here."""
+        """Read everything anew if others wrote, or if it is not known what was written."""
+        if not self.stale:
+            found = await self._book.records(
+                RecordKind.REVISION, application=str(self.application), key=_EPOCH
+            )
+            known = self._versions.get((RecordKind.REVISION, _EPOCH), 0)
+            self.stale = known != (found[0].version if found else 0)
         if self.stale:
             await self.read()
 
-    async def read_holds(self) -> None:
-        """Learn which holds others began or ended. One that is about to be committed counts."""
-        begun = {
-            key: hold
-            for key, hold in self.holds.items()
-            if (RecordKind.HOLD, key) not in self._versions
-        }
-        records = await self._records(RecordKind.HOLD)
-        found = {record.key: wire.read(Hold, record.body) for record in records}
-        for record in records:
-            if record.state == CLOSED and record.changed_at >= found[record.key].until:
-                self.expired[record.key] = found[record.key].until
-        self.holds = begun | {
-            record.key: found[record.key] for record in records if record.state != CLOSED
-        }
+    async def _read_holds(self) -> dict[str, Hold]:
+        found: dict[str, Hold] = {}
+        for record in await self._records(RecordKind.HOLD):
+            hold = wire.read(Hold, record.body)
+            if record.state != CLOSED:
+                found[record.key] = hold
+            elif record.changed_at >= hold.until:
+                self.expired[record.key] = hold.until
+        return found
 
     async def _read_healed(self) -> None:
         """Take up the heals of the recent past, so that a restart forgets no fight."""

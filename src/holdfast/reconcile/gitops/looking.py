@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from holdfast.core.gitops.ignore import rules_of
 from holdfast.core.gitops.inventory import Applied
+from holdfast.core.gitops.route import let_be
 from holdfast.core.gitops.standing import Health, Seen, Standing
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.ignore import IgnoreRule
@@ -16,20 +17,14 @@ from holdfast.reconcile.gitops.orphans import Orphans
 from holdfast.reconcile.gitops.survey import Surveyor
 from holdfast.reconcile.ports import Clock
 
-Imported = Callable[[], Sequence[IgnoreRule]]
-"""Gives the ignore rules that Argo CD and Flux have in settings of their own."""
-
 
 class Looking:
     """Makes looks, for passes and for who is about to write."""
 
-    def __init__(
-        self, surveyor: Surveyor, orphans: Orphans, clock: Clock, imported: Imported
-    ) -> None:
+    def __init__(self, surveyor: Surveyor, orphans: Orphans, clock: Clock) -> None:
         self._surveyor = surveyor
         self._orphans = orphans
         self._clock = clock
-        self._imported = imported
 
     async def at(
         self, following: Following, only: Collection[ObjectRef] | None
@@ -47,7 +42,10 @@ class Looking:
         for ref, marks in survey.marks.items():
             if (applied := shelf.inventory.get(ref)) is not None:
                 shelf.put_applied(replace(applied, marks=marks))
-        seen = (*survey.seen, *await self._orphans.look(following, only))
+        drift = following.application.spec.drift
+        routes = (drift.routes if drift else None) or ()
+        judged = tuple(let_be(each, routes) for each in survey.seen)
+        seen = (*judged, *await self._orphans.look(following, only))
         if only is None:
             following.glances.clear()
         else:
@@ -73,7 +71,7 @@ class Looking:
             for rule in following.shelf.rules.values()
             if rule.expires > now
         )  # fmt: skip
-        return (*rules_of((spec.ignore if spec else None) or ()), *kept, *self._imported())
+        return (*rules_of((spec.ignore if spec else None) or ()), *kept)
 
 
 def _gone(refs: Collection[ObjectRef]) -> Iterator[Seen]:

@@ -94,8 +94,8 @@ class Repository(Protocol):
         """Put one commit on a branch of ours at the remote, and return its id.
 
         An unchanged tree on the same base is not pushed again. What we pushed before is replaced;
-        raises HumanCommits when the branch has a commit that is not ours, and Conflict when it
-        moved while we pushed.
+        raises HumanCommits when the branch has a commit that is not ours, unless the base has it
+        too, and Conflict when it moved while we pushed.
         """
 
     async def delete(self, branch: str) -> bool:

@@ -59,21 +59,29 @@ class Pulls:
         wanting = [each for each in shelf.drifts.values() if _wants_pull(each, following, voice)]
         if not wanting and not shelf.pulls:
             return
+        hinted, following.forge_moved = following.forge_moved, False
         try:
             await decisions.take_up(following, source, self._sources, voice)
             forge = await self._sources.forge(following.application)
             for pull in list(shelf.pulls.values()):
-                await self._follow(following, pull, forge, voice)
+                await self._follow(following, pull, forge, voice, hinted=hinted)
             for drift in sorted(wanting, key=lambda each: each.first_seen):
                 now = shelf.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, following, voice):
                     await self._ensure(following, source, now, seen.get(now.object), forge, voice)
         except HoldfastError as error:
+            following.forge_moved = hinted
             told = words.cut(f"Pull requests wait: {error}")
             voice.event("PullRequestFailed", told, warning=True)
 
     async def _follow(
-        self, following: Following, kept: KeptPull, forge: Forge | None, voice: Voice
+        self,
+        following: Following,
+        kept: KeptPull,
+        forge: Forge | None,
+        voice: Voice,
+        *,
+        hinted: bool,
     ) -> None:
         """Learn what became of one pull request, and close it when its drift is gone."""
         shelf = following.shelf
@@ -81,7 +89,7 @@ class Pulls:
         wanted = drift is not None and drift.remediation is Remediation.PULL_REQUEST
         if drift is not None and drift.until is not None and drift.until <= voice.now:
             drift = await self._overdue(following, drift, voice)
-        if wanted and voice.now - kept.checked_at < POLL:
+        if wanted and not hinted and voice.now - kept.checked_at < POLL:
             return
         pull = await forge.find(kept.branch) if forge else None
         if pull is None or pull.number != kept.number:
@@ -288,6 +296,8 @@ class Pulls:
         """A person works on the branch: say there what changed, and leave it to them."""
         told = "A person pushed to its branch, so it is not written any more."
         pull = await forge.find(branch) if forge else None
+        if pull is not None and pull.state is not PullState.OPEN:
+            pull = None  # nobody reads there any more
         if pull is not None and forge is not None:
             await forge.comment(pull.number, f"The drift moved on:\n\n{body}")
         if kept is None and pull is not None:

@@ -16,7 +16,7 @@ from holdfast.core.gitops.declare import LABEL, MANAGER, declaration
 from holdfast.core.gitops.generated import edited, made_secret
 from holdfast.core.gitops.generated import learned as made_marks
 from holdfast.core.gitops.health import health_of
-from holdfast.core.gitops.ignore import annotated_rules
+from holdfast.core.gitops.ignore import Rules, annotated_rules
 from holdfast.core.gitops.inventory import Applied
 from holdfast.core.gitops.owner import Terms, owner_of, terms_of
 from holdfast.core.gitops.pods import (
@@ -38,6 +38,7 @@ from holdfast.core.ownership.owned import is_ours, read_ownership
 from holdfast.core.ownership.signals import APPLIED, Declaration, Finding
 from holdfast.core.ownership.verdict import State, Verdict
 from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
 
@@ -100,12 +101,14 @@ class Surveyor:
         *,
         around: Around,
         pods: PodsOf,
+        theirs: Theirs,
         key: bytes,
     ) -> None:
         self._client = client
         self._keeper = keeper
         self._around = around
         self._pods = pods
+        self._theirs = theirs
         self._key = key
 
     async def survey(
@@ -171,7 +174,8 @@ class Surveyor:
             return replace(_let_be(blank, terms), live=live, health=health_of(live)[0])
         ours = applied is not None or _adopted(live, label)
         owner = owner_of(live)
-        rules = (*ignore, *annotated_rules(declared.item).rules)
+        theirs = await self._theirs.rules(live) if owner else Rules()
+        rules = (*ignore, *annotated_rules(declared.item).rules, *theirs.rules)
         declaring = wanted.of(ref)
         if not ours:
             declaring = replace(declaring, applied=False)
@@ -188,7 +192,8 @@ class Surveyor:
         health, told = health_of(live)
         return replace(
             blank, live=live, verdict=verdict, owner=owner, applied=ours, health=health,
-            message=told, standing=_standing(verdict, ours=ours, observed=owner is not None),
+            message=told or "; ".join(theirs.not_understood),
+            standing=_standing(verdict, ours=ours, observed=owner is not None),
         )  # fmt: skip
 
     async def _left_over(self, ref: ObjectRef) -> Seen:

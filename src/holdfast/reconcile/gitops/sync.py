@@ -121,7 +121,6 @@ class Sync:
             actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
         )  # fmt: skip
         await shelf.commit()
-        await shelf.read_holds()
         done = await self._applier.carry_out(following, plan, seen)
         await self._looking.at(following, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]

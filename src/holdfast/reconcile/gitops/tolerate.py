@@ -15,9 +15,8 @@ from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
 from holdfast.core.tree import digest
 from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.holds import LONGEST
 from holdfast.reconcile.gitops.inquiry import Inquiry
-
-LONGEST = timedelta(days=30)
 
 
 class Tolerance(Inquiry):

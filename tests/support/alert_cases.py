@@ -1,0 +1,291 @@
+"""What Prometheus sees over time, and which alerts fire about it and when.
+
+Each alert has at least one case in which it fires, and one in which it never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+DAY = 24 * 60
+WEB = {"namespace": "shop", "name": "web"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Figures over time, a minute apart, and which alerts fire about them, and when."""
+
+    says: str
+    part: str
+    alert: str
+    because: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
+    quiet: Sequence[int] = ()
+    """Minutes at which it does not fire."""
+    fires: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.alert}: {self.says}"
+
+
+def of_gitops(name: str, /, **labels: str) -> str:
+    return written(name, {"job": "holdfast-gitops", **labels})
+
+
+def of_operator(name: str, /, **labels: str) -> str:
+    return written(name, {"job": "holdfast-operator", **labels})
+
+
+def written(name: str, labels: Mapping[str, str]) -> str:
+    return name + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
+
+
+def drift(state: str, type: str = "configuration", name: str = "web") -> str:
+    return of_gitops("holdfast_drift_active", namespace="shop", name=name, type=type, state=state)
+
+
+def always(value: float, minutes: int = 100) -> str:
+    return f"{value:g}+0x{minutes}"
+
+
+def gitops_cases() -> Iterator[Case]:
+    part, name = "gitops", "HoldfastDriftUnresolved"
+    yield Case(
+        says="drift that nobody decides about, once for a namespace", part=part, alert=name,
+        figures={drift("detected"): always(1), drift("parked", name="api"): always(2)},
+        quiet=[29], fires=31, labels={"namespace": "shop"},
+    )  # fmt: skip
+    for state in ("awaiting-approval", "held", "pull-request", "rejected", "snoozed"):
+        yield Case(
+            says=f"not what is {state}", part=part, alert=name,
+            figures={drift(state): always(1)}, quiet=[31, 99],
+        )  # fmt: skip
+    yield Case(
+        says="not what was put back in time", part=part, alert=name,
+        figures={drift("healing"): "1+0x20 stale"}, quiet=[19, 31, 60],
+    )  # fmt: skip
+    yield from grave_cases(part, "HoldfastHighSeverityDrift")
+    yield from loop_cases(part, "HoldfastSelfHealLoop")
+    yield from people_cases(part)
+    yield from own_cases(part)
+
+
+def grave_cases(part: str, name: str) -> Iterator[Case]:
+    for type in ("image", "secret", "resource"):
+        yield Case(
+            says=f"{type} drift for an hour", part=part, alert=name, because="open",
+            figures={drift("awaiting-approval", type): always(1)},
+            quiet=[59], fires=61, labels={"namespace": "shop", "type": type},
+        )  # fmt: skip
+    yield Case(
+        says="not a field", part=part, alert=name, because="open",
+        figures={drift("detected"): always(3)}, quiet=[61, 99],
+    )  # fmt: skip
+    yield Case(
+        says="not what somebody let be", part=part, alert=name, because="open",
+        figures={drift("snoozed", "image"): always(3), drift("held", "image"): always(1)},
+        quiet=[61, 99],
+    )  # fmt: skip
+    yield Case(
+        says="a Secret that is fought over", part=part, alert=name, because="fought",
+        figures={drift("fighting", "secret"): always(1)},
+        quiet=[4], fires=6, labels={"namespace": "shop", "type": "secret"},
+    )  # fmt: skip
+    yield Case(
+        says="not a field that is fought over", part=part, alert=name, because="fought",
+        figures={drift("fighting"): always(1)}, quiet=[6, 99],
+    )  # fmt: skip
+
+
+def loop_cases(part: str, name: str) -> Iterator[Case]:
+    loops = of_gitops("holdfast_selfheal_loop_total", namespace="shop")
+    shop = {"namespace": "shop"}
+    yield Case(
+        says="a drift that is fought over", part=part, alert=name,
+        figures={drift("fighting"): always(1)}, fires=2, labels=shop,
+    )  # fmt: skip
+    yield Case(
+        says="a fight that was counted", part=part, alert=name,
+        figures={loops: "0+0x10 1+0x100"}, quiet=[9], fires=15, labels=shop,
+    )  # fmt: skip
+    yield Case(
+        says="not a fight of long ago", part=part, alert=name,
+        figures={loops: always(3), drift("detected"): always(1)}, quiet=[15, 70],
+    )  # fmt: skip
+
+
+def people_cases(part: str) -> Iterator[Case]:
+    pending = of_gitops("holdfast_approvals_pending", **WEB)
+    name = "HoldfastApprovalOverdue"
+    yield Case(
+        says="a decision that waits", part=part, alert=name,
+        figures={pending: always(2, 300)}, quiet=[239], fires=241, labels=WEB,
+    )  # fmt: skip
+    yield Case(
+        says="not when nothing waits", part=part, alert=name,
+        figures={pending: always(0, 300)}, quiet=[241, 299],
+    )  # fmt: skip
+    paused = of_gitops("holdfast_paused_until_timestamp_seconds", **WEB)
+    name = "HoldfastPauseForgotten"
+    later = 7 * DAY * 60
+    yield Case(
+        says="a hold that lasts a day", part=part, alert=name, because="held",
+        figures={paused: always(later, 1500)}, quiet=[DAY - 1], fires=DAY + 1, labels=WEB,
+    )  # fmt: skip
+    yield Case(
+        says="not a hold of an afternoon", part=part, alert=name, because="held",
+        figures={paused: f"{later}+0x240 stale"}, quiet=[60, DAY + 1],
+    )  # fmt: skip
+    yield Case(
+        says="a hold past its end", part=part, alert=name, because="past",
+        figures={paused: always(600)}, quiet=[39, 44], fires=47, labels=WEB,
+    )  # fmt: skip
+    yield Case(
+        says="not a hold that goes on", part=part, alert=name, because="past",
+        figures={paused: always(later)}, quiet=[47, 99],
+    )  # fmt: skip
+    suspended = written("kube_holdfast_application_suspended", WEB)
+    yield Case(
+        says="a suspension that lasts a day", part=part, alert=name, because="suspended",
+        figures={suspended: always(1, 1500)}, quiet=[DAY - 1], fires=DAY + 1, labels=WEB,
+    )  # fmt: skip
+    yield Case(
+        says="not an application that runs", part=part, alert=name, because="suspended",
+        figures={suspended: always(0, 1500)}, quiet=[DAY + 1],
+    )  # fmt: skip
+
+
+def info(sync: str, health: str) -> str:
+    return of_gitops(
+        "holdfast_application_info", **WEB, project="acme", sync_status=sync, health_status=health
+    )
+
+
+def passes(result: str) -> str:
+    return of_gitops("holdfast_reconcile_total", controller="application", result=result)
+
+
+def own_cases(part: str) -> Iterator[Case]:
+    fetched = of_gitops("holdfast_git_last_fetch_timestamp_seconds", repo="https://git.example/a")
+    name = "HoldfastGitSourceStale"
+    yield Case(
+        says="a repository that does not answer", part=part, alert=name, because="unread",
+        figures={fetched: always(60)}, quiet=[60], fires=67,
+        labels={"repo": "https://git.example/a"},
+    )  # fmt: skip
+    yield Case(
+        says="not one that is read", part=part, alert=name, because="unread",
+        figures={fetched: "0+60x100"}, quiet=[67, 99],
+    )  # fmt: skip
+    yield Case(
+        says="an application of which nothing is known", part=part, alert=name, because="unknown",
+        figures={info("unknown", "unknown"): always(1)}, quiet=[29], fires=31, labels=WEB,
+    )  # fmt: skip
+    yield Case(
+        says="not one that was read before", part=part, alert=name, because="unknown",
+        figures={info("unknown", "healthy"): always(1)}, quiet=[31, 99],
+    )  # fmt: skip
+    name = "HoldfastReconcileErrors"
+    yield Case(
+        says="half of the passes fail", part=part, alert=name,
+        figures={passes("error"): "0+1x100", passes("success"): "0+1x100"}, quiet=[10], fires=40,
+    )  # fmt: skip
+    yield Case(
+        says="not one of a hundred", part=part, alert=name,
+        figures={passes("error"): "0+1x100", passes("success"): "0+99x100"}, quiet=[40, 99],
+    )  # fmt: skip
+    name = "HoldfastReconcileStalled"
+    yield Case(
+        says="applications, and no pass ends well", part=part, alert=name,
+        figures={
+            info("synced", "healthy"): always(1),
+            passes("success"): always(5),
+            passes("error"): "0+1x100",
+        },
+        quiet=[10], fires=31,
+    )  # fmt: skip
+    yield Case(
+        says="not while passes end", part=part, alert=name,
+        figures={info("synced", "healthy"): always(1), passes("success"): "0+1x100"},
+        quiet=[31, 99],
+    )  # fmt: skip
+    yield Case(
+        says="not without applications", part=part, alert=name,
+        figures={passes("success"): always(0)}, quiet=[31, 99],
+    )  # fmt: skip
+    up, name = of_gitops("up"), "HoldfastControllerDown"
+    yield Case(
+        says="it does not answer", part=part, alert=name,
+        figures={up: "1+0x10 0+0x50"}, quiet=[10, 14], fires=17,
+    )  # fmt: skip
+    yield Case(says="it is gone", part=part, alert=name, quiet=[4], fires=6)
+    yield Case(
+        says="not while it answers", part=part, alert=name, figures={up: always(1)}, quiet=[6, 99]
+    )
+
+
+def operator_cases() -> Iterator[Case]:
+    part = "operator"
+    active, name = of_operator("holdfast_drift_active"), "HoldfastDriftUnresolved"
+    yield Case(
+        says="services differ", part=part, alert=name,
+        figures={active: always(2)}, quiet=[29], fires=31,
+    )  # fmt: skip
+    yield Case(
+        says="not when none does", part=part, alert=name, figures={active: always(0)}, quiet=[31]
+    )
+    errors = of_operator("controller_runtime_reconcile_errors_total", controller="inferenceservice")
+    name = "HoldfastReconcileErrors"
+    yield Case(
+        says="looks fail all the time", part=part, alert=name,
+        figures={errors: "0+6x100"}, quiet=[10], fires=30,
+    )  # fmt: skip
+    yield Case(
+        says="not once in a while", part=part, alert=name,
+        figures={errors: "0+1x100"}, quiet=[30, 99],
+    )  # fmt: skip
+    depth = of_operator("workqueue_depth", name="inferenceservice")
+    looks = of_operator(
+        "controller_runtime_reconcile_total", controller="inferenceservice", result="success"
+    )
+    name = "HoldfastReconcileStalled"
+    yield Case(
+        says="work, and none is done", part=part, alert=name,
+        figures={depth: always(3), looks: always(9)}, quiet=[5], fires=12,
+    )  # fmt: skip
+    yield Case(
+        says="not while work is done", part=part, alert=name,
+        figures={depth: always(3), looks: "0+1x100"}, quiet=[20, 99],
+    )  # fmt: skip
+    yield Case(
+        says="not without work", part=part, alert=name,
+        figures={depth: always(0), looks: always(9)}, quiet=[20, 99],
+    )  # fmt: skip
+    name = "HoldfastQueueGrowing"
+    yield Case(
+        says="a line that gets longer", part=part, alert=name,
+        figures={depth: "11+1x100"}, quiet=[20], fires=45,
+    )  # fmt: skip
+    yield Case(
+        says="not a long line that is worked off", part=part, alert=name,
+        figures={depth: "200-1x100"}, quiet=[45, 99],
+    )  # fmt: skip
+    leader, name = of_operator("leader_election_master_status"), "HoldfastControllerDown"
+    yield Case(
+        says="nobody leads", part=part, alert=name,
+        figures={leader: always(0)}, quiet=[4], fires=6,
+    )  # fmt: skip
+    yield Case(says="nobody is there", part=part, alert=name, fires=6)
+    yield Case(
+        says="not while one of two leads", part=part, alert=name,
+        figures={
+            of_operator("leader_election_master_status", pod="a"): always(1),
+            of_operator("leader_election_master_status", pod="b"): always(0),
+        },
+        quiet=[6, 99],
+    )  # fmt: skip
+
+
+CASES = [*gitops_cases(), *operator_cases()]

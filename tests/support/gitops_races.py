@@ -124,7 +124,8 @@ class Races(StoryWorld):
             case 13:
                 await who.attempt(who.resume)
             case 14 | 15:
-                who.following = None
+                if who.idle:
+                    who.following = None  # a restart; one in the middle is what crashes are for
             case 16:
                 verb = chance.choice(("get", "get", "apply", "delete"))
                 who.faults.append((verb, chance.random() < 0.5))
@@ -214,6 +215,7 @@ class Controller(World):
         self.book = cast(Any, Yielding(races.ledger, self, races.chance))
         self.client = cast(Any, Yielding(races.kube, self, races.chance))
         self.failed: HoldfastError | None = None
+        self.working = 0
         self.faults: list[tuple[str, bool]] = []
         """What does not answer the next time, and whether it is done all the same."""
         self.claim = ""
@@ -225,13 +227,20 @@ class Controller(World):
         self.unread: set[ObjectRef] = set()
         """Objects whose last read failed."""
 
+    @property
+    def idle(self) -> bool:
+        return self.following is not None and not self.working
+
     async def attempt(self, work: Callable[[], Awaitable[object]]) -> None:
+        self.working += 1
         try:
             if self.following is None:
                 await self.start()
             await work()
         except HoldfastError as error:
             self.failed = error
+        finally:
+            self.working -= 1
 
     async def approve(self, chance: random.Random) -> None:
         waiting = [drift for drift in self.drifts if drift.state is DriftState.AWAITING]

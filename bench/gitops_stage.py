@@ -161,7 +161,7 @@ class Stage:
                     "credentials": "git",
                 },
                 "namespace": name,
-                "sync": {"automatic": True, "guard": {"objects": self.size.objects}},
+                "sync": {"automatic": True, "guard": {"percent": 100}},
                 "drift": {"routes": [heal]},
             },
         }

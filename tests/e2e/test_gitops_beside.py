@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import PULL, SELF_HEAL, Scene, Team, team_of
+from tests.support.gitops_e2e import SELF_HEAL, Scene, Team, team_of
 from tests.support.gitops_manifests import deployment, settings
 
 pytestmark = pytest.mark.cluster
@@ -84,7 +84,7 @@ def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team
 
 
 def test_replicas_of_an_autoscaler_are_neither_drift_nor_written(team: Team) -> None:
-    shop = team.follow({"web.yaml": deployment("web", replicas=2)}, routes=[SELF_HEAL, PULL])
+    shop = team.follow({"web.yaml": deployment("web", replicas=2)}, routes=[SELF_HEAL])
     shop.until_settled("web")
     shop.kubectl("autoscale", "deployment", "web", "--min=3", "--max=5", "--cpu=50%")
     shop.until(

@@ -91,12 +91,14 @@ class Team:
         interval: str = "1h",
         prune: bool = True,
         wait: bool = True,
+        watched: bool = True,
         **drift: Any,
     ) -> Scene:
         """Declare files in a repository of their own, and have an Application follow it.
 
         `own` makes the namespace this application's alone. `drift` goes to the part of the spec
-        with that name. The interval is an hour, so that a webhook is what makes it look.
+        with that name. The interval is an hour, so that a webhook is what makes it look, unless
+        it is not `watched`.
         """
         repository = GiteaRepository.create(self.gitea, files)
         name = f"shop-{next(_COUNT)}"
@@ -126,7 +128,8 @@ class Team:
             "pullRequests": {"provider": "gitea", "mostOpen": 100, "mostHourly": 100},
         }  # fmt: skip
         self._create("Application", name, spec=spec)
-        scene.watch()
+        if watched:
+            scene.watch()
         if wait:
             scene.until_synced()
         return scene
@@ -327,6 +330,12 @@ class Scene:
 
         return self.until(over, f"{kind} {name} to be healed")
 
+    def until_looked(self, times: int = 1) -> None:
+        """Wait until everything was looked at again, so many times."""
+        for _ in range(times):
+            known = self._looked_at()
+            self.until(lambda known=known: self._looked_at() != known, "another look")  # type: ignore[misc]
+
     def until_pull(self, kind: str, name: str, **facts: object) -> dict[str, Any]:
         """Wait until a drift has a pull request, and give that."""
         drift = self.until_drift(kind, name, "pull-request", **facts)
@@ -366,6 +375,10 @@ class Scene:
             for path in sorted({*before, *after})
             if before.get(path) != after.get(path)
         }
+
+    def _looked_at(self) -> str:
+        found: str = self.controller.read(f"applications/{self.label}").get("looked_at", "")
+        return found
 
     def _shown(self) -> str:
         with suppress(Exception):

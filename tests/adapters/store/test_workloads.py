@@ -261,7 +261,9 @@ def test_tokens_are_bound_to_projects_and_workloads_that_are_there(store: Store)
 
 
 def test_a_scope_includes_the_smaller_ones() -> None:
-    assert Scope.ADMIN.implied == {Scope.READ, Scope.WRITE, Scope.ADMIN}
+    assert Scope.ADMIN.implied == set(Scope)
+    assert Scope.WRITE.implied == {Scope.READ, Scope.WRITE}
+    assert Scope.APPROVE.implied == {Scope.READ, Scope.APPROVE}
     assert Scope.READ.implied == {Scope.READ}
 
 

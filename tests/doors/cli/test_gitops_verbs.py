@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.doors.cli.conftest import Holdfast
@@ -16,6 +17,7 @@ from tests.support.gitops_world import World, configmap, route
 from tests.support.server import RunningServer
 
 from holdfast.core.gitops.application import MatchSpec, Remediation, SyncSpec
+from holdfast.doors.cli.screen import Screen
 
 Placed = Callable[..., Place]
 
@@ -160,6 +162,27 @@ def test_an_approval_shows_what_it_does_and_asks_nobody_off_a_terminal(
     shown = holdfast("drift", "show", id).out
     assert "The declared values were put back after a review." in shown
     assert '"window agreed"' in shown
+
+
+def test_on_a_terminal_it_asks_and_no_is_no(
+    placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = placed()
+    id = place.move()
+    made = Screen.__init__
+
+    def on_a_terminal(self: Screen, **more: Any) -> None:
+        made(self, **more)
+        self.interactive = True
+
+    monkeypatch.setattr(Screen, "__init__", on_a_terminal)
+    run = holdfast("approve", id, stdin="n\n")
+    assert run.code == 0
+    assert run.err.endswith("Nothing was changed.\n")
+    assert place.world.drifts[0].state == "awaiting-approval"
+    run = holdfast("approve", id, stdin="y\n")
+    assert "Approve exactly this plan? [y/N]" in run.err
+    assert "Approved by maria (" in run.out
 
 
 def test_a_plan_that_moved_is_not_approved(placed: Placed, holdfast: Holdfast) -> None:
@@ -364,34 +387,3 @@ def test_names_of_applications_are_completed(
     context = click.Context(click.Command("x"))
     found = workload_names(context, click.Argument(["name"]), "s")
     assert found == ["shop"]
-
-
-APPLICATION = """\
-apiVersion: holdfast.dev/v1alpha1
-kind: Application
-metadata: {name: shop, namespace: team}
-spec:
-  project: ml-platform
-  source: {url: https://git.example.com/acme/deploy.git, path: prod}
-"""
-
-
-def test_applications_are_validated_beside_specs(holdfast: Holdfast, chat: Path) -> None:
-    Path("shop.yaml").write_text(APPLICATION)
-    run = holdfast("validate", "-f", "shop.yaml", "-f", str(chat))
-    assert run.code == 0, run.screen
-    assert re.search(r"team/shop +ml-platform +https://git.example.com/acme/deploy.git main prod",
-                     run.out)  # fmt: skip
-    assert "1 workload, no problem." in run.out
-    wrong = APPLICATION.replace("ml-platform", "ML Platform").replace("path:", "pth:")
-    run = holdfast("validate", "-f", "-", stdin=wrong)
-    assert run.code == 1
-    assert "stdin:5: project" in run.err
-    assert "pth" in run.err
-
-
-def test_kubectl_leaves_the_controllers_address_alone() -> None:
-    from holdfast.doors.cli.kubectl import _read
-
-    assert _read(["approve", "drf-1", "-n", "chat"]).arguments == ["approve", "drf-1"]
-    assert _read(["status"]).arguments[:2] == ["--url", "kubernetes:///"]

@@ -317,6 +317,12 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         running.passes = False
         taken = here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         assert taken.json()["approved_by"].startswith("maria (")
+        world.syncing._still_allowed = lambda decided_by: False
+        running.look()
+        assert here.data("c19") is not None, "the approver's token was revoked meanwhile"
+        assert "approved_by" not in here.get(f"/plans/{plan['id']}")
+        world.syncing._still_allowed = lambda decided_by: True
+        here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         running.look()
         assert here.data("c19") is None
         here.http.close()

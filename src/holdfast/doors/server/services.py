@@ -111,5 +111,8 @@ class Services:
 
     def still_deciding(self, actor: str) -> bool:
         """Ask again about the token in whose name something was decided a while ago."""
-        token = self.store.token(actor.rpartition(" (")[2].removesuffix(")"))
+        name, _, id = actor.rpartition(" (")
+        if not name:
+            return True  # decided by other means than a token, such as a merge
+        token = self.store.token(id.removesuffix(")"))
         return token is not None and self.still_good(token)

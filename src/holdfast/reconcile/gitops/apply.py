@@ -6,8 +6,10 @@ keeps no other from being tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.gitops.inventory import Applied
@@ -26,6 +28,8 @@ from holdfast.reconcile.ports import Clock
 _DEFINED_WITHIN = 10.0
 """Seconds for a kind to be served once its definition was applied."""
 _ASK_EVERY = 0.1
+AT_ONCE = 8
+"""Objects of one kind that are written at the same time. One waits for the server most of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,30 +64,59 @@ class Applier:
     ) -> tuple[Done, ...]:
         """Carry out every step that may be, and keep the inventory true.
 
-        Our own errors become part of the answer. A hold counts from the moment it is there, also
-        in the middle of a plan.
+        One kind after the other, in the order of the plan. Our own errors become part of the
+        answer. A hold counts from the moment it is there, also in the middle of a plan.
         """
         wanted = following.wanted
         assert wanted is not None  # noqa: S101  # a plan is made from it
         done: list[Done] = []
-        for step in plan.changes:
-            hold = following.hold_of(step.ref, self._clock.now())
-            if hold is not None:
-                told = f"On hold by {hold.by}: {hold.reason}"
-                done.append(Done(step=step, withheld=told, told=told))
-                continue
-            try:
-                live = await self._perform(step, wanted, seen[step.ref])
-            except HoldfastError as error:
-                told = _told(step.ref, error)
-                done.append(Done(step=step, error=error, told=told))
-                following.failed[step.ref] = told
-            else:
-                done.append(Done(step=step, live=live))
-                following.failed.pop(step.ref, None)
-                if live is not None:
-                    _take_in(following, step, live, plan.commit)
+        for _, steps in groupby(plan.changes, key=_sort):
+            done += await self._together(
+                list(steps), lambda step: self._done(following, wanted, plan, step, seen[step.ref])
+            )
         return tuple(done)
+
+    async def _together(
+        self, steps: Sequence[ObjectStep], one: Callable[[ObjectStep], Awaitable[Done]]
+    ) -> list[Done]:
+        """Carry out steps that need nothing of each other, some at a time."""
+        done: dict[ObjectRef, Done] = {}
+        waiting = iter(steps)
+
+        async def hand() -> None:
+            for step in waiting:
+                done[step.ref] = await one(step)
+
+        hands = [asyncio.ensure_future(hand()) for _ in steps[:AT_ONCE]]
+        try:
+            await asyncio.gather(*hands)
+        finally:
+            for each in hands:
+                each.cancel()
+        return [done[step.ref] for step in steps]
+
+    async def _done(
+        self,
+        following: Following,
+        wanted: Declarations,
+        plan: SyncPlan,
+        step: ObjectStep,
+        seen: Seen,
+    ) -> Done:
+        hold = following.hold_of(step.ref, self._clock.now())
+        if hold is not None:
+            told = f"On hold by {hold.by}: {hold.reason}"
+            return Done(step=step, withheld=told, told=told)
+        try:
+            live = await self._perform(step, wanted, seen)
+        except HoldfastError as error:
+            told = _told(step.ref, error)
+            following.failed[step.ref] = told
+            return Done(step=step, error=error, told=told)
+        following.failed.pop(step.ref, None)
+        if live is not None:
+            _take_in(following, step, live, plan.commit)
+        return Done(step=step, live=live)
 
     async def _perform(self, step: ObjectStep, wanted: Declarations, seen: Seen) -> Fields | None:
         if step.action is Action.DELETE:
@@ -108,6 +141,11 @@ class Applier:
                 if not wanted.defines(ref) or self._clock.monotonic() > until:
                     raise
             await self._clock.sleep(_ASK_EVERY)
+
+
+def _sort(step: ObjectStep) -> tuple[Action, str, str]:
+    """What steps have in common that may be carried out at the same time."""
+    return step.action, step.ref.api_version, step.ref.kind
 
 
 def _told(ref: ObjectRef, error: HoldfastError) -> str:

@@ -76,12 +76,14 @@ def _health(following: Following) -> Health:
 def _summaries(following: Following) -> Iterator[ObjectSummary]:
     drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
     worth = [
-        (ref, glance)
-        for ref, glance in sorted(following.glances.items())
+        ref
+        for ref, glance in following.glances.items()
         if glance.standing is not Standing.IN_SYNC
-        or glance.health in (Health.DEGRADED, Health.MISSING)
+        or glance.health is Health.DEGRADED
+        or glance.health is Health.MISSING
     ]
-    for ref, glance in worth[:MOST]:
+    for ref in sorted(worth)[:MOST]:
+        glance = following.glances[ref]
         yield ObjectSummary(
             object=str(ref), standing=glance.standing.value, health=glance.health.value,
             message=_message(following, ref, glance) or None, drift=drifts.get(ref),

@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
 from tests.support.gitops_corpus import GATEWAY, gitops_items, manifests
 from tests.support.gitops_e2e import PULL, REVIEW, SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, settings
+from tests.support.gitops_manifests import settings
 
 from holdfast.core.ownership.objects import at, is_custom
 from holdfast.core.tree import Fields
@@ -22,10 +22,13 @@ from holdfast.wire.yaml import write_document
 
 pytestmark = pytest.mark.cluster
 
+ALONE = ("--resync", "1s", "--no-elect")
+"""Nobody waits for the lease of one that was killed."""
+
 
 @pytest.fixture
 def team(cluster: Cluster, gitea: Gitea, tmp_path: Path) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path, "--resync", "1s") as team:
+    with team_of(cluster, gitea, tmp_path, *ALONE) as team:
         yield team
 
 
@@ -66,9 +69,11 @@ def test_a_push_is_applied_at_once_when_the_forge_tells_of_it(team: Team) -> Non
 def test_nothing_is_lost_when_it_is_killed(
     ledger: str, cluster: Cluster, gitea: Gitea, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    options = ["--resync", "1s"]
+    options = [*ALONE]
     if ledger == "postgresql":
-        options += ["--ledger", request.getfixturevalue("postgres")]
+        key = tmp_path / "key"
+        key.write_bytes(b"k" * 32)
+        options += ["--ledger", request.getfixturevalue("postgres"), "--key-file", str(key)]
     with team_of(cluster, gitea, tmp_path, *options) as team:
         files = {f"{name}.yaml": settings(name) for name in ("healed", "asked", "proposed", "held")}
         routes = [
@@ -163,7 +168,7 @@ def test_the_whole_corpus_is_at_rest_as_one_application(gitea: Gitea, tmp_path: 
     cluster = Cluster.join(tmp_path / "cluster")
     try:
         (tmp_path / "run").mkdir()
-        with team_of(cluster, gitea, tmp_path / "run", "--resync", "2s") as team:
+        with team_of(cluster, gitea, tmp_path / "run", "--resync", "2s", "--no-elect") as team:
             files = {
                 f"{file.topic}/{file.path.name}": file.path.read_text()
                 for file in manifests()

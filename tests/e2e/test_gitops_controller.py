@@ -24,6 +24,7 @@ pytestmark = pytest.mark.cluster
 
 ALONE = ("--resync", "1s", "--no-elect")
 """Nobody waits for the lease of one that was killed."""
+AUTOMANAGED = "v1.traps.mlp.example"
 
 
 @pytest.fixture
@@ -118,8 +119,9 @@ def test_when_it_is_killed_in_the_middle_of_a_sync_the_next_one_ends_it(team: Te
     shop.until_synced()
     shop.until_looked()
     assert shop.drifts("all") == []
-    created = [event.name for event in shop.written() if event.uri.count("c") and event.code == 201]
-    assert sorted(created) == sorted({f"c{number}" for number in range(60)})
+    created = [event.name for event in shop.written() if event.code == 201]
+    assert len(created) == len({*created})
+    assert all(shop.live("ConfigMap", f"c{number}") for number in range(60))
 
 
 def assert_at_rest(scene: Scene, looks: int = 4) -> None:
@@ -169,14 +171,10 @@ def test_the_whole_corpus_is_at_rest_as_one_application(gitea: Gitea, tmp_path: 
     try:
         (tmp_path / "run").mkdir()
         with team_of(cluster, gitea, tmp_path / "run", "--resync", "2s", "--no-elect") as team:
-            files = {
-                f"{file.topic}/{file.path.name}": file.path.read_text()
-                for file in manifests()
-                if file.topic != GATEWAY
-            }
+            files = dict(corpus())
             shop = team.follow(files, routes=[SELF_HEAL], namespace="default", wait=False)
             shop.until_synced(timeout=100)
-            assert shop.status()["objects"] == len(gitops_items(without=(GATEWAY,)))
+            assert shop.status()["objects"] == len(gitops_items(without=(GATEWAY,))) - 1
             shop.until_looked(times=3)
             assert_at_rest(shop)
             shop.controller.restart()
@@ -185,6 +183,20 @@ def test_the_whole_corpus_is_at_rest_as_one_application(gitea: Gitea, tmp_path: 
             team.scenes.clear()
     finally:
         cluster.stop()
+
+
+def corpus() -> Iterator[tuple[str, str]]:
+    """The files of the corpus, but for one object.
+
+    The API server keeps that one itself from when there is the definition that it is about, which
+    here is applied first; it would be a fight.
+    """
+    for file in manifests():
+        kept = [item for item in file.items if at(item, ("metadata", "name")) != AUTOMANAGED]
+        if file.topic != GATEWAY:
+            whole = len(kept) == len(file.items)
+            text = file.path.read_text() if whole else "---\n".join(map(write_document, kept))
+            yield f"{file.topic}/{file.path.name}", text
 
 
 def settled(scene: Scene) -> object:

@@ -80,6 +80,10 @@ class World:
         declared = self.declared(kind, name)
         return self._codify(declared, live, found(declared.item, live))
 
+    def codify_running(self, kind: str, live: Fields, *findings: Finding) -> Codified:
+        """Codify what pods run, which no verdict about the object finds."""
+        return self._codify(self.declared(kind), live, findings)
+
     def adopt(self, live: Fields) -> Codified:
         return self._codify(None, live, ())
 

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from tests.support import sops
 from tests.support.cluster import Cluster
 from tests.support.gitops_process import PROJECT, GitopsProcess
+from tests.support.server import bearer
 
 from holdfast.adapters.store import Scope
 
@@ -29,6 +31,7 @@ class Controller(GitopsProcess):
         self.outputs: list[str] = []
         """Everything that commands printed."""
         self._tokens: dict[str, str] = {}
+        self._client = httpx2.Client(timeout=30)
 
     def token_of(self, name: str, scopes: Sequence[Scope] = REVIEWER) -> str:
         """The token of a person, made when it is first needed."""
@@ -39,7 +42,8 @@ class Controller(GitopsProcess):
     # Any: JSON as it answers it.
     def read(self, path: str) -> Any:
         """Ask something about applications, as somebody who may."""
-        answer = self.ask("GET", path, token=self.token_of("maria"))
+        where = f"{self.url}/api/projects/{PROJECT}/gitops/{path}"
+        answer = self._client.get(where, headers=bearer(self.token_of("maria")))
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -69,6 +73,10 @@ class Controller(GitopsProcess):
         )
         self.outputs += [ran.stdout, ran.stderr]
         return ran.returncode, ran.stdout + ran.stderr
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -103,6 +111,7 @@ def controlling(
             assert controller.stop() == 0, controller.log_tail()
     finally:
         controller.kill()
+        controller.close()
 
 
 def _sops() -> list[str]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from tests.support.gitea import Account, Gitea
 from tests.support.gitea_repository import GiteaRepository
 from tests.support.gitops_controller import Controller, controlling
 from tests.support.gitops_process import AGENT, PROJECT, install
-from tests.support.kube_api import MERGE_PATCH, RequestFailed
+from tests.support.kube_api import MERGE_PATCH, KubeApi, RequestFailed
 from tests.support.sops import IDENTITY
 
 from holdfast.core.resource import API_VERSION, GROUP, VERSION
@@ -36,7 +37,7 @@ from holdfast.wire.application_crd import RESOURCE
 PATIENCE = 30.0
 STALE = 5
 """The exit code of a command about a plan that is another by now."""
-_EVERY = 0.1
+_EVERY = 0.15
 _COUNT = itertools.count(1)
 _PLURALS = {
     "ConfigMap": "api/v1/namespaces/{}/configmaps",
@@ -79,6 +80,11 @@ class Team:
     namespace: str
     controller: Controller
     scenes: list[Scene] = field(default_factory=list)
+
+    @cached_property
+    def api(self) -> KubeApi:
+        """The cluster as admin; to make one costs more than to ask it."""
+        return self.cluster.api()
 
     def follow(
         self,
@@ -140,7 +146,7 @@ class Team:
             "metadata": {"name": name, "namespace": self.namespace}, **body,
         }  # fmt: skip
         path = _PLURALS[kind].format(self.namespace)
-        self.cluster.api().request("POST", f"/{path}?fieldValidation=Strict", document)
+        self.api.request("POST", f"/{path}?fieldValidation=Strict", document)
 
 
 # Any, here and below: JSON as Kubernetes, Gitea and the controller answer it.
@@ -169,6 +175,10 @@ class Scene:
         return self.team.cluster
 
     @property
+    def api(self) -> KubeApi:
+        return self.team.api
+
+    @property
     def controller(self) -> Controller:
         return self.team.controller
 
@@ -184,7 +194,7 @@ class Scene:
         """One object as the API server has it."""
         path = _PLURALS[kind].format(namespace or self.namespace)
         try:
-            return self.cluster.api().request("GET", f"/{path}/{name}")
+            return self.api.request("GET", f"/{path}/{name}")
         except RequestFailed as failure:
             if failure.status == 404:
                 return None
@@ -238,14 +248,12 @@ class Scene:
             "metadata": {"name": f"{self.name}-{name}", "namespace": self.team.namespace},
         }  # fmt: skip
         path = _PLURALS["Secret"].format(self.team.namespace)
-        self.cluster.api().request("POST", f"/{path}", document)
+        self.api.request("POST", f"/{path}", document)
 
     def respec(self, **parts: Any) -> None:
         """Change the Application's spec."""
         path = _PLURALS["Application"].format(self.team.namespace)
-        self.cluster.api().request(
-            "PATCH", f"/{path}/{self.name}", {"spec": parts}, content_type=MERGE_PATCH
-        )
+        self.api.request("PATCH", f"/{path}/{self.name}", {"spec": parts}, content_type=MERGE_PATCH)
 
     def watch(self) -> None:
         """Have the forge tell the controller of pushes."""
@@ -332,9 +340,13 @@ class Scene:
 
     def until_looked(self, times: int = 1) -> None:
         """Wait until everything was looked at again, so many times."""
-        for _ in range(times):
-            known = self._looked_at()
-            self.until(lambda known=known: self._looked_at() != known, "another look")  # type: ignore[misc]
+        seen = {self._looked_at()}
+
+        def looked() -> bool:
+            seen.add(self._looked_at())
+            return len(seen) > times
+
+        self.until(looked, f"{times} more looks", timeout=PATIENCE * times)
 
     def until_pull(self, kind: str, name: str, **facts: object) -> dict[str, Any]:
         """Wait until a drift has a pull request, and give that."""

@@ -48,6 +48,18 @@ def digest(value: object) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
+def same(one: Tree, other: Tree) -> bool:
+    """True for equal trees. Unlike for `==`, 1, 1.0 and true are three values. Quick where two
+    trees have parts in common."""
+    if one is other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
 def plain(value: object) -> Tree:
     """Copy mappings and sequences into plain dictionaries and lists."""
     if isinstance(value, Mapping):

@@ -11,7 +11,7 @@ import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map
 from tests.adapters.render.test_program import fake
 
-from holdfast.adapters.render.cache import RenderCache
+from holdfast.adapters.render.cache import ReadFiles, RenderCache
 from holdfast.adapters.render.render import FileRenderer
 from holdfast.core.gitops.source import Renderer
 from holdfast.core.objects import ObjectRef
@@ -126,6 +126,30 @@ def test_failures_are_not_remembered(repo: Repo, tmp_path: Path) -> None:
     fake(tmp_path, "sys.exit(0)")
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert repo.render(by=by).objects == ()
+
+
+def test_a_commit_shares_what_it_did_not_change(repo: Repo) -> None:
+    repo.write({"a.yaml": config_map("a", k="1"), "b.yaml": config_map("b", k="1")})
+    by = FileRenderer(key=KEY)
+    old = {each.ref.name: each for each in repo.render(by=by).objects}
+    repo.write({"b.yaml": config_map("b", k="2")})
+    later = replace(repo.export, commit="d" * 40)
+    made = asyncio.run(by.render(later, ".", renderer=Renderer.AUTO, namespace="team"))
+    new = {each.ref.name: each for each in made.objects}
+    assert new["a"].item["data"] is old["a"].item["data"]
+    assert new["b"].item["data"] == {"k": "2"}
+    assert old["b"].item["data"] == {"k": "1"}
+
+
+def test_files_that_were_read_are_bounded_by_their_size() -> None:
+    files = ReadFiles(size=100)
+    text = config_map("a").encode()
+    first = files.pieces(text, "a.yaml")
+    assert files.pieces(text, "a.yaml")[0] is first[0]
+    assert files.pieces(text, "b.yaml")[0].file == "b.yaml"
+    for at in range(5):
+        files.pieces(config_map(f"other-{at}").encode(), "a.yaml")
+    assert files.pieces(text, "a.yaml")[0] is not first[0]
 
 
 def test_memory_is_bounded_by_number_and_by_size(repo: Repo) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.codify_world import KEY, World, diff
+from tests.support.codify_world import KEY, NOW, World, diff
 
 from holdfast.adapters.render.render import FileRenderer
 from holdfast.core.gitops.codify import CannotCodify, SecretInClear
+from holdfast.core.gitops.pods import image_findings
+from holdfast.core.ownership.signals import declare
+from holdfast.core.ownership.verdict import weigh
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
 from holdfast.wire.yaml import read_documents
@@ -323,3 +327,21 @@ def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) ->
     world.decryptor = None
     with pytest.raises(CannotCodify, match="sops"):
         world.codify("Secret", live)
+
+
+def test_the_image_that_pods_run_is_pinned_by_its_digest(world: World) -> None:
+    live = world.live("Deployment", lambda item: None)
+    digests = {"main vllm/vllm-openai:v0.6.3": "sha256:" + "a" * 64}
+    runs = {"main": {"sha256:" + "b" * 64: ["chat-1"]}}
+    done = world.codify_running("Deployment", live, *image_findings(live, runs, digests))
+    pinned = f"          image: vllm/vllm-openai:v0.6.3@sha256:{'b' * 64}   # pinned"
+    assert pinned in world.text(done, "apps/chat/app.yaml").splitlines()
+
+
+def test_an_object_that_was_made_anew_cannot_be_declared_by_an_edit(world: World) -> None:
+    """A file declares the one as well as the other."""
+    live = world.live("Deployment", lambda item: None)
+    declared = replace(declare(world.declared("Deployment").item, "holdfast-gitops"), uid="old")
+    (gone,) = weigh(declared=declared, live=live, key=KEY, now=NOW).findings
+    with pytest.raises(CannotCodify, match="made anew"):
+        world.codify_running("Deployment", live, gone)

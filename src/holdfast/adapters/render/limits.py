@@ -27,7 +27,9 @@ MEMORY = 2048 * MIB
 """Address space of a child; Go reserves far more than it uses."""
 OPEN_FILES = 512
 
-CACHED_RENDERS = 64
+CACHED_RENDERS = 500
+CACHED_TEXT = 32 * MIB
+"""Of the files that were read last."""
 CACHED_BYTES = 128 * MIB
 """Written as JSON; in memory it is some five times that."""
 CONCURRENT_RENDERS = 2

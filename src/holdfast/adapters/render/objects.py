@@ -160,8 +160,9 @@ def _place(item: Fields, namespace: str, scopes: Scopes) -> None:
 
 
 def _declared(ref: ObjectRef, item: Fields, piece: Piece) -> Declared:
-    lines, elsewhere = dict(piece.lines), dict(piece.elsewhere)
+    lines, elsewhere = piece.lines, piece.elsewhere
     if is_secret(item):
+        lines, elsewhere = dict(lines), dict(elsewhere)
         for pointer, line in piece.lines.items():
             if pointer.startswith("/stringData"):
                 lines["/data" + pointer.removeprefix("/stringData")] = line

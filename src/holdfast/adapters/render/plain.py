@@ -7,7 +7,7 @@ alike. They are read in the order of their paths. Every document in them is an o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from holdfast.adapters.render.limits import MAX_DEPTH, MAX_PROBLEMS
@@ -35,8 +35,13 @@ def manifests(files: Files, parts: Parts) -> Iterator[Parts]:
     yield from sorted(_below(files, parts, depth=0))
 
 
-def read_plain(files: Files, parts: Parts) -> tuple[list[Piece], dict[str, bytes]]:
-    """Return the objects that a path declares, and the text of each file with encrypted ones."""
+def read_plain(
+    files: Files, parts: Parts, read: Callable[[bytes, str], list[Piece]] = pieces_in
+) -> tuple[list[Piece], dict[str, bytes]]:
+    """Return the objects that a path declares, and the text of each file with encrypted ones.
+
+    `read` reads the objects of one file.
+    """
     pieces: list[Piece] = []
     sealed: dict[str, bytes] = {}
     problems: list[Problem] = []
@@ -44,7 +49,7 @@ def read_plain(files: Files, parts: Parts) -> tuple[list[Piece], dict[str, bytes
         file = text_of(manifest)
         data = files.read(manifest)
         try:
-            found = pieces_in(data, file)
+            found = read(data, file)
         except ValidationError as error:
             problems.extend(error.problems)
             continue

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.adapters.render.cache import Remembered, RenderCache
+from holdfast.adapters.render.cache import ReadFiles, Remembered, RenderCache
 from holdfast.adapters.render.kustomize import Kustomize, find_kustomize, read_output
 from holdfast.adapters.render.layers import Reading, kustomization_in, read_layers
 from holdfast.adapters.render.limits import CONCURRENT_RENDERS, RENDER_SECONDS
@@ -108,7 +108,7 @@ class FileRenderer:
         self, files: Files, commit: str, parts: Parts, namespace: str, program: Program | None
     ) -> Remembered:
         if program is None:
-            pieces, sealed = await asyncio.to_thread(_plain, files, parts)
+            pieces, sealed = await asyncio.to_thread(_plain, files, parts, self._cache.files)
             pieces = [await self._open_plain(piece, sealed) for piece in pieces]
         else:
             kustomize = Kustomize(program=program, seconds=self._seconds, scratch=self._scratch)
@@ -204,9 +204,9 @@ def _chosen(files: Files, parts: Parts, renderer: Renderer) -> Renderer:
     return Renderer.KUSTOMIZE if kustomized else Renderer.YAML
 
 
-def _plain(files: Files, parts: Parts) -> tuple[list[Piece], dict[str, bytes]]:
+def _plain(files: Files, parts: Parts, known: ReadFiles) -> tuple[list[Piece], dict[str, bytes]]:
     try:
-        return read_plain(files, parts)
+        return read_plain(files, parts, known.pieces)
     except FileNotFoundError:
         raise _nothing(parts) from None
 

@@ -70,7 +70,7 @@ def decide(
     if writes and not drift.healable:
         told = "No apply can put this back: the object is right, and its pods are not."
         return Decision(move=Move.LEAVE, state=DriftState.PARKED, note=told)
-    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _waits(drift, now):
+    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _rests(drift, now):
         return _as_it_is(drift)  # the last try failed a moment ago
     if drift.state is DriftState.APPROVED:
         return Decision(move=Move.HEAL, state=DriftState.APPROVED, note=drift.note)
@@ -94,7 +94,7 @@ def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> Decisi
         return Decision(
             move=Move.LEAVE, state=DriftState.PARKED, note=window.why, until=window.until
         )
-    if drift.state is DriftState.FIGHTING and _waits(drift, now):
+    if drift.state is DriftState.FIGHTING and _rests(drift, now):
         return _as_it_is(drift)
     if fight.fighting(drift.rounds, now):
         return Decision(
@@ -116,6 +116,11 @@ def _fight(drift: ObjectDrift) -> str:
 
 def _waits(drift: ObjectDrift, now: datetime) -> bool:
     return drift.until is not None and now < drift.until
+
+
+def _rests(drift: ObjectDrift, now: datetime) -> bool:
+    """True during a pause of our own making. A clock that was set back makes none longer."""
+    return drift.until is not None and now < drift.until <= now + TRUCE
 
 
 def _as_it_is(drift: ObjectDrift) -> Decision:

@@ -28,6 +28,8 @@ class Hold:
     end: HoldEnd
     from_annotation: bool = False
     """Set on the object itself; removing the annotation ends it."""
+    asked: datetime | None = None
+    """The end that the annotation names, which may be later than it is granted."""
 
     def holds(self, ref: ObjectRef, now: datetime) -> bool:
         """True while an object must not be written."""

@@ -33,6 +33,9 @@ class Rules:
     """A sentence for each."""
 
 
+NO_RULES = Rules()
+
+
 def rules_of(specs: Iterable[IgnoreSpec]) -> tuple[IgnoreRule, ...]:
     """Make the rules of a spec that was validated."""
     return tuple(rule_of(spec) for spec in specs)
@@ -64,6 +67,8 @@ def annotated_rules(item: Fields) -> Rules:
     metadata = item.get("metadata")
     found = metadata.get("annotations") if isinstance(metadata, dict) else None
     annotations = found if isinstance(found, dict) else {}
+    if FIELDS not in annotations and MANAGERS not in annotations:
+        return NO_RULES
     ref = ref_of(item)
     rules: list[IgnoreRule] = []
     wrong: list[str] = []

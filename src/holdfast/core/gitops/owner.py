@@ -92,6 +92,7 @@ _SETTINGS: Mapping[tuple[str, str], str] = {
 }
 """Annotation and one of its values to what it asks for. `ssa: Merge` and `ssa: Override` ask for
 nothing: a field that nobody declared is left alone here as it is."""
+_NAMED = frozenset(name for name, _ in _SETTINGS)
 
 
 def terms_of(item: Fields) -> Terms:
@@ -103,7 +104,7 @@ def terms_of(item: Fields) -> Terms:
     found = {**_texts(item, "labels"), **_texts(item, "annotations")}
     asked: dict[str, bool] = {}
     because: list[str] = []
-    for name in sorted({name for name, _ in _SETTINGS} & set(found)):
+    for name in sorted(_NAMED & found.keys()):
         for value in found[name].split(","):
             wish = _SETTINGS.get((name, value.strip().lower()))
             if wish is not None:
@@ -114,10 +115,10 @@ def terms_of(item: Fields) -> Terms:
 
 def _tracked(item: Fields, tracking: str | None) -> bool:
     """True when Argo CD's mark is about this very object: `app:group/Kind:namespace/name`."""
-    ref = ref_of(item)
     parts = (tracking or "").split(":")
     if len(parts) != 3:
         return False
+    ref = ref_of(item)
     group, _, kind = parts[1].rpartition("/")
     namespace, _, name = parts[2].rpartition("/")
     here = ref.namespace in ("", namespace)  # an object that has none gets the application's own

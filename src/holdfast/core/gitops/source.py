@@ -78,7 +78,7 @@ class Declared:
     """One object as a repository declares it, ready to be applied."""
 
     ref: ObjectRef
-    item: Fields
+    item: Fields = field(repr=False)
     """Holds the data of Secrets in clear once decrypted: never shown, logged or stored."""
     origin: Origin
     encrypted: bool = False

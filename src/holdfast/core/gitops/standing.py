@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.gitops.source import Declared
@@ -55,7 +55,8 @@ class Seen:
     standing: Standing
     health: Health
     declared: Declared | None = None
-    live: Fields | None = None
+    live: Fields | None = field(default=None, repr=False)
+    """Holds the data of Secrets in clear: never shown, logged or stored."""
     verdict: Verdict | None = None
     """None where there was nothing to judge: left over, orphaned, unknown."""
     running: tuple[Finding, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.source import Rendered
 from holdfast.core.objects import ObjectRef
 from holdfast.doors.gitops.mapping import Name, name_of
 
@@ -15,9 +16,25 @@ class Claims:
     def __init__(self) -> None:
         self._owner: dict[Name, AppId] = {}
         self._held: dict[AppId, set[Name]] = {}
+        self._changes = 0
+        self._settled: dict[AppId, tuple[Rendered, int, int]] = {}
+        """What was claimed last, with the application's inventory and all claims as they were."""
+
+    def stands(self, application: AppId, rendered: Rendered, members: int) -> bool:
+        """True when nothing moved since an application settled on what it declares."""
+        known = self._settled.get(application)
+        if known is None or known[0] is not rendered:
+            return False
+        return known[1:] == (members, self._changes)
+
+    def settle(self, application: AppId, rendered: Rendered, members: int) -> None:
+        """Remember that an application has all that it declares, with so many changes of what
+        it applied."""
+        self._settled[application] = (rendered, members, self._changes)
 
     def seed(self, application: AppId, applied: Iterable[ObjectRef]) -> None:
         """Take up what an application applied before."""
+        self._changes += 1
         self._take(application, [name_of(ref) for ref in applied])
 
     def claim(
@@ -32,6 +49,9 @@ class Claims:
             if owner != application:
                 return ref, owner
         names = {name_of(ref) for ref in declared}
+        if names == self._held.get(application):
+            return None
+        self._changes += 1
         for name in self._held.get(application, set()) - names:
             self._owner.pop(name, None)
         self._held[application] = set()
@@ -44,6 +64,8 @@ class Claims:
 
     def release(self, application: AppId) -> None:
         """Give everything back that an application had."""
+        self._changes += 1
+        self._settled.pop(application, None)
         for name in self._held.pop(application, set()):
             self._owner.pop(name, None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,7 +18,6 @@ from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
 from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
 from holdfast.core.gitops.application import AppId, Application
 from holdfast.core.gitops.source import Rendered
-from holdfast.core.objects import ObjectRef
 from holdfast.doors.gitops.applications import Applications, Found
 from holdfast.doors.gitops.claims import Claims
 from holdfast.doors.gitops.due import Due
@@ -276,7 +275,7 @@ class Controller:
         id = found.id
         following.application = replace(following.application, status=result.status)
         wanted = following.wanted
-        self._take(following, wanted.declared if wanted else ())
+        self._take(following, wanted.rendered if wanted else None)
         for note in result.notes:
             self._around.tell(found, following, note)
         wait = min(result.requeue_after, due.next_whole - self._clock.monotonic())
@@ -352,13 +351,16 @@ class Controller:
     def _claim(self, following: Following, rendered: Rendered) -> str:
         """Take what an application declares; says why not when another has it."""
         id, shelf = following.application.id, following.shelf
+        if self._claims.stands(id, rendered, shelf.members):
+            self._take(following, rendered)
+            return ""
         declared = {each.ref for each in rendered.objects}
         taken = self._claims.claim(id, declared)
         if taken is not None:
             ref, owner = taken
             return f"{ref} is declared by {owner} too, which has it: one of them has to let it go."
         # Before anything is looked at, so that what happens from now on is heard.
-        self._take(following, declared)
+        self._take(following, rendered)
         for ref in list(shelf.inventory):
             if ref not in declared and self._claims.owner(ref) not in (None, id):
                 shelf.drop_applied(ref)
@@ -367,10 +369,11 @@ class Controller:
             self._wake_refused()
             for other in self._index.sharing(id):
                 self.wake(other)  # it had an object that is ours now, and should know
+        self._claims.settle(id, rendered, shelf.members)
         return ""
 
-    def _take(self, following: Following, declared: Iterable[ObjectRef]) -> None:
-        if self._index.take(following, declared):
+    def _take(self, following: Following, rendered: Rendered | None) -> None:
+        if self._index.take(following, rendered):
             self._retain(self._index.places)
 
     def _wake_refused(self) -> None:

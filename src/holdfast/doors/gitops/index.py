@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from holdfast.core.gitops.application import AppId, OrphanPolicy
 from holdfast.core.gitops.orphans import KINDS
 from holdfast.core.gitops.pods import WORKLOADS
+from holdfast.core.gitops.source import Rendered
 from holdfast.core.objects import ObjectRef
 from holdfast.doors.gitops.mapping import Moved, Name, name_of
 from holdfast.doors.gitops.surroundings import AUTOSCALERS, PODS, SCALED
 from holdfast.doors.gitops.watching import Place
 from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.ledger import Shelf
 
 
 class Index:
@@ -23,12 +25,19 @@ class Index:
         self._owners: dict[str, set[AppId]] = {}
         """Namespaces to the applications whose own they are."""
         self._places: dict[AppId, frozenset[Place]] = {}
+        self._taken: dict[AppId, tuple[Rendered | None, Shelf, int, tuple[str, ...]]] = {}
+        """What was taken last: as long as it is the same, there is nothing to do."""
 
-    def take(self, following: Following, declared: Iterable[ObjectRef]) -> bool:
+    def take(self, following: Following, rendered: Rendered | None) -> bool:
         """Bring it to what is known of an application; True when other kinds are needed now."""
-        id = following.application.id
-        refs = {*declared, *following.shelf.inventory}
+        id, shelf = following.application.id, following.shelf
         owned = _owned(following)
+        known = self._taken.get(id, (None, None))
+        same = known[0] is rendered and known[1] is shelf
+        if same and known[2:] == (shelf.members, owned):
+            return False
+        declared = rendered.objects if rendered is not None else ()
+        refs = {*(each.ref for each in declared), *shelf.inventory}
         names = {name_of(ref): ref for ref in refs}
         before = self._places.get(id)
         if names != self._names.get(id):
@@ -42,6 +51,7 @@ class Index:
         for namespace in owned:
             self._owners.setdefault(namespace, set()).add(id)
         self._places[id] = frozenset(_places(refs, owned))
+        self._taken[id] = (rendered, shelf, shelf.members, owned)
         return self._places[id] != before
 
     def drop(self, id: AppId) -> None:
@@ -54,6 +64,7 @@ class Index:
         for ids in self._owners.values():
             ids.discard(id)
         self._places.pop(id, None)
+        self._taken.pop(id, None)
 
     def concerned(self, moved: Moved) -> Iterator[tuple[AppId, ObjectRef]]:
         """Name the applications that an object concerns, each with its own name for it."""

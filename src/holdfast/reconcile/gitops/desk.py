@@ -61,7 +61,9 @@ class Desk(Tolerance):
                     todo=f"Review it again: holdfast drift show {id}",
                 )
             self._may_decide(following, drift, actor, comment)
-            after = replace(drift, state=DriftState.APPROVED, decided_by=actor, comment=comment)
+            after = replace(
+                drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
+            )
             voice = await self._decided(following, after, "approved", actor, comment)
             await voice.notice(
                 message.drift_approved(voice.about(after), actor=actor, plan=plan, comment=comment)
@@ -81,7 +83,7 @@ class Desk(Tolerance):
                 raise StalePlan(f"{id} is another plan now.", todo="Review it again.")
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
-            after = replace(kept, approved_by=actor, comment=comment)
+            after = replace(kept, approved_by=actor, comment=one_line(comment))
             following.shelf.put_plan(after)
             following.shelf.note("approved", f"{id} was approved.", subject=id, actor=actor)
             await self._commit(following)

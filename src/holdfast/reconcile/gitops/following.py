@@ -37,6 +37,10 @@ class Glance:
     """Fields that differ and are left alone, each with the rule or the reason."""
 
 
+FINE = Glance(standing=Standing.IN_SYNC, health=Health.HEALTHY)
+"""Said of most objects, so they share it: who looks for the others asks `is not FINE`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
     """A person's wish that Git be applied now."""
@@ -76,10 +80,11 @@ class Following:
             if each.standing is Standing.LEFT_OVER and each.live is None:
                 self.glances.pop(each.ref, None)
                 continue
-            self.glances[each.ref] = Glance(
+            glance = Glance(
                 standing=each.standing, health=each.health, message=each.message,
                 owner=each.owner, tolerated=_tolerated(each),
             )  # fmt: skip
+            self.glances[each.ref] = FINE if glance == FINE else glance
 
     def hold_of(self, ref: ObjectRef, now: datetime) -> Hold | None:
         """Return the hold on an object, the longest if there are several."""

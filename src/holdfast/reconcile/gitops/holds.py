@@ -32,7 +32,7 @@ def follow_annotations(following: Following, seen: Iterable[Seen], voice: Voice)
             continue
         known = shelf.holds.get(_id(each.live))
         wanted = _annotated(following, each, voice.now)
-        if wanted is not None and shelf.expired.get(wanted.id) == wanted.until:
+        if wanted is not None and shelf.expired.get(wanted.id) == wanted.asked:
             continue  # it ended already: a clock that is set back does not revive it
         if wanted is not None and (known is None or known.until != wanted.until):
             shelf.put_hold(replace(wanted, since=known.since) if known else wanted)
@@ -95,7 +95,7 @@ def _annotated(following: Following, seen: Seen, now: datetime) -> Hold | None:
     begun = known.since if known else now
     if until is None or until <= now:
         return None
-    until = min(until, begun + LONGEST)
+    asked, until = until, min(until, begun + LONGEST)
     reason = at(live, ("metadata", "annotations", PAUSE_REASON))
     incident = at(live, ("metadata", "annotations", BREAK_GLASS))
     told = " ".join(redact(str(part))[:_TEXT] for part in (incident, reason) if part)
@@ -104,6 +104,7 @@ def _annotated(following: Following, seen: Seen, now: datetime) -> Hold | None:
         id=_id(live), application=following.application.id, object=seen.ref,
         reason=told or "no reason was given", by=_writer(live), since=now, until=until,
         end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,
+        asked=asked,
     )  # fmt: skip
 
 

@@ -47,6 +47,8 @@ class Shelf:
         self._clock = clock
         self.application = application
         self.inventory: dict[ObjectRef, Applied] = {}
+        self.members = 0
+        """Counts how often an object came into the inventory or left it."""
         self.drifts: dict[str, ObjectDrift] = {}
         """Those that are open."""
         self.holds: dict[str, Hold] = {}
@@ -71,6 +73,7 @@ class Shelf:
         """Take an object into the inventory."""
         if self.inventory.get(applied.ref) == applied:
             return
+        self.members += applied.ref not in self.inventory
         self.inventory[applied.ref] = applied
         form = wire.body(applied)
         self._put(RecordKind.INVENTORY, inventory_key(applied.ref), form)
@@ -78,6 +81,7 @@ class Shelf:
     def drop_applied(self, ref: ObjectRef) -> None:
         """Take an object out of the inventory, once it is known to be gone."""
         if self.inventory.pop(ref, None) is not None:
+            self.members += 1
             self._put(RecordKind.INVENTORY, inventory_key(ref), None)
 
     def put_drift(self, drift: ObjectDrift) -> None:
@@ -104,7 +108,7 @@ class Shelf:
         if ended:
             self.holds.pop(hold.id, None)
             if hold.until <= self._clock.now():
-                self.expired[hold.id] = hold.until
+                self.expired[hold.id] = hold.asked or hold.until
         else:
             self.holds[hold.id] = hold
         form = wire.body(hold)
@@ -206,6 +210,7 @@ class Shelf:
         self.holds = begun | await self._read_holds()
         applied = await self._read(RecordKind.INVENTORY, Applied)
         self.inventory = {each.ref: each for each in applied.values()}
+        self.members += 1
         drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
         self.drifts = {key: wire.drift_from_json(form) for key, form in drifts.items()}
         self.plans = await self._read(RecordKind.PLAN, KeptPlan)
@@ -238,7 +243,7 @@ class Shelf:
             if record.state != CLOSED:
                 found[record.key] = hold
             elif record.changed_at >= hold.until:
-                self.expired[record.key] = hold.until
+                self.expired[record.key] = hold.asked or hold.until
         return found
 
     async def _read_healed(self) -> None:

@@ -146,7 +146,9 @@ class Reconciler:
         assert rendered is not None  # noqa: S101  # asked before
         known = following.wanted.rendered if following.wanted else None
         if known is None or (known.commit, known.digest) != (rendered.commit, rendered.digest):
-            following.wanted = Declarations(rendered, following.application, self._parts.key)
+            following.wanted = Declarations(
+                rendered, following.application, self._parts.key, before=following.wanted
+            )
             only = None
         if following.policy != policy or following.request is not None:
             following.policy, only = policy, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from holdfast.core.objects import ObjectRef
 from holdfast.core.service.spec import Condition
 from holdfast.reconcile.gitops import words
 from holdfast.reconcile.gitops.follow import Source
-from holdfast.reconcile.gitops.following import Following, Glance
+from holdfast.reconcile.gitops.following import FINE, Following, Glance
 
 RECONCILE_REQUESTED = "holdfast.dev/reconcile-requested-at"
 MOST = 100
@@ -24,35 +24,35 @@ _WAITING = frozenset({DriftState.AWAITING})
 def report(following: Following, now: datetime) -> ApplicationStatus:
     """Describe an application."""
     application, shelf, source = following.application, following.shelf, following.follower.last
-    standings = [glance.standing for glance in following.glances.values()]
+    others = {ref: each for ref, each in following.glances.items() if each is not FINE}
+    standings = [glance.standing for glance in others.values()]
     held = {hold.object for hold in shelf.holds.values() if hold.until > now}
-    sync = _sync(following, source)
+    sync = _sync(following, source, set(standings))
     conditions = tuple(_conditions(following, source, sync, now))
     ready = next(each for each in conditions if each.type == "Ready")
     waiting = next(iter(sorted(shelf.plans.values(), key=lambda plan: plan.made_at)), None)
     return ApplicationStatus(
         sync=sync,
-        health=_health(following).value,
+        health=_health(others, all_of_it=len(others) == len(following.glances)).value,
         revision=shelf.followed.commit if shelf.followed else None,
         fetched=source.commit.sha if source.commit else None,
         fetched_at=_stamp(source.fetched_at) if source.fetched_at else None,
         message=ready.message,
-        objects=len(standings),
+        objects=len(following.glances),
         drifted=len({drift.object for drift in shelf.drifts.values()}),
         ahead=standings.count(Standing.AHEAD) + standings.count(Standing.LEFT_OVER),
         held=len(held),
-        tolerated=sum(len(glance.tolerated) for glance in following.glances.values()),
+        tolerated=sum(len(glance.tolerated) for glance in others.values()),
         orphans=standings.count(Standing.ORPHAN),
         plan=waiting.digest if waiting else None,
-        not_in_sync=tuple(_summaries(following)) or None,
+        not_in_sync=tuple(_summaries(following, others)) or None,
         observed_generation=application.generation or None,
         last_handled_reconcile_at=application.annotations.get(RECONCILE_REQUESTED),
         conditions=_dated(following, conditions, now),
     )
 
 
-def _sync(following: Following, source: Source) -> str:
-    standings = {glance.standing for glance in following.glances.values()}
+def _sync(following: Following, source: Source, standings: Set[Standing]) -> str:
     if following.wanted is None or following.application.spec.suspend:
         return "unknown"
     if following.shelf.drifts or Standing.DRIFTED in standings:
@@ -64,26 +64,25 @@ def _sync(following: Following, source: Source) -> str:
     return "synced"
 
 
-def _health(following: Following) -> Health:
-    found = {
-        glance.health
-        for glance in following.glances.values()
-        if glance.standing is not Standing.ORPHAN
-    }
+def _health(others: Mapping[ObjectRef, Glance], *, all_of_it: bool) -> Health:
+    """The worst there is; those that are fine are not among the others."""
+    found = {each.health for each in others.values() if each.standing is not Standing.ORPHAN}
+    if not all_of_it:
+        found.add(Health.HEALTHY)
     return next((each for each in _WORST if each in found), Health.HEALTHY if found else _WORST[3])
 
 
-def _summaries(following: Following) -> Iterator[ObjectSummary]:
+def _summaries(following: Following, others: Mapping[ObjectRef, Glance]) -> Iterator[ObjectSummary]:
     drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
     worth = [
         ref
-        for ref, glance in following.glances.items()
+        for ref, glance in others.items()
         if glance.standing is not Standing.IN_SYNC
         or glance.health is Health.DEGRADED
         or glance.health is Health.MISSING
     ]
     for ref in sorted(worth)[:MOST]:
-        glance = following.glances[ref]
+        glance = others[ref]
         yield ObjectSummary(
             object=str(ref), standing=glance.standing.value, health=glance.health.value,
             message=_message(following, ref, glance) or None, drift=drifts.get(ref),

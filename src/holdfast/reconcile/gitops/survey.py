@@ -37,7 +37,7 @@ from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.owned import is_ours, read_ownership
 from holdfast.core.ownership.signals import APPLIED, Declaration, Finding
 from holdfast.core.ownership.verdict import State, Verdict
-from holdfast.core.tree import Fields
+from holdfast.core.tree import Fields, same
 from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
@@ -55,12 +55,19 @@ _MARKS = frozenset({APPLIED, ("metadata", "labels", LABEL)})
 class Declarations:
     """What one rendering asks for, in the form in which it is compared and applied."""
 
-    def __init__(self, rendered: Rendered, application: Application, key: bytes) -> None:
+    def __init__(
+        self,
+        rendered: Rendered,
+        application: Application,
+        key: bytes,
+        before: Declarations | None = None,
+    ) -> None:
+        """`before` are those of an earlier rendering for the same application."""
         self.rendered = rendered
         self.declared: Mapping[ObjectRef, Declared] = {each.ref: each for each in rendered.objects}
         self._application = application.id
         self._key = key
-        self._made: dict[ObjectRef, Declaration] = {}
+        self._made = dict(self._kept(before)) if before else {}
 
     def of(self, ref: ObjectRef) -> Declaration:
         """Return the declaration of an object; made once."""
@@ -69,6 +76,13 @@ class Declarations:
             made = declaration(self.declared[ref], self._application, self._key)
             self._made[ref] = made
         return made
+
+    def _kept(self, before: Declarations) -> Iterator[tuple[ObjectRef, Declaration]]:
+        """What was made of objects that are declared as they were."""
+        for ref, made in before._made.items():
+            now = self.declared.get(ref)
+            if now is not None and same(now.item, before.declared[ref].item):
+                yield ref, made
 
     def defines(self, ref: ObjectRef) -> bool:
         """True when the kind of an object is defined by what is declared here."""

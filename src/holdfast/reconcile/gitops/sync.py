@@ -79,7 +79,8 @@ class Sync:
             self._clear(following)
         approved = shelf.plans.get(plan.id)
         agreed = approved is not None and approved.approved_by and approved.digest == plan.digest
-        if parked and not agreed and not (request and request.force):
+        waits = bool(parked) and not agreed and not (request and request.force)
+        if waits:
             await self._park(following, plan, list(parked), voice)
             plan = _without_deletes(plan)
         if not (asked or agreed):
@@ -91,7 +92,8 @@ class Sync:
             await self._carry_out(following, plan, seen, voice)
         if agreed and approved is not None:
             shelf.put_plan(approved, done=True)
-        if whole and self._arrived(following):
+        # While some of a commit waits it is not applied whole: its history stays in question.
+        if whole and not waits and self._arrived(following):
             self._finish(following, voice)
 
     def plan(

@@ -13,6 +13,7 @@ from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.inventory import KeptRule
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.redact import redact
 from holdfast.core.tree import digest
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.holds import LONGEST
@@ -131,5 +132,5 @@ class Tolerance(Inquiry):
 
 
 def one_line(text: str) -> str:
-    """A text of a person as it is kept: on one line, and not too long."""
-    return " ".join(text.split())[:500]
+    """A text of a person as it is kept: on one line, not too long, and without credentials."""
+    return redact(" ".join(text.split()))[:500]

@@ -62,7 +62,10 @@ def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team
     shop = team.follow(files, routes=[SELF_HEAL], namespace=namespace, wait=False)
     drift = shop.until_drift("ConfigMap", "theirs")
     assert drift["entries"][0]["path"] == "data.mode"
-    assert "never written" in shop.until_drift("ConfigMap", "theirs", "detected")["note"]
+    shop.until(
+        lambda: "never written" in shop.until_drift("ConfigMap", "theirs").get("note", ""),
+        "it to be told that the object is another's",
+    )
     assert shop.data("ConfigMap", "ours")["mode"] == "fast"
     shop.holdfast("sync", shop.id, "--force", "--prune")
     shop.until(lambda: shop.live("ConfigMap", "ours"), "the sync to be over")

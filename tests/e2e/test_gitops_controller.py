@@ -66,7 +66,7 @@ def test_a_push_is_applied_at_once_when_the_forge_tells_of_it(team: Team) -> Non
     assert quiet.data("ConfigMap", "settings")["mode"] == "calm"
 
 
-@pytest.mark.parametrize("ledger", ["store", "postgresql"])
+@pytest.mark.parametrize("ledger", [pytest.param("store", marks=pytest.mark.long), "postgresql"])
 def test_nothing_is_lost_when_it_is_killed(
     ledger: str, cluster: Cluster, gitea: Gitea, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -344,3 +344,21 @@ def secret(name: str, value: str) -> str:
 
 def secret_ref(name: str) -> ObjectRef:
     return ObjectRef(api_version="v1", kind="Secret", namespace=NAMESPACE, name=name)
+
+
+async def test_drift_that_cannot_be_read_any_more_is_not_proposed_as_a_deletion() -> None:
+    world = await applied(route(Remediation.PULL_REQUEST))
+    world.git.down = "git.example.com refused the connection."
+    world.kube.edit(config_ref("c3"), lambda item: item["data"].update(x="9"))
+    await world.fetch_and_look()
+    assert [drift.object.name for drift in world.drifts] == ["c3"]
+    world.git.down = ""
+    world.pass_time(1000)
+    await one_read_times_out(world)
+    await world.fetch_and_look()
+    assert not world.forge.pulls
+    vars(world.kube).pop("get")
+    await world.fetch_and_look()
+    assert [pull.branch for pull in world.forge.pulls.values()] == [
+        "holdfast/codify/chat-configmap-c3"
+    ]

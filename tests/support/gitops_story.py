@@ -128,7 +128,6 @@ class Tapped:
 
 
 FILES = {name: configmap(name, x="1") for name in ("heal", "ask", "propose", "undo", "hold", "old")}
-AGAIN = FILES | {"more": configmap("more", x="1")}
 
 
 def routes() -> tuple[Any, ...]:  # Any: routes, for whom the world knows
@@ -369,8 +368,7 @@ class End:
 
 async def end_of(world: StoryWorld) -> End:
     """Describe what is left, and what was done on the way."""
-    names = [*FILES, "more"]
-    live = {name: await world.live(name) for name in names}
+    live = {name: await world.live(name) for name in FILES}
     closed = await world.ledger.records(RecordKind.DRIFT, state="closed")
     still = {
         kind.value: len(await world.ledger.records(kind, state="open"))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.adapters.git.address import Address
 from holdfast.adapters.git.command import OUTPUT, Git
@@ -28,6 +29,10 @@ SEEN, TIPS = "refs/holdfast/seen/", "refs/holdfast/tip/"
 _MANY_PACKS, _MANY_LOOSE = 40, 25
 """When to tidy up: packs in all, and loose objects in one of 256 folders."""
 _TEXT = 200
+_FACTS = 1_000
+"""Commits that something is remembered of."""
+K = TypeVar("K")
+V = TypeVar("V")
 _OURS = frozenset({Trouble.LATE, Trouble.TOO_MUCH, Trouble.NO_SPACE, Trouble.NO_PROGRAM})
 """Failures of a command without a remote that do not speak against the copy."""
 _UNCLEAR = frozenset({Trouble.OTHER, Trouble.DAMAGED})
@@ -42,6 +47,10 @@ class Bare:
         self.writing = asyncio.Lock()
         self._git = git
         self._offline = offline(home).having(GIT_DIR=str(path))
+        self._described: dict[str, tuple[datetime, str, str]] = {}
+        self._standing: dict[tuple[str, str], Ancestry] = {}
+        """What was found out about commits, which does not change: many applications may follow
+        one repository, and every question is a process."""
 
     async def init(self) -> None:
         """Make it, empty."""
@@ -110,6 +119,8 @@ class Bare:
 
     async def describe(self, commit: str) -> tuple[datetime, str, str]:
         """Return when a commit was made, and what it claims as its author and subject."""
+        if commit in self._described:
+            return self._described[commit]
         _, out = await self.ask(
             "log", "-1", "--no-show-signature", "--no-notes", "--format=%ct%x00%an%x00%s", commit,
             "--", limit=16 << 20,
@@ -118,10 +129,18 @@ class Bare:
         at = datetime.fromtimestamp(0, UTC)
         with suppress(ValueError, OverflowError, OSError):  # a commit may claim any time
             at = datetime.fromtimestamp(int(seconds), UTC)
-        return at, clean(author[:_TEXT]), clean(subject[:_TEXT])
+        found = at, clean(author[:_TEXT]), clean(subject[:_TEXT])
+        _remember(self._described, commit, found)
+        return found
 
     async def ancestry(self, commit: str, known: str) -> Ancestry:
         """Say how a commit stands to another than itself; both must be here."""
+        if (commit, known) not in self._standing:
+            found = await self._ancestry(commit, known)
+            _remember(self._standing, (commit, known), found)
+        return self._standing[commit, known]
+
+    async def _ancestry(self, commit: str, known: str) -> Ancestry:
         if await self._descends(commit, known):
             return Ancestry.AHEAD
         if await self._descends(known, commit):
@@ -189,6 +208,12 @@ class Bare:
         if packs > _MANY_PACKS or loose > _MANY_LOOSE:
             with suppress(GitFailed):  # it is only slower without
                 await self.ask("gc", "--quiet")
+
+
+def _remember(facts: dict[K, V], name: K, found: V) -> None:
+    if len(facts) >= _FACTS:
+        facts.clear()
+    facts[name] = found
 
 
 def bytes_in(folder: Path) -> int:

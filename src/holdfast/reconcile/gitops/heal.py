@@ -21,6 +21,7 @@ from holdfast.core.gitops.steps import heal_plan
 from holdfast.core.gitops.track import approved_as, track
 from holdfast.core.gitops.window import open_now
 from holdfast.core.objects import ObjectRef
+from holdfast.core.plan import Action
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops import words
 from holdfast.reconcile.gitops.apply import Applier, Done
@@ -180,8 +181,10 @@ class Healer:
             await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
             return
         healed = shelf.count_heal(drift)
+        # What was deleted is still to be seen until the watch tells: that is no fight.
+        deleted = all(step.action is Action.DELETE for step in plan.changes)
         after = await self._looking.at_one(following, drift.object)
-        if _still(following, after, drift):
+        if not deleted and _still(following, after, drift):
             await self._rewritten(following, healed, voice)
             return
         await self._healed(following, healed, voice)

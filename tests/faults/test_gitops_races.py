@@ -5,6 +5,7 @@ Each schedule is a number. One that fails is had again with `Races(NUMBER).run()
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,6 +18,8 @@ from holdfast.core.errors import Conflict, NotFound, StoreUnavailable, TargetUna
 from holdfast.core.gitops.application import HoldEnd, PullKind, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.apply import AT_ONCE
 from holdfast.reconcile.gitops.following import SyncRequest
 from holdfast.reconcile.gitops.ports import PullState, RecordKind
 
@@ -344,3 +347,38 @@ def annotate(world: World, lasts: timedelta | None) -> None:
             annotations[PAUSED_UNTIL] = (world.clock.now() + lasts).isoformat()
 
     world.kube.edit(A, change)
+
+
+@pytest.mark.parametrize("work", ["sync", "heal"])
+async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    names = [f"c{n}" for n in range(4 * AT_ONCE)]
+    world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in names})
+    following = await world.start()
+    if work == "heal":
+        await world.look()
+        for name in names[:5]:
+            world.kube.edit(config_ref(name), lambda item: item["data"].update(x="9"))
+    plain, paused = world.kube.apply, []
+    until = world.clock.now() + timedelta(hours=1)
+
+    async def applied(item: Fields, **more: object) -> Fields:
+        done = await plain(item, **more)  # type: ignore[arg-type]
+        if not more.get("dry_run") and not paused:
+            paused.append(
+                asyncio.create_task(
+                    world.desk().pause(following, actor="maria", reason="INC-1", until=until)
+                )
+            )
+        await asyncio.sleep(0)  # the pause cannot be done before the pass is, and counts already
+        return done
+
+    world.kube.apply = applied  # type: ignore[method-assign,assignment]
+    count = len(world.kube.writes)
+    await world.look()
+    written = [write for write in world.kube.writes[count:] if not write.dry_run]
+    assert 1 <= len(written) <= (AT_ONCE if work == "sync" else 1), "those that had begun"
+    await asyncio.gather(*paused)
+    await world.fetch_and_look()
+    again = [write for write in world.kube.writes[count:] if not write.dry_run]
+    assert again == written

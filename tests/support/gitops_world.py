@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -91,6 +93,9 @@ class MemoryRepository:
     human: set[str] = field(default_factory=set)
     """Branches that a person pushed to."""
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gitops-world-")))
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
 
     def commit(self, files: Mapping[str, str]) -> str:
         """Make a new head."""

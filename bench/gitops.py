@@ -142,15 +142,17 @@ async def _commit(
 async def _commits(
     stage: Stage, api: KubeApi, seen: Seen, configs: Informer, process: Controller
 ) -> Row:
-    """Commits that change one object of each Application, until it is so in one of them."""
+    """Commits that change one object of each Application, until it is so in all of them."""
     ours: list[float] = []
     bare: list[float] = []
-    name = stage.size.names()[-1]
+    names = stage.size.names()
     for number in range(COMMITS):
         note = f"commit {number}"
         stage.declare(all_of_it=True, note=note)
         began = time.perf_counter()
-        await seen.until(lambda note=note: _note(configs, 0, name) == note, process)
+        await seen.until(
+            lambda note=note: all(_note(configs, 0, name) == note for name in names), process
+        )
         ours.append(time.perf_counter() - began)
         took = timed_git(stage)
         began = time.perf_counter()
@@ -158,7 +160,7 @@ async def _commits(
         await api.apply(item, manager="plain", force=True)
         bare.append(took + time.perf_counter() - began)
     return _times(
-        f"commit of one change → applied, {stage.size}, against git ls-remote, fetch and an apply",
+        f"commit of a change each → applied, {stage.size}, against ls-remote, fetch, apply of one",
         statistics.median(ours),
         statistics.median(bare),
     )
@@ -256,19 +258,21 @@ async def _rest(stage: Stage, store: object) -> list[Row]:
         each = spent / (process.looks() - looks) * size.applications
         asked = cluster.audit_events(user_agent=AGENT)[mark:]
     writes = sum(event.wrote for event in asked)
+    limit = 3 + size.objects / 1000
     reads = sum(event.verb != "watch" for event in asked) - writes
     return [
         Row(
-            what=f"restart → everything looked at, {size}, against a second for each 1,000",
+            what=f"restart → everything looked at, {size}, limit 3 s and 1 s for each 1,000",
             ours=f"{started:.1f} s",
-            peer=f"{size.objects / 1000:.1f} s",
-            ratio=size.objects / 1000 / started,
+            peer=f"{limit:.1f} s",
+            ratio=limit / started,
         ),
         Row(
-            what=f"processor for one look at everything, {size}, against 0.3 ms an object",
+            what=f"processor for one look at everything, {size}, limit 0.3 ms an object",
             ours=f"{each:.2f} s",
             peer=f"{size.objects * 0.0003:.2f} s",
             ratio=size.objects * 0.0003 / each,
+            goal=1.0,
         ),
         Row(
             what=f"API calls of {LOOKS} looks at everything, {size} (none is 1)",
@@ -283,7 +287,7 @@ async def _rest(stage: Stage, store: object) -> list[Row]:
 async def _looked(process: Controller, count: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while process.looks() < count:  # noqa: ASYNC110  # it is counted elsewhere
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
 
 
 @asynccontextmanager

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
+from urllib.parse import unquote
 
 from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
-from holdfast.core.redact import redact
+from holdfast.core.redact import quoted, redact
 from holdfast.doors.server import logs
 from holdfast.doors.server.body import ClientLeft, declared_length
 from holdfast.doors.server.errors import HttpError, http_error, internal
@@ -207,9 +208,15 @@ def _log(
         request_id=request.id if request else "",
         method=scope["method"],
         # The parameters of a path that was answered are slugs; anything else may hold a secret.
-        path=path if token and status < 400 and len(path) <= 512 else redact(path[:512]),
+        path=path if token and status < 400 and len(path) <= 512 else _masked(path[:512]),
         status=status,
         ms=round(spent * 1000, 3),
         token=token.id if token else "",
         peer=request.peer if request else "",
     )
+
+
+def _masked(path: str) -> str:
+    """Mask a path, also where what must not be seen is percent-encoded."""
+    plain = unquote(path, errors="replace")
+    return redact(path) if redact(plain) == plain else quoted(plain, 512)

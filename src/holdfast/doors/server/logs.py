@@ -124,7 +124,12 @@ class _Format(logging.Formatter):
         # Other libraries log whole sentences: they are masked as text. Adapters log as we do,
         # with what varies as attributes of the record.
         given: dict[str, Tree] = getattr(record, _FIELDS, None) or {}
-        said = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        ours = record.name.startswith("holdfast")  # what others attach may be a whole request
+        said = {
+            name: redact(str(value))
+            for name, value in vars(record).items()
+            if ours and name not in _STANDARD
+        }
         fields: dict[str, Tree] = {**said, **given}
         if record.exc_info and record.exc_info[0] is not None:
             # The frames alone: local values and messages may hold what a request carried.

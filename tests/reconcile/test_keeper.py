@@ -18,7 +18,8 @@ from holdfast.adapters.memory.kube import MemoryKube
 from holdfast.core.errors import PermissionDenied, ValidationError
 from holdfast.core.ownership.delegated import SEED, FieldClass, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.owned import UNTRACKED, read_ownership
 from holdfast.core.ownership.signals import Declaration, declare
 from holdfast.core.ownership.verdict import State
 from holdfast.core.tree import Fields
@@ -49,11 +50,27 @@ class Counting(MemoryKube):
         return await super().apply(item, dry_run=dry_run, **more)
 
 
+class Busy(Counting):
+    """Has a controller that writes right after every apply."""
+
+    async def apply(self, item: Fields, **more: Any) -> Fields:
+        applied = await super().apply(item, **more)
+        seen = str(at(applied, ("metadata", "resourceVersion")))
+        self.edit(
+            ref_of(item),
+            lambda live: live["metadata"]["annotations"].update(seen=seen),
+            manager="a-controller",
+        )
+        return applied
+
+
 class Stage:
     """A keeper, its cluster, and one object of theirs."""
 
-    def __init__(self, item: dict[str, Any] = DEPLOYMENT, **more: Any) -> None:
-        self.kube = Counting()
+    def __init__(
+        self, item: dict[str, Any] = DEPLOYMENT, kube: Counting | None = None, **more: Any
+    ) -> None:
+        self.kube = kube or Counting()
         self.clock = SetClock()
         self.keeper = Keeper(self.kube, manager=MANAGER, key=KEY, clock=self.clock, **more)
         self.item = item
@@ -215,6 +232,26 @@ def test_what_is_left_alone_keeps_its_value_whether_it_was_changed_added_or_remo
                 each["name"] for each in env
             )
             assert image(healed)["env"][0]["value"] == env[0]["value"]
+
+    play(story())
+
+
+def test_a_wiped_record_is_ours_again_while_a_controller_writes() -> None:
+    async def story() -> None:
+        stage = Stage(kube=Busy())
+        await stage.keeper.create(stage.declared())
+        ref = ref_of(stage.declared().item)
+        wipe: Fields = {"op": "replace", "path": "/metadata/managedFields", "value": [{}]}
+        await stage.kube.patch(ref, [wipe], manager="a-backup")
+        stage.edit(lambda item: image(item).update(image="other"))
+        live = await stage.live()
+        found = await stage.keeper.look(stage.declared(), live)
+        assert found.state is State.WIPED
+        healed = await stage.keeper.heal(stage.declared(), live, found)
+        owners = read_ownership(healed["metadata"]["managedFields"])  # type: ignore[index, call-overload]
+        (ours,) = (entry for entry in owners.entries if entry.manager == MANAGER)
+        (unknown,) = (entry for entry in owners.entries if entry.manager == UNTRACKED)
+        assert not ours.paths & unknown.paths
 
     play(story())
 

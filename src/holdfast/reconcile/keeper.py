@@ -28,6 +28,7 @@ REMEMBERED = 50_000
 """Objects whose last verdict is kept, in about half a kilobyte each."""
 READY = 1_000
 """Declarations that are kept in the form in which they are compared fast: ten kilobytes each."""
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ class Keeper:
             live = await self._record(live, managed)
             healed = await self._applied(item, live)
         if verdict.state is State.WIPED:
-            healed = await self._record(healed, take_back(declared, healed))
+            healed = await self._taken_back(declared, healed)
         return healed
 
     async def park(
@@ -238,6 +239,18 @@ class Keeper:
 
     async def _applied(self, item: Fields, live: Fields) -> Fields:
         return await self._client.apply(guarded(item, live), manager=self.manager, force=True)
+
+    async def _taken_back(self, declared: Declaration, healed: Fields) -> Fields:
+        """Make ours alone what we just applied, whatever controllers write to it meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return await self._record(healed, take_back(declared, healed))
+            except KubeConflict:
+                now = await self._client.get(ref_of(healed))
+                if now is None or at(now, ("metadata", "uid")) != at(healed, ("metadata", "uid")):
+                    raise
+                healed = now
+        return healed
 
     async def _record(self, live: Fields, managed: list[Tree] | None) -> Fields:
         """Write down other owners of an object's fields, if it is still at this version."""

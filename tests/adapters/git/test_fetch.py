@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.support.git_world import TOKEN, World, files_of, refusal
 
+from holdfast.adapters.git.bare import Bare
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.gitops.source import Ancestry
@@ -46,6 +48,27 @@ def test_ancestry_tells_every_way_in_which_a_branch_can_move(world: World) -> No
         for at, known, expected in table:
             world.origin.git("update-ref", "refs/heads/main", at)
             assert (await repository.fetch("main", known=known)).ancestry == expected
+
+    world.play(story)
+
+
+def test_what_was_found_out_about_two_commits_is_not_asked_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.origin.commit({"a": "1"})
+    world.origin.commit({"a": "2"})
+    asked: list[str] = []
+    ask = Bare.ask
+
+    async def noted(bare: Bare, *arguments: str, **more: Any) -> tuple[int, bytes]:
+        asked.append(arguments[0])
+        return await ask(bare, *arguments, **more)
+
+    async def story(repository: GitRepository) -> None:
+        first = await repository.fetch("main", known=one)
+        monkeypatch.setattr(Bare, "ask", noted)
+        assert await repository.fetch("main", known=one) == first
+        assert asked == ["rev-parse"]  # that the commit is still here
 
     world.play(story)
 

@@ -140,6 +140,10 @@ class Bare:
             _remember(self._standing, (commit, known), found)
         return self._standing[commit, known]
 
+    def remembers(self, commit: str, known: str) -> bool:
+        """True when it was found out before how two commits stand."""
+        return (commit, known) in self._standing
+
     async def _ancestry(self, commit: str, known: str) -> Ancestry:
         if await self._descends(commit, known):
             return Ancestry.AHEAD

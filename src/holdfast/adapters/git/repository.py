@@ -168,7 +168,7 @@ class GitRepository:
     async def _ancestry(self, bare: Bare, commit: str, known: str) -> Ancestry:
         if commit == known:
             return Ancestry.SAME
-        if not await bare.holds(known):
+        if not bare.remembers(commit, known) and not await bare.holds(known):
             try:
                 await self._arrived(bare, _Tip(known, known))
             except GitFailed as failed:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.doors.gitops.metrics import Metrics as GitopsMetrics
 from holdfast.doors.operator.metrics import Metrics as OperatorMetrics
 from holdfast.doors.server.metrics import Metrics as ServerMetrics
+from holdfast.install.alerts import operator_alerts
+from holdfast.install.gitops_alerts import gitops_alerts
+from holdfast.install.panels import ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE_METRICS = ROOT / "deploy" / "monitoring" / "kube-state-metrics.yaml"
@@ -22,7 +26,7 @@ _NAMED = re.compile(
     r"\b((?:holdfast|kube_holdfast|controller_runtime|workqueue|leader_election)_\w+)"
     r"(?:\{([^}]*)\})?"
 )
-_MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
+_MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,26 @@ class Asked:
 
     name: str
     matchers: dict[str, str]
+    operators: dict[str, str]
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """True for a sample with these labels, as Prometheus chooses; whose job it is aside."""
+        return all(
+            (re.fullmatch(value, labels.get(label, "")) is not None)
+            is not self.operators[label].startswith("!")
+            for label, value in self.matchers.items()
+            if label != "job"
+        )
 
 
 def asked(expression: str) -> Iterator[Asked]:
     for name, matchers in _NAMED.findall(expression):
-        yield Asked(name, dict(_MATCHER.findall(matchers)))
+        found = _MATCHER.findall(matchers)
+        yield Asked(
+            name,
+            {label: value for label, _, value in found},
+            {label: operator for label, operator, _ in found},
+        )
 
 
 def grouped_by(expression: str) -> set[str]:
@@ -94,3 +113,36 @@ def unknown(expression: str) -> list[str]:
             ]
     problems += [f"nothing has a label {each}" for each in grouped_by(expression) - available]
     return problems
+
+
+def unanswered(job: str, scrape: str) -> list[str]:
+    """What rules and board ask of a controller, and its answer to Prometheus does not have.
+
+    For one to which everything happened that they are about: figures without samples are absent.
+    """
+    samples: dict[str, list[Mapping[str, str]]] = {}
+    for family in text_string_to_metric_families(scrape):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append(sample.labels)
+    problems = []
+    for about, expression in _expressions():
+        every = list(asked(expression))
+        ours = [each for each in every if job in each.matchers.get("job", "").split("|")]
+        known = set(SCRAPED)
+        for each in ours:
+            found = [labels for labels in samples.get(each.name, ()) if each.takes(labels)]
+            known |= {label for labels in found for label in labels}
+            if not found:
+                problems.append(f"{about}: no {each.name} with {each.matchers}")
+        if len(ours) == len(every):
+            problems += [f"{about}: no label {each}" for each in grouped_by(expression) - known]
+    return problems
+
+
+def _expressions() -> Iterator[tuple[str, str]]:
+    for alert in (*operator_alerts(), *gitops_alerts()):
+        yield alert.name, alert.expression
+    for _, row in ROWS:
+        for panel in row:
+            for asks, _ in panel.asks:
+                yield panel.title, asks.replace("$namespace", ".*")

@@ -1,1 +1,1 @@
-"""What an installation of the operator is made of, as plain Kubernetes objects."""
+"""What an installation is made of, as plain Kubernetes objects: the operator, the controller."""

@@ -1,4 +1,4 @@
-"""The GitOps controller's own Deployment, its volume, its Service and who may reach it."""
+"""The GitOps controller's own Deployment, its volume and who may reach it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.install.pod import (
     confinement,
     identity,
     metadata,
-    of_the_pod,
+    own_name,
     ports,
     probes,
 )
@@ -30,20 +30,6 @@ def volume(installation: Installation, gitops: Gitops, labels: Fields) -> Fields
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": gitops.storage}},
-        },
-    }
-
-
-def service(installation: Installation, labels: Fields, selector: Fields) -> Fields:
-    """The address for people, for webhooks and for the metrics."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(GITOPS, installation, labels),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": selector,
-            "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "targetPort": "http"}],
         },
     }
 
@@ -119,11 +105,7 @@ def _container(installation: Installation, gitops: Gitops) -> Fields:
         "name": "gitops",
         "image": installation.image,
         "args": arguments(installation, gitops),
-        "env": [
-            of_the_pod("POD_NAME", "metadata.name"),
-            of_the_pod("POD_NAMESPACE", "metadata.namespace"),
-            *_ledger(gitops),
-        ],
+        "env": [*own_name(), *_ledger(gitops)],
         "ports": ports(),
         # The first start may have a long ledger to bring up to date.
         **probes(starts_within=300),

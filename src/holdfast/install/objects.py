@@ -11,7 +11,7 @@ from holdfast.install import gitops, gitops_rights, operator, rights
 from holdfast.install.alerts import operator_alerts
 from holdfast.install.gitops_alerts import gitops_alerts
 from holdfast.install.monitoring import board_map, monitor, rules
-from holdfast.install.pod import metadata
+from holdfast.install.pod import metadata, service
 from holdfast.install.settings import GITOPS, NAME, Gitops, Installation
 from holdfast.version import __version__
 from holdfast.wire.definitions import definitions
@@ -28,7 +28,7 @@ def objects(installation: Installation) -> tuple[Fields, ...]:
     found = [namespace(installation), *definitions().values()]
     found += [account(NAME, installation, labels), *rights.rights(installation, labels)]
     found += [
-        operator.service(installation, labels, OPERATOR),
+        service(NAME, "metrics", installation, labels, OPERATOR),
         operator.deployment(installation, _versioned(OPERATOR), OPERATOR),
     ]
     if installation.gitops is not None:
@@ -55,7 +55,7 @@ def controller(installation: Installation, chosen: Gitops) -> list[Fields]:
         account(GITOPS, installation, labels),
         *gitops_rights.rights(installation, chosen, labels),
         gitops.volume(installation, chosen, labels),
-        gitops.service(installation, labels, CONTROLLER),
+        service(GITOPS, "http", installation, labels, CONTROLLER),
         gitops.policy(installation, labels, CONTROLLER),
         gitops.deployment(installation, chosen, _versioned(CONTROLLER), CONTROLLER),
     ]

@@ -1,4 +1,4 @@
-"""The operator's own Deployment and Service."""
+"""The operator's own Deployment."""
 
 from __future__ import annotations
 
@@ -8,25 +8,11 @@ from holdfast.install.pod import (
     confinement,
     identity,
     metadata,
-    of_the_pod,
+    own_name,
     ports,
     probes,
 )
 from holdfast.install.settings import NAME, Installation
-
-
-def service(installation: Installation, labels: Fields, selector: Fields) -> Fields:
-    """The address of the metrics."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(NAME, installation, labels),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": selector,
-            "ports": [{"name": "metrics", "port": PORT, "protocol": "TCP", "targetPort": "http"}],
-        },
-    }
 
 
 def deployment(installation: Installation, labels: Fields, selector: Fields) -> Fields:
@@ -77,10 +63,7 @@ def _container(installation: Installation) -> Fields:
         "name": "operator",
         "image": installation.image,
         "args": arguments(installation),
-        "env": [
-            of_the_pod("POD_NAME", "metadata.name"),
-            of_the_pod("POD_NAMESPACE", "metadata.namespace"),
-        ],
+        "env": own_name(),
         "ports": ports(),
         **probes(starts_within=60),
         "resources": {

@@ -49,7 +49,7 @@ _NOW = (
     _number(
         "Open drift",
         f"sum(holdfast_drift_active{{{_APPS}}})",
-        "Drifts of applications that have not ended.",
+        "Drifts of applications that have not ended. One of several types counts for each.",
     ),
     _number(
         "Waiting for a person",
@@ -223,9 +223,33 @@ _GIT = (
     ),
     Panel(
         title="Git lag",
-        tells="Since each repository was last read with success.",
+        tells="Since each repository was last read with success, for any application.",
         asks=((f"time() - holdfast_git_last_fetch_timestamp_seconds{{{_GITOPS}}}", "{{repo}}"),),
         unit="s",
+    ),
+    Panel(
+        title="Repositories overdue",
+        tells="By how long each application's interval has passed without a good read.",
+        asks=(
+            (
+                f"time() - holdfast_git_fetch_overdue_timestamp_seconds{{{_APPS}}} > 0",
+                "{{namespace}}/{{name}} {{repo}}",
+            ),
+        ),
+        unit="s",
+        width=12,
+    ),
+    Panel(
+        title="Passes overdue",
+        tells="By how long each application has waited for a pass that ends well.",
+        asks=(
+            (
+                f"time() - holdfast_application_pass_due_timestamp_seconds{{{_APPS}}} > 60",
+                "{{namespace}}/{{name}}",
+            ),
+        ),
+        unit="s",
+        width=12,
     ),
 )
 _CONTROLLERS = (

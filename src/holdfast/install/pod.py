@@ -1,4 +1,7 @@
-"""What the pods of an installation have alike: the strictest of the pod security standards."""
+"""What the pods of an installation have alike: the strictest of the pod security standards.
+
+And the address at which each is reached. For `operator` and `gitops`.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,33 @@ def confinement() -> Fields:
     }
 
 
-def of_the_pod(name: str, path: str) -> Tree:
-    """Tell a container something about its pod."""
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+def own_name() -> list[Tree]:
+    """Tell a container which pod it is in: that is who holds the lease."""
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
+    ]
 
 
 def ports() -> list[Tree]:
     """The one port on which everything is answered."""
     return [{"name": "http", "containerPort": PORT, "protocol": "TCP"}]
+
+
+def service(
+    name: str, port: str, installation: Installation, labels: Fields, selector: Fields
+) -> Fields:
+    """The address of that port."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, installation, labels),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": selector,
+            "ports": [{"name": port, "port": PORT, "protocol": "TCP", "targetPort": "http"}],
+        },
+    }
 
 
 def probes(*, starts_within: int) -> Fields:

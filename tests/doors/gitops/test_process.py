@@ -40,6 +40,14 @@ def test_it_applies_heals_goes_on_after_a_kill_and_writes_nothing_at_rest(
             lambda: "holdfast_drift_resolved_total{" in controller.metrics(), "it to be counted"
         )
         assert controller.ask("GET", "applications").status_code == 200
+        figures = controller.metrics()
+        named = f'name="shop",namespace="{namespace}"'
+        assert f"holdfast_git_fetch_overdue_timestamp_seconds{{{named},repo=" in figures
+        assert f"holdfast_application_pass_due_timestamp_seconds{{{named}}}" in figures
+        assert 'leader_election_master_status{name="holdfast-gitops"} 1.0' in figures
+        lines = controller.log.read_text().splitlines()
+        told = [json.loads(line) for line in lines if '"transition"' in line]
+        assert told and {line["project"] for line in told} == {document["spec"]["project"]}
 
         controller.restart()
         commit = origin.commit({"app/config.yaml": configmap("config", mode="newer")})

@@ -1,15 +1,24 @@
-"""When to heal again what somebody keeps changing, and when to stop and say so."""
+"""When to heal again what somebody keeps changing, and when to stop and say so.
+
+Asked by `decide`; the ledger keeps when a drift was healed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+
+from holdfast.core.drift import Cause
+from holdfast.core.ledger import DriftEntry
 
 FIRST = timedelta(seconds=5)
 LONGEST = timedelta(minutes=5)
 PERIOD = timedelta(minutes=10)
 ROUNDS = 3
 """So many heals within the period, and the next drift is a fight."""
+SERVER = "the API server itself or an admission webhook"
+"""Which of the two it was is on no record."""
+_MOST = 3
 
 
 def recent(rounds: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
@@ -33,3 +42,51 @@ def not_before(rounds: Sequence[datetime], now: datetime) -> datetime | None:
     wait = min(FIRST * 2 ** (len(counted) - 1), LONGEST)
     at = counted[-1] + wait
     return at if at > now else None
+
+
+def rivals(entries: Sequence[DriftEntry]) -> tuple[str, ...]:
+    """Who changes the fields: the writers on record, or the server where it leaves none."""
+    writers = sorted({str(entry.writer) for entry in entries if entry.writer})
+    rewritten = any(entry.cause is Cause.ADMISSION for entry in entries)
+    return (*writers, SERVER) if rewritten else tuple(writers)
+
+
+def kept_up(entries: Sequence[DriftEntry]) -> str:
+    """Say that fields came back after each heal."""
+    others = rivals(entries)
+    if others == (SERVER,):
+        return f"{_capital(SERVER)} stores {_fields(entries)} otherwise each time it is written."
+    rival = " and ".join(others) or "somebody who leaves no trace"
+    return f"{_capital(rival)} and holdfast-gitops keep changing {_fields(entries)}."
+
+
+def rewritten(entries: Sequence[DriftEntry]) -> tuple[str, tuple[str, ...]]:
+    """Say why fields differ right after they were written, and who did that.
+
+    `entries` are those of the look after the write. A removal leaves no trace of its writer, so
+    without one only a dry run that gives the same tells that it was the server.
+    """
+    writers = tuple(each for each in rivals(entries) if each != SERVER)
+    if writers:
+        names = " and ".join(writers)
+        told = f"{_capital(names)} changed {_fields(entries)} as soon as it was written."
+        return told, writers
+    ways = "Declare what is stored, or ignore the field."
+    if all(entry.cause is Cause.ADMISSION for entry in entries):
+        told = (
+            f"It was written, nobody else wrote since, and it still differs in {_fields(entries)}"
+        )
+        return f"{told}: {SERVER} stores it otherwise. {ways}", (SERVER,)
+    told = f"It was written and still differs in {_fields(entries)}, with no writer on record"
+    return f"{told}: it was removed at once, or {SERVER} stores it otherwise. {ways}", ()
+
+
+def _fields(entries: Iterable[DriftEntry]) -> str:
+    paths = [entry.path or "the object" for entry in entries]
+    more = f" and {len(paths) - _MOST} more" if len(paths) > _MOST else ""
+    return ", ".join(paths[:_MOST]) + more
+
+
+def _capital(text: str) -> str:
+    """Begin a sentence; the name of a tool stays as it is."""
+    return text[:1].upper() + text[1:] if text.startswith(("the ", "somebody ")) else text

@@ -27,7 +27,13 @@ from holdfast.adapters.kubernetes.objects import (
 from holdfast.adapters.kubernetes.packed import unpack
 from holdfast.adapters.kubernetes.watch import Scope
 from holdfast.core.errors import InvalidSpec, TargetUnavailable, ValidationError
-from holdfast.core.gitops.application import KIND, PLURAL, AppId, Application
+from holdfast.core.gitops.application import (
+    KIND,
+    PLURAL,
+    AppId,
+    Application,
+    ApplicationSpec,
+)
 from holdfast.core.resource import GROUP, VERSION
 from holdfast.core.tree import Fields
 from holdfast.doors.server import logs
@@ -56,6 +62,11 @@ class Found:
     error: InvalidSpec | None = None
     status: Fields | None = None
     """As it is stored; None where nothing stores it."""
+
+
+def spec_of(found: Found | None) -> ApplicationSpec | None:
+    """Return the spec that counts; None for an Application that is gone or wrong."""
+    return found.application.spec if found and found.application else None
 
 
 class Applications(Protocol):

@@ -146,7 +146,7 @@ async def assembled(
         settings=settings,
     )
     applications.listen(controller.on_application)
-    metrics.watch(followed, _repository, watching.counts)
+    metrics.watch(followed, _repository, watching.counts, controller.due)
     services.desk, services.book = parts.desk, book
     services.hook = Webhooks(
         followed, lambda: credentials.webhooks, controller.hint, clock, metrics

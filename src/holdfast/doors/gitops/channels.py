@@ -59,7 +59,8 @@ class Channels:
             except HoldfastError as error:
                 logs.event(
                     "channel-unknown", level=logging.WARNING, channel=spec.name,
-                    application=str(application.id), why=error.happened,
+                    application=str(application.id), project=application.spec.project,
+                    why=error.happened,
                 )  # fmt: skip
                 continue
             self._channels.setdefault(channel.name, channel)

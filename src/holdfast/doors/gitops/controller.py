@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from holdfast.adapters.kubernetes.objects import Object
@@ -18,7 +19,7 @@ from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
 from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
 from holdfast.core.gitops.application import AppId, Application
 from holdfast.core.gitops.source import Rendered
-from holdfast.doors.gitops.applications import Applications, Found
+from holdfast.doors.gitops.applications import Applications, Found, spec_of
 from holdfast.doors.gitops.claims import Claims
 from holdfast.doors.gitops.due import Due
 from holdfast.doors.gitops.index import Index
@@ -144,6 +145,10 @@ class Controller:
         self._of(id).hint(following.follower)
         self.queue.add(id)
 
+    def due(self) -> Mapping[AppId, datetime]:
+        """When which application is to be looked at next; what is past is late."""
+        return {id: each.at for id, each in self._due.items()}
+
     def stop(self) -> None:
         """End after the passes under way."""
         self._stop.set()
@@ -151,8 +156,8 @@ class Controller:
     async def run(self, began: Callable[[], None] = lambda: None) -> None:
         """Make passes until stopped; calls back once every application is known."""
         for id in self._applications.ids():
-            found = self._applications.get(id)
-            if found is not None and found.application is not None:
+            self._of(id)
+            if (found := self._applications.get(id)) and found.application:
                 following = await self._follow(found.application)
                 self._claims.seed(id, following.shelf.inventory)
         self.working = True
@@ -224,7 +229,10 @@ class Controller:
             within = self._settings.reconcile_within
             self._again(id, "timeout", f"It took more than {within:g} s.")
         except Exception:  # a poisonous application must not stop the others
-            logs.event("pass-failed", level=logging.ERROR, exc=True, application=str(id))
+            logs.event(
+                "pass-failed", level=logging.ERROR, exc=True, application=str(id),
+                project=self._project(id),
+            )  # fmt: skip
             self._again(id, "bug", "See pass-failed.")
         finally:
             self._metrics.looked(result, self._clock.monotonic() - began)
@@ -236,8 +244,8 @@ class Controller:
         if asked is not None:
             self.queue.add_after(id, asked)
         logs.event(
-            "not-reconciled", level=logging.WARNING, application=str(id), code=code, why=why,
-            again_in=wait,
+            "not-reconciled", level=logging.WARNING, application=str(id),
+            project=self._project(id), code=code, why=why, again_in=wait,
         )  # fmt: skip
 
     async def _reconcile(self, id: AppId) -> None:
@@ -268,9 +276,7 @@ class Controller:
             due.next_whole = self._clock.monotonic() + self._settings.resync * spread
         await self._after(found, following, result, due)
 
-    async def _after(
-        self, found: Found, following: Following, result: Result, due: Due
-    ) -> None:  # fmt: skip
+    async def _after(self, found: Found, following: Following, result: Result, due: Due) -> None:
         """Report what a pass found, and see to it that the next one comes in time."""
         id = found.id
         following.application = replace(following.application, status=result.status)
@@ -278,18 +284,19 @@ class Controller:
         self._take(following, wanted.rendered if wanted else None)
         for note in result.notes:
             self._around.tell(found, following, note)
-        wait = min(result.requeue_after, due.next_whole - self._clock.monotonic())
-        hinted = due.follow_hint(following.follower)
-        wait = wait if hinted is None else min(wait, hinted)
+        waits = [result.requeue_after, due.next_whole - self._clock.monotonic()]
+        if (hinted := due.follow_hint(following.follower)) is not None:
+            waits.append(hinted)
         status = result.status
         if status.sync == "synced" and status.fetched not in (status.revision, due.finished):
             # What was left of a commit is there now: only a look at everything takes note of it.
             due.whole, due.finished = True, status.fetched or ""
-            wait = LEAST
+            waits.append(LEAST)
         await self._statuses.report(found, status)
         self.queue.forget(id)
-        least = SUSPENDED if following.application.spec.suspend else LEAST
-        self.queue.add_after(id, max(wait, least))
+        wait = max(min(waits), SUSPENDED if following.application.spec.suspend else LEAST)
+        due.at = self._clock.now() + timedelta(seconds=wait)
+        self.queue.add_after(id, wait)
 
     async def _follow(self, application: Application) -> Following:
         """Return what is held of an application, with its newest spec."""
@@ -298,8 +305,9 @@ class Controller:
         if following is None:
             shelf = await open_shelf(self._book, id, self._clock)
             following = Following(
-                application=application, shelf=shelf, follower=self._new_follower()
-            )
+                application=application, shelf=shelf, follower=self._new_follower(),
+                newest=lambda: spec_of(self._applications.get(id)),
+            )  # fmt: skip
             self._followed[id] = following
             await self._around.prepare(application)
             return following
@@ -320,8 +328,9 @@ class Controller:
         if self._invalid.get(found.id) == identity:
             return
         logs.event(
-            "invalid", level=logging.WARNING, application=str(found.id), why=str(found.error)
-        )
+            "invalid", level=logging.WARNING, application=str(found.id),
+            project=self._project(found.id), why=str(found.error),
+        )  # fmt: skip
         for note in await self._statuses.refuse(found, self._clock.now()):
             self._around.tell(found, self._followed.get(found.id), note)
         self._invalid[found.id] = identity
@@ -337,6 +346,7 @@ class Controller:
                 await leave(shelf, self._clock.now())
         else:
             await leave(shelf, self._clock.now())
+        project = self._project(id)
         self._followed.pop(id, None)
         self._invalid.pop(id, None)
         self._due.pop(id, None)
@@ -345,7 +355,7 @@ class Controller:
         self._retain(self._index.places)
         await self._around.forget(id)
         self.queue.forget(id)
-        logs.event("left", application=str(id))
+        logs.event("left", application=str(id), project=project)
         self._wake_refused()
 
     def _claim(self, following: Following, rendered: Rendered) -> str:
@@ -382,4 +392,9 @@ class Controller:
                 self.queue.add_after(id, SETTLING)
 
     def _of(self, id: AppId) -> Due:
-        return self._due.setdefault(id, Due())
+        return self._due.setdefault(id, Due(at=self._clock.now()))
+
+    def _project(self, id: AppId) -> str:
+        """Whose an application is, as far as is known; for the log."""
+        of = self._followed.get(id) or self._applications.get(id)
+        return of.application.spec.project if of and of.application else ""

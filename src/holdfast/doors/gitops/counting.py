@@ -44,6 +44,14 @@ class CountingBook:
             kind, application=application, key=key, state=state, limit=limit
         )
 
+    async def records_after(
+        self, kind: RecordKind, *, application: str, after: str, limit: int
+    ) -> Sequence[Record]:
+        """See the port."""
+        return await self._book.records_after(
+            kind, application=application, after=after, limit=limit
+        )
+
     async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
         """See the port."""
         await self._book.write(puts, entries)

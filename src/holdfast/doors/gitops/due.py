@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.gitops.follow import Follower
@@ -15,6 +16,8 @@ HINTED = (5.0, 15.0, 30.0)
 class Due:
     """One application's."""
 
+    at: datetime
+    """When it is to be looked at. Stays behind while nothing comes of it, so that this shows."""
     touched: set[ObjectRef] = field(default_factory=set)
     whole: bool = True
     """True when everything is to be looked at."""

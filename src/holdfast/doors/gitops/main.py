@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -38,6 +39,8 @@ _STARTING = "Applications are being read."
 def run(settings: Settings) -> None:
     """Run until a signal comes. Raises our errors when it cannot work or lost its lease."""
     logs.configure(form=settings.log_format, level=settings.log_level)
+    # What Secrets say is in its memory, and in that of its children: a crash leaves no file of it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.set_threshold(20_000, 20, 50)  # objects of the API are many, short-lived and free of cycles
     config = ServerConfig(
         db=settings.db,
@@ -92,7 +95,9 @@ class Gitops:
         if not await self._known(machine, services):
             return
         logs.event("synced", applications=len(applications.ids()))
+        leading = machine.metrics.leader.labels(settings.lease_name)
         if not settings.elect:
+            leading.set(1)
             machine.writer.turn = lambda: True
             await self._act(machine, services)
             return
@@ -103,7 +108,6 @@ class Gitops:
             identity=self._identity,
             timing=settings.lease_timing,
         )
-        leading = machine.metrics.leader.labels(settings.lease_name)
         leading.set_function(lambda: float(election.leads))
         machine.writer.turn = lambda: election.leads
         services.waiting = _STANDBY

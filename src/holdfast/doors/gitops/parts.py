@@ -1,4 +1,4 @@
-"""Puts the reconciler and the desk together from what a process has. `main` calls it."""
+"""Puts the reconciler and the desk together from what a process has. `assembly` calls it."""
 
 from __future__ import annotations
 

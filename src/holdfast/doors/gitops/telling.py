@@ -35,9 +35,11 @@ class Telling:
 
     def tell(self, found: Found, following: Following | None, note: Note) -> None:
         """Write an event about the Application, one about the object, and a line of the log."""
+        known = found.application or (following.application if following else None)
         logs.event(
             "transition", level=logging.WARNING if note.warning else logging.INFO,
-            application=str(found.id), reason=note.reason, message_text=note.message,
+            application=str(found.id), project=known.spec.project if known else "",
+            reason=note.reason, message_text=note.message,
             object=str(note.object) if note.object else "",
         )  # fmt: skip
         if found.uid:

@@ -133,6 +133,7 @@ class Operator:
         if settings.elect:
             await self._lead(lease, config, controller, act)
         else:
+            self._metrics.leader.labels(settings.lease_name).set(1)  # nobody else is asked
             await self._until_stopped(act, controller)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH):

@@ -25,6 +25,7 @@ from holdfast.reconcile.gitops.ports import Book, RecordKind
 
 Scenario = Callable[[Book], Awaitable[None]]
 DRIFT = RecordKind.DRIFT
+HOLD = RecordKind.HOLD
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -69,6 +70,28 @@ def test_a_new_book_is_empty(on_book: OnBook) -> None:
             assert await keys(book, kind) == []
         assert await said(book) == []
         assert await book.prune(NOON) == 0
+
+    on_book(scenario)
+
+
+def test_records_are_gone_through_by_key(on_book: OnBook) -> None:
+    async def scenario(book: Book) -> None:
+        every = [f"drf-{number:02}" for number in range(7)]
+        await book.write([put(key) for key in reversed(every)], [])
+        await book.write([put("drf-03x", application="team/other"), put("drf-99", kind=HOLD)], [])
+        found, after = list[str](), ""
+        while True:
+            page = await book.records_after(DRIFT, application="team/chat", after=after, limit=3)
+            found += [record.key for record in page]
+            if len(page) < 3:
+                break
+            after = page[-1].key
+            # What changes meanwhile is neither skipped nor told twice.
+            await book.write([put(key, len(found) // 3) for key in ("drf-00", "drf-06")], [])
+        assert found == every
+        (last,) = await book.records_after(DRIFT, application="team/chat", after="drf-05", limit=9)
+        assert (last.key, last.version, last.body) == ("drf-06", 3, {"key": "drf-06"})
+        assert not await book.records_after(DRIFT, application="team", after="", limit=9)
 
     on_book(scenario)
 

@@ -75,7 +75,7 @@ async def eventually(ask: Callable[[], Awaitable[Pull | None]], mergeable: bool)
 def test_a_branch_without_a_pull_request_has_none(play: Play) -> None:
     async def scenario(world: World, forge: Forge) -> None:
         assert await forge.find(BRANCH) is None
-        assert await forge.list_open("holdfast/") == []
+        assert await forge.past(BRANCH) == []
         assert forge.name == world.name
 
     play(scenario)
@@ -148,8 +148,9 @@ def test_several_that_open_one_at_once_are_left_with_one(play: Play) -> None:
         world.push(BRANCH)
         others = [world.forge() for _ in range(3)]
         await asyncio.gather(*(each.open(new()) for each in (forge, *others)))
-        (left,) = await forge.list_open("holdfast/")
-        assert (await forge.open(new())).number == left.number
+        left = await forge.open(new())
+        over = [pull.number for pull in await forge.past(BRANCH)]
+        assert sorted([*over, left.number]) == sorted(world.numbers())
         for each in others:
             await each.aclose()
 
@@ -160,7 +161,6 @@ def test_a_pull_request_from_a_fork_is_not_taken_for_ours(play: Play) -> None:
     async def scenario(world: World, forge: Forge) -> None:
         foreign = world.pull_from_a_fork(BRANCH)
         assert await forge.find(BRANCH) is None
-        assert await forge.list_open("holdfast/") == []
         made = await opened(world, forge)
         assert made.number != foreign
         found = await forge.find(BRANCH)
@@ -196,6 +196,10 @@ def test_the_newest_is_found_and_an_open_one_before_it(play: Play) -> None:
         world.close(second.number)
         found = await forge.find(BRANCH)
         assert found is not None and (found.number, found.title) == (second.number, "Again")
+        past = await forge.past(BRANCH)
+        assert [pull.number for pull in past] == [second.number, first.number]
+        assert {pull.state for pull in past} == {PullState.CLOSED}
+        assert (await forge.get(first.number)).title == "Codify chat"
 
     play(scenario)
 
@@ -330,17 +334,19 @@ def test_closing_says_why_and_leaves_what_is_closed_or_merged(play: Play) -> Non
     play(scenario)
 
 
-def test_open_ones_are_listed_by_the_prefix_of_their_branch(play: Play) -> None:
+def test_what_is_over_is_told_for_each_branch_and_what_is_open_is_not(play: Play) -> None:
     async def scenario(world: World, forge: Forge) -> None:
-        first = await opened(world, forge, "holdfast/codify/a")
-        second = await opened(world, forge, "holdfast/revert/b")
-        await opened(world, forge, "feature/c")
-        gone = await opened(world, forge, "holdfast/codify/d")
-        world.close(gone.number)
-        found = await forge.list_open("holdfast/")
-        assert {pull.number for pull in found} == {first.number, second.number}
-        found = await forge.list_open("holdfast/revert/")
-        assert [pull.number for pull in found] == [second.number]
+        await opened(world, forge, "holdfast/codify/a")
+        merged = await opened(world, forge, "holdfast/revert/b")
+        closed = await opened(world, forge, "holdfast/codify/d")
+        world.merge(merged.number)
+        world.close(closed.number)
+        assert await forge.past("holdfast/codify/a") == []
+        (found,) = await forge.past("holdfast/revert/b")
+        assert (found.number, found.state) == (merged.number, PullState.MERGED)
+        assert found.body == "Two replicas."
+        (found,) = await forge.past("holdfast/codify/d")
+        assert (found.number, found.state) == (closed.number, PullState.CLOSED)
 
     play(scenario)
 
@@ -351,6 +357,7 @@ def test_a_number_that_is_not_there_is_not_found(play: Play) -> None:
             lambda: forge.update(99, title="T", body=""),
             lambda: forge.comment(99, "text"),
             lambda: forge.close(99),
+            lambda: forge.get(99),
         ):
             with pytest.raises(NotFound):
                 await ask()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import EXECUTION, desired_and_live, drifts, specs
+from tests.support.plans import predict
 
 from holdfast.core.desired import Desired
 from holdfast.core.diff import Change
@@ -24,7 +25,6 @@ from holdfast.core.plan import (
     check_fresh,
     delete_plan,
     make_plan,
-    predict,
 )
 from holdfast.core.tree import Fields
 from holdfast.wire.spec_v1 import spec_from_fields

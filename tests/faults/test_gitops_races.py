@@ -21,7 +21,7 @@ from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.apply import AT_ONCE
 from holdfast.reconcile.gitops.following import SyncRequest
-from holdfast.reconcile.gitops.ports import PullState, RecordKind
+from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
 
 A = config_ref("a")
 
@@ -164,20 +164,21 @@ async def test_a_pause_that_failed_does_not_hold() -> None:
 
 
 async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() -> None:
-    """The answer to the opening was lost, so the ledger knows nothing of the pull request."""
+    """The answer to the opening was lost, so the ledger does not know its number."""
     world = StoryWorld()
     world.git.commit({"propose.yaml": configmap("propose", x="1")})
     await world.look()
     world.edit("propose", "9")
-    number = sum(call == "forge.open" for call in world.tap.calls)
-    assert number == 0
-    world.tap.fault = Fault(
-        at=2, part="forge", after=True, error=lambda: TargetUnavailable("No answer.")
-    )
+    opened = world.hub.open
+
+    async def lost(new: NewPull) -> Pull:
+        world.hub.open = opened  # type: ignore[method-assign]
+        await opened(new)
+        raise TargetUnavailable("No answer.")
+
+    world.hub.open = lost  # type: ignore[method-assign]
     await world.look()
     assert len(world.hub.pulls) == 1
-    assert world.following is not None
-    assert not world.following.shelf.pulls
     world.hub.pulls[1] = replace(world.hub.pulls[1], state=PullState.CLOSED)
     for _ in range(4):
         world.pass_time(61)

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
 
 from holdfast.core.errors import ConfigurationError, HoldfastError, ValidationError
 from holdfast.core.gitops.application import DriftSpec, IgnoreSpec, MatchSpec, Remediation
@@ -19,6 +19,7 @@ from holdfast.core.gitops.application_check import problems
 from holdfast.core.gitops.ignore import FIELDS, MANAGERS, annotated_rules, ignore_problems
 from holdfast.core.gitops.jq_path import pattern_of_jq
 from holdfast.core.glob import Glob
+from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.ignore import IgnoreRule
 
 MANY = 10_000
@@ -103,11 +104,56 @@ def test_a_rule_for_every_manager_is_refused(manager: str) -> None:
     assert refused(rule(manager=manager))
 
 
-@pytest.mark.parametrize("field", ["securityContext", "serviceAccountName", "hostNetwork"])
-def test_a_field_of_security_is_not_hidden_by_the_way(field: str) -> None:
-    assert refused(rule(pointer=f"/spec/template/spec/{field}"))
-    assert refused(rule(path=f"spec.template.spec.{field}"))
-    assert not refused(rule(pointer=f"/spec/template/spec/{field}", security=True))
+POD = "spec.template.spec"
+SECURITY = [
+    ("Deployment", f"{POD}.{field}")
+    for field in (
+        "securityContext", "securityContext.runAsUser", "serviceAccountName", "serviceAccount",
+        "automountServiceAccountToken", "hostNetwork", "hostPID", "hostIPC", "hostUsers",
+        "containers.0.image", "initContainers.0.image", "containers.0.securityContext.privileged",
+        "volumes.0.hostPath", "containers.0.securityContext.capabilities.add",
+    )
+] + [
+    ("Role", "rules.0"), ("ClusterRole", "rules.0.verbs"), ("RoleBinding", "subjects.0"),
+    ("ClusterRoleBinding", "roleRef.name"), ("Secret", "data.password"),
+    ("NetworkPolicy", "spec.ingress"), ("ValidatingWebhookConfiguration", "webhooks.0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "field"), SECURITY)
+def test_a_field_of_security_is_not_hidden_by_the_way(kind: str, field: str) -> None:
+    pointer = "/" + field.replace(".", "/")
+    assert refused(rule(pointer=pointer, kind=kind))
+    assert refused(rule(path=field, kind=kind))
+    assert not refused(rule(pointer=pointer, kind=kind, security=True))
+    item = {
+        "apiVersion": "v1", "kind": kind,
+        "metadata": {"name": "a", "namespace": "n", "annotations": {FIELDS: pointer}},
+    }  # fmt: skip
+    assert annotated_rules(item).rules == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hidden", ["/spec/template", "spec.**", "spec.template.*", "spec.temp*"])
+async def test_a_rule_for_what_stands_around_it_hides_no_field_of_security(hidden: str) -> None:
+    given = {"pointer": hidden} if hidden.startswith("/") else {"path": hidden}
+    world = World(route(Remediation.REPORT), drift=DriftSpec(ignore=(rule(**given),)))
+    if refused(rule(**given)):
+        return
+    world.git.commit(
+        {
+            "d.yaml": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n"
+            "  selector: {matchLabels: {app: d}}\n  template:\n"
+            "    metadata: {labels: {app: d}}\n    spec:\n"
+            "      serviceAccountName: small\n      containers: [{name: c, image: i}]\n"
+        }
+    )
+    await world.look()
+    ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="d")
+    world.kube.edit(
+        ref, lambda item: item["spec"]["template"]["spec"].update(serviceAccountName="root")
+    )
+    result = await world.look()
+    assert result.status.drifted == 1
 
 
 @pytest.mark.parametrize("name", GLOBS)

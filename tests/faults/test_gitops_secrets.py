@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import logging
 import pickle
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.support.canaries import Canary, Surfaces, shaped
 from tests.support.gitops_story import PROJECT, StoryWorld
 from tests.support.gitops_world import NAMESPACE, route
 
+from holdfast.adapters.notify import slack, webhook
 from holdfast.core.errors import (
     HoldfastError,
     PermissionDenied,
@@ -30,6 +33,7 @@ from holdfast.core.gitops.standing import Seen
 from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import SourceUnavailable
+from holdfast.wire.application_v1alpha1 import status_to_json
 
 REMEDIATIONS = [*Remediation]
 
@@ -61,8 +65,8 @@ class Planted(StoryWorld):
         self.git.commit({"secret.yaml": self._secret(), "deployment.yaml": self._deployment()})
         fetch = self.git.fetch
 
-        async def subject(revision: str, *, known: str | None) -> Commit:
-            found: Commit = await fetch(revision, known=known)
+        async def subject(revision: str, **more: Any) -> Commit:  # Any: what the port takes
+            found: Commit = await fetch(revision, **more)
             return replace(found, subject=f"use {self['subject']}", author=self["subject"])
 
         self.git._inner.fetch = subject
@@ -138,6 +142,10 @@ class Planted(StoryWorld):
             shown.add("journal", repr(line), detail)
         for notice in self.notices:
             shown.add_value("notice", notice)
+            shown.add("body of a webhook", json.dumps(webhook.event(notice)))
+            shown.add("message to Slack", json.dumps(slack.message([notice])))
+        if self.last is not None:
+            shown.add("status", json.dumps(status_to_json(self.last.status)))
         for pull in self.hub.pulls.values():
             shown.add_value("pull request", pull)
         for number, comments in self.hub.comments.items():
@@ -282,8 +290,11 @@ async def test_the_search_finds_what_it_is_for() -> None:
     world.ledger._lines.append(
         (replace(world.ledger._lines[0][0], summary=world["live"]), world["declared"])
     )
+    world.notices[0] = replace(world.notices[0], text=world["env"], title=world["env"])
     found = world.leaks("")
     assert any("live Secret" in each for each in found)
+    for surface in ("notice", "body of a webhook", "message to Slack"):
+        assert any(each.startswith(f"{surface}: declared env") for each in found), surface
     assert any("declared Secret" in each for each in found)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.plans import predict
 
 from holdfast.core.desired import Desired
 from holdfast.core.drift import Situation
@@ -23,7 +24,7 @@ from holdfast.core.errors import (
 from holdfast.core.live import Absent, Live
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import Outcome
-from holdfast.core.plan import Action, Plan, Step, delete_plan, make_plan, predict
+from holdfast.core.plan import Action, Plan, Step, delete_plan, make_plan
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 DAY = 24 * 60
 WEB = {"namespace": "shop", "name": "web"}
+REPO = {"repo": "https://git.example/a"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ def gitops_cases() -> Iterator[Case]:
     yield from grave_cases(part, "HoldfastHighSeverityDrift")
     yield from loop_cases(part, "HoldfastSelfHealLoop")
     yield from people_cases(part)
+    yield from source_cases(part)
     yield from own_cases(part)
 
 
@@ -128,6 +130,7 @@ def people_cases(part: str) -> Iterator[Case]:
         figures={pending: always(0, 300)}, quiet=[241, 299],
     )  # fmt: skip
     paused = of_gitops("holdfast_paused_until_timestamp_seconds", **WEB)
+    off = of_gitops("holdfast_application_suspended", **WEB)
     name = "HoldfastPauseForgotten"
     later = 7 * DAY * 60
     yield Case(
@@ -146,14 +149,20 @@ def people_cases(part: str) -> Iterator[Case]:
         says="not a hold that goes on", part=part, alert=name, because="past",
         figures={paused: always(later)}, quiet=[47, 99],
     )  # fmt: skip
-    suspended = written("kube_holdfast_application_suspended", WEB)
     yield Case(
-        says="a suspension that lasts a day", part=part, alert=name, because="suspended",
-        figures={suspended: always(1, 1500)}, quiet=[DAY - 1], fires=DAY + 1, labels=WEB,
+        says="not of one that is suspended", part=part, alert=name, because="past",
+        figures={paused: always(600), off: always(1)}, quiet=[47, 99],
     )  # fmt: skip
+    suspended = written("kube_holdfast_application_suspended", WEB)
+    for by, figure in (("the controller", off), ("kube-state-metrics", suspended)):
+        yield Case(
+            says=f"a suspension that lasts a day, as {by} knows", part=part, alert=name,
+            because="suspended", figures={figure: always(1, 1500)}, quiet=[DAY - 1],
+            fires=DAY + 1, labels=WEB,
+        )  # fmt: skip
     yield Case(
         says="not an application that runs", part=part, alert=name, because="suspended",
-        figures={suspended: always(0, 1500)}, quiet=[DAY + 1],
+        figures={suspended: always(0, 1500), off: always(0, 1500)}, quiet=[DAY + 1],
     )  # fmt: skip
 
 
@@ -163,44 +172,127 @@ def info(sync: str, health: str) -> str:
     )
 
 
+def due(name: str) -> str:
+    return of_gitops("holdfast_application_pass_due_timestamp_seconds", namespace="shop", name=name)
+
+
 def passes(result: str) -> str:
     return of_gitops("holdfast_reconcile_total", controller="application", result=result)
 
 
-def own_cases(part: str) -> Iterator[Case]:
-    fetched = of_gitops("holdfast_git_last_fetch_timestamp_seconds", repo="https://git.example/a")
+def overdue(name: str, **labels: str) -> str:
+    return of_gitops(
+        "holdfast_git_fetch_overdue_timestamp_seconds", namespace="shop", name=name, **REPO,
+        **labels,
+    )  # fmt: skip
+
+
+def source_cases(part: str) -> Iterator[Case]:
     name = "HoldfastGitSourceStale"
     yield Case(
         says="a repository that does not answer", part=part, alert=name, because="unread",
-        figures={fetched: always(60)}, quiet=[60], fires=67,
-        labels={"repo": "https://git.example/a"},
+        figures={overdue("web"): always(120)}, quiet=[62, 66], fires=68, labels=REPO,
+    )  # fmt: skip
+    yield Case(
+        says="once for several applications that follow it", part=part, alert=name,
+        because="unread", figures={overdue("web"): always(120), overdue("api"): always(180)},
+        quiet=[66], fires=69, labels=REPO,
     )  # fmt: skip
     yield Case(
         says="not one that is read", part=part, alert=name, because="unread",
-        figures={fetched: "0+60x100"}, quiet=[67, 99],
+        figures={overdue("web"): "66+60x200"}, quiet=[67, 199],
+    )  # fmt: skip
+    yield Case(
+        says="not one that is asked once a day, and not before an hour after that", part=part,
+        alert=name, because="unread",
+        figures={overdue("web"): always(DAY * 60, 1600)}, quiet=[67, DAY, DAY + 64], fires=DAY + 67,
+        labels=REPO,
+    )  # fmt: skip
+    yield Case(
+        says="not while each of several applications keeps to its own interval", part=part,
+        alert=name, because="unread",
+        figures={overdue("web"): "66+60x200", overdue("api"): always(DAY * 60, 200)},
+        quiet=[67, 199],
+    )  # fmt: skip
+    yield Case(
+        says="one of several applications that cannot read it", part=part, alert=name,
+        because="unread", figures={overdue("web"): "66+60x200", overdue("api"): always(120)},
+        quiet=[66], fires=68, labels=REPO,
+    )  # fmt: skip
+    yield Case(
+        says="not by a webhook-fed interval that began anew", part=part, alert=name,
+        because="unread", figures={overdue("web"): "3600+0x50 86400+0x100"}, quiet=[67, 149],
+    )  # fmt: skip
+    yield Case(
+        says="not once it is suspended", part=part, alert=name, because="unread",
+        figures={overdue("web"): "120+0x60 stale"}, quiet=[60, 68, 99],
+    )  # fmt: skip
+    yield Case(
+        says="not of the pod that was before", part=part, alert=name, because="unread",
+        figures={overdue("web", pod="a"): always(120), overdue("web", pod="b"): "66+60x200"},
+        quiet=[68, 99],
+    )  # fmt: skip
+    yield Case(
+        says="not where passes fail before it is asked", part=part, alert=name, because="unread",
+        figures={overdue("web"): always(120), due("web"): always(120)}, quiet=[68, 99],
     )  # fmt: skip
     yield Case(
         says="an application of which nothing is known", part=part, alert=name, because="unknown",
         figures={info("unknown", "unknown"): always(1)}, quiet=[29], fires=31, labels=WEB,
     )  # fmt: skip
     yield Case(
+        says="not a suspended application", part=part, alert=name, because="unknown",
+        figures={
+            info("unknown", "unknown"): always(1),
+            of_gitops("holdfast_application_suspended", **WEB): always(1),
+        },
+        quiet=[31, 99],
+    )  # fmt: skip
+    yield Case(
         says="not one that was read before", part=part, alert=name, because="unknown",
         figures={info("unknown", "healthy"): always(1)}, quiet=[31, 99],
     )  # fmt: skip
+
+
+def own_cases(part: str) -> Iterator[Case]:
     name = "HoldfastReconcileErrors"
     yield Case(
-        says="half of the passes fail", part=part, alert=name,
+        says="half of the passes fail", part=part, alert=name, because="many",
         figures={passes("error"): "0+1x100", passes("success"): "0+1x100"}, quiet=[10], fires=40,
     )  # fmt: skip
     yield Case(
-        says="not one of a hundred", part=part, alert=name,
+        says="not one failure among few passes", part=part, alert=name, because="many",
+        figures={passes("error"): "0+0x5 1+0x100", passes("success"): "0+0x8 1+0x10 2+0x90"},
+        quiet=[15, 20, 25, 40],
+    )  # fmt: skip
+    yield Case(
+        says="not one of a hundred", part=part, alert=name, because="many",
         figures={passes("error"): "0+1x100", passes("success"): "0+99x100"}, quiet=[40, 99],
     )  # fmt: skip
+    yield Case(
+        says="one application among many that work", part=part, alert=name, because="late",
+        figures={due("web"): always(60), due("api"): "60+60x100"}, quiet=[31, 35], fires=37,
+        labels={"namespace": "shop"},
+    )  # fmt: skip
+    yield Case(
+        says="not one whose next pass is far off", part=part, alert=name, because="late",
+        figures={due("web"): always(DAY * 60)}, quiet=[37, 99],
+    )  # fmt: skip
     name = "HoldfastReconcileStalled"
+    yield Case(
+        says="not where nothing is due for long", part=part, alert=name,
+        figures={
+            info("synced", "healthy"): always(1),
+            passes("success"): always(5),
+            due("web"): always(90 * 60),
+        },
+        quiet=[31, 89],
+    )  # fmt: skip
     yield Case(
         says="applications, and no pass ends well", part=part, alert=name,
         figures={
             info("synced", "healthy"): always(1),
+            due("web"): always(60),
             passes("success"): always(5),
             passes("error"): "0+1x100",
         },
@@ -217,13 +309,30 @@ def own_cases(part: str) -> Iterator[Case]:
     )  # fmt: skip
     up, name = of_gitops("up"), "HoldfastControllerDown"
     yield Case(
-        says="it does not answer", part=part, alert=name,
+        says="it does not answer", part=part, alert=name, because="silent",
         figures={up: "1+0x10 0+0x50"}, quiet=[10, 14], fires=17,
     )  # fmt: skip
-    yield Case(says="it is gone", part=part, alert=name, quiet=[4], fires=6)
     yield Case(
-        says="not while it answers", part=part, alert=name, figures={up: always(1)}, quiet=[6, 99]
-    )
+        says="it is gone", part=part, alert=name, because="silent", quiet=[4], fires=6
+    )  # fmt: skip
+    yield Case(
+        says="not while it answers", part=part, alert=name, because="silent",
+        figures={up: always(1)}, quiet=[6, 99],
+    )  # fmt: skip
+    leads = "leader_election_master_status"
+    yield Case(
+        says="it waits for a lease that nobody has", part=part, alert=name, because="idle",
+        figures={up: always(1), of_gitops(leads, name="holdfast-gitops"): always(0)},
+        quiet=[4], fires=6,
+    )  # fmt: skip
+    yield Case(
+        says="not while another leads", part=part, alert=name, because="idle",
+        figures={
+            of_gitops(leads, name="holdfast-gitops", pod="a"): always(0),
+            of_gitops(leads, name="holdfast-gitops", pod="b"): always(1),
+        },
+        quiet=[6, 99],
+    )  # fmt: skip
 
 
 def operator_cases() -> Iterator[Case]:
@@ -237,6 +346,9 @@ def operator_cases() -> Iterator[Case]:
         says="not when none does", part=part, alert=name, figures={active: always(0)}, quiet=[31]
     )
     errors = of_operator("controller_runtime_reconcile_errors_total", controller="inferenceservice")
+    looks = of_operator(
+        "controller_runtime_reconcile_total", controller="inferenceservice", result="success"
+    )
     name = "HoldfastReconcileErrors"
     yield Case(
         says="looks fail all the time", part=part, alert=name,
@@ -244,12 +356,21 @@ def operator_cases() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         says="not once in a while", part=part, alert=name,
-        figures={errors: "0+1x100"}, quiet=[30, 99],
+        figures={errors: "0+1x100", looks: "0+20x100"}, quiet=[30, 99],
+    )  # fmt: skip
+    yield Case(
+        says="the only service there is", part=part, alert=name,
+        figures={
+            errors: "0+0x4 1+0x4 2+0x4 3+0x4 4+0x4 5+0x4 6+0x4 7+0x4",
+            looks: "5+0x4 6+0x4 7+0x4 8+0x4 9+0x4 10+0x4 11+0x4 12+0x4",
+        },
+        fires=35,
+    )  # fmt: skip
+    yield Case(
+        says="not one failure of an idle operator", part=part, alert=name,
+        figures={errors: "0+0x5 1+0x60", looks: "5+0x5 6+0x60"}, quiet=[10, 20, 25, 40],
     )  # fmt: skip
     depth = of_operator("workqueue_depth", name="inferenceservice")
-    looks = of_operator(
-        "controller_runtime_reconcile_total", controller="inferenceservice", result="success"
-    )
     name = "HoldfastReconcileStalled"
     yield Case(
         says="work, and none is done", part=part, alert=name,

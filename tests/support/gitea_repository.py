@@ -106,13 +106,6 @@ class GiteaRepository:
         found: list[dict[str, Any]] = self.ask("GET", f"/commits?sha={quote(branch, safe='')}")
         return found
 
-    def delete_branch(self, branch: str) -> None:
-        self.ask("DELETE", f"/branches/{quote(branch, safe='')}")
-
-    def protect(self, branch: str = "main") -> None:
-        """Let nobody push to a branch but through pull requests."""
-        self.ask("POST", "/branch_protections", {"rule_name": branch, "enable_push": False})
-
     def pulls(self, state: str = "all") -> list[dict[str, Any]]:
         """Give the pull requests, newest first."""
         found: list[dict[str, Any]] = self.ask("GET", f"/pulls?state={state}&limit=50")

@@ -28,7 +28,7 @@ from tests.support.gitea import Account, Gitea
 from tests.support.gitea_repository import GiteaRepository
 from tests.support.gitops_controller import Controller, controlling
 from tests.support.gitops_process import AGENT, PROJECT, install
-from tests.support.kube_api import MERGE_PATCH, KubeApi, RequestFailed
+from tests.support.kube_api import KubeApi, RequestFailed
 from tests.support.sops import IDENTITY
 
 from holdfast.core.resource import API_VERSION, GROUP, VERSION
@@ -249,11 +249,6 @@ class Scene:
         }  # fmt: skip
         path = _PLURALS["Secret"].format(self.team.namespace)
         self.api.request("POST", f"/{path}", document)
-
-    def respec(self, **parts: Any) -> None:
-        """Change the Application's spec."""
-        path = _PLURALS["Application"].format(self.team.namespace)
-        self.api.request("PATCH", f"/{path}/{self.name}", {"spec": parts}, content_type=MERGE_PATCH)
 
     def watch(self) -> None:
         """Have the forge tell the controller of pushes."""

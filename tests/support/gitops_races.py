@@ -44,6 +44,8 @@ class Races(StoryWorld):
         """What must not happen, and did."""
         self.refused: set[str] = set()
         """Drifts, as they were then, whose pull request a person closed."""
+        self.again: set[int] = set()
+        """Pull requests about what a person had said no to: opened in the same moment."""
         self.held = False
         """True once everything or `heal` was on hold: its end may send changes elsewhere."""
         self.declared: dict[str, set[str]] = {}
@@ -85,10 +87,16 @@ class Races(StoryWorld):
             later = {line.subject for line in lines if line.action == "snoozed"}  # to be asked then
             refused = found[1] in self.refused and found[1].split()[0] not in later
             if len(self.hub.pulls) > before and refused:
-                self.wrong.append(f"{new.branch} was proposed again")
+                self.again.add(pull.number)
             return pull
 
         return open
+
+    def check_pulls(self) -> None:
+        """Whoever opened what a person had said no to has closed it by the end of its pass."""
+        for number in self.again:
+            if self.hub.pulls[number].state is PullState.OPEN:
+                self.wrong.append(f"{self.hub.pulls[number].branch} was proposed again")
 
     async def run(self, steps: int = 10) -> None:
         """Let everything happen at once, then let it come to rest."""
@@ -97,7 +105,7 @@ class Races(StoryWorld):
             count = self.chance.randint(1, 4)
             await asyncio.gather(*(self._something() for _ in range(count)))
             if self.chance.random() < 0.2:
-                self._pull(self.chance)  # nobody decides within the moment in which it is opened
+                self._pull(self.chance)
             self.pass_time(self.chance.choice((1, 1, 7, 61, 400, 4000)))
         await self._rest()
 
@@ -105,7 +113,7 @@ class Races(StoryWorld):
         chance = self.chance
         who = chance.choice(self.controllers)
         name = chance.choice(NAMES)
-        match chance.randrange(18):
+        match chance.randrange(20):
             case 0 | 1 | 2 | 3:
                 await who.attempt(who.fetch_and_look)
             case 4:
@@ -129,6 +137,10 @@ class Races(StoryWorld):
             case 16:
                 verb = chance.choice(("get", "get", "apply", "delete"))
                 who.faults.append((verb, chance.random() < 0.5))
+            case 17 | 18:
+                for _ in range(chance.randrange(30)):
+                    await asyncio.sleep(0)
+                self._pull(chance)
             case _:
                 if await self.live(name) is not None:
                     await self.kube.delete(config_ref(name))
@@ -185,9 +197,13 @@ class Races(StoryWorld):
         closed = await self.ledger.records(RecordKind.DRIFT, state="closed")
         if resolved != Counter(record.key for record in closed):
             self.wrong.append("a drift ended twice, or without a line")
+        kept = {
+            drift.object.name for drift in self.controllers[0].drifts
+            if drift.state is DriftState.REJECTED
+        }  # fmt: skip
         for name in NAMES:
             live = await self.live(name)
-            heals = name == "heal" and name in self.values and not self.held
+            heals = name == "heal" and name in self.values and not self.held and name not in kept
             if heals and (live is None or cast(Any, live["data"])["x"] != self.values[name]):
                 self.wrong.append(f"{name} was not put back")
         open_ones = Counter(
@@ -204,12 +220,8 @@ class Controller(World):
     def __init__(self, races: Races) -> None:
         super().__init__()
         self.races = races
-        self.clock, self.kube, self.git, self.forge = (
-            races.clock,
-            races.kube,
-            races.git,
-            races.forge,
-        )
+        self.clock, self.kube, self.git = races.clock, races.kube, races.git
+        self.forge = cast(Any, Yielding(races.forge, self, races.chance))
         self.application = races.application
         self.codify = races.codify  # type: ignore[method-assign]
         self.book = cast(Any, Yielding(races.ledger, self, races.chance))
@@ -241,6 +253,8 @@ class Controller(World):
             self.failed = error
         finally:
             self.working -= 1
+        if not any(each.working for each in self.races.controllers):
+            self.races.check_pulls()
 
     async def approve(self, chance: random.Random) -> None:
         waiting = [drift for drift in self.drifts if drift.state is DriftState.AWAITING]

@@ -10,7 +10,7 @@ Every decision is followed by a pass, as the controller makes one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,6 +39,8 @@ class Served:
     worlds: tuple[World, ...]
     loop: asyncio.AbstractEventLoop
     services: Services
+    followed: dict[AppId, Following]
+    """What the desk knows."""
     passes: bool = True
     """Whether a decision is followed by a pass."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -103,7 +105,7 @@ def served(
         by_id = {world.application.id: world for world in worlds}
         running = Served(
             server=RunningServer(url="", db=tmp_path), worlds=worlds,
-            loop=asyncio.get_running_loop(), services=services,
+            loop=asyncio.get_running_loop(), services=services, followed=followed,
         )  # fmt: skip
         services.book, services.hook = first.book, hook
         services.desk = Desk(
@@ -118,9 +120,3 @@ def served(
         running = kept[0]
         running.server = server
         yield running
-
-
-def json_of(answer: Any) -> Mapping[str, Any]:
-    """The body of a successful answer."""
-    assert answer.is_success, answer.text
-    return answer.json()  # type: ignore[no-any-return]

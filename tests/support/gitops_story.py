@@ -42,7 +42,7 @@ PATIENCE = 45
 CLAIMS = frozenset({"applying", "syncing"})
 _CALLS = frozenset({
     "get", "list", "apply", "patch", "delete", "records", "write", "entries", "fetch", "head",
-    "push", "find", "open", "update", "comment", "close", "list_open",
+    "push", "find", "past", "open", "update", "comment", "close",
 })  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from tests.support.service_world import StoryClock
 
 from holdfast.adapters.memory.gitops_book import MemoryBook
 from holdfast.adapters.memory.kube import MemoryKube
+from holdfast.core.errors import NotFound
 from holdfast.core.gitops.application import (
     AppId,
     Application,
@@ -112,7 +113,7 @@ class MemoryRepository:
     def files(self) -> dict[str, str]:
         return {name: data.decode() for name, data in self.commits[self.head_sha].items()}
 
-    async def fetch(self, revision: str, *, known: str | None) -> Commit:
+    async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
         if self.down:
             raise SourceUnavailable(self.down)
         ancestry = Ancestry.FIRST if known is None else Ancestry.AHEAD
@@ -173,6 +174,15 @@ class MemoryForge:
         found.sort(key=lambda pull: (pull.state is PullState.OPEN, pull.number))
         return found[-1] if found else None
 
+    async def get(self, number: int) -> Pull:
+        if number not in self.pulls:
+            raise NotFound(f"There is no pull request {number}.")
+        return self.pulls[number]
+
+    async def past(self, branch: str) -> Sequence[Pull]:
+        found = [pull for pull in self.pulls.values() if pull.branch == branch]
+        return [pull for pull in reversed(found) if pull.state is not PullState.OPEN]
+
     async def open(self, new: NewPull) -> Pull:
         known = await self.find(new.branch)
         if known is not None and known.state is PullState.OPEN:
@@ -194,15 +204,10 @@ class MemoryForge:
 
     async def close(self, number: int, *, comment: str = "") -> Pull:
         if self.pulls[number].state is PullState.OPEN:
+            if comment:
+                await self.comment(number, comment)
             self.pulls[number] = replace(self.pulls[number], state=PullState.CLOSED)
         return self.pulls[number]
-
-    async def list_open(self, prefix: str) -> Sequence[Pull]:
-        return [
-            pull
-            for pull in self.pulls.values()
-            if pull.state is PullState.OPEN and pull.branch.startswith(prefix)
-        ]
 
     async def aclose(self) -> None:
         pass

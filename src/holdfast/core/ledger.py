@@ -1,6 +1,6 @@
 """What is kept of the past: drifts from first seen to resolved, and who did what.
 
-The store writes these, every door shows them.
+Targets write these, every door shows them.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.drift import Cause, DriftedField, DriftKind
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.redact import MASK, names_a_secret, redact_tree
+from holdfast.core.tree import Fields, Path, Tree, pointer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +55,20 @@ class HistoryEntry:
     generation: int
     summary: str
     detail: Fields
+
+
+def entry_of(field: DriftedField, evidence: str) -> DriftEntry:
+    """Write one drifted field of a workload for the ledger."""
+    path = field.change.path
+    return DriftEntry(
+        path=pointer(path), desired=hidden(path, field.change.desired),
+        live=hidden(path, field.change.live), kind=field.kind, cause=field.cause,
+        evidence=evidence, writer=field.writer,
+    )  # fmt: skip
+
+
+def hidden(path: Path, value: Tree) -> Tree:
+    """Mask a value that its path says is secret, and credentials within any other."""
+    if value is not None and any(names_a_secret(part) for part in path):
+        return MASK
+    return redact_tree(value, name=path[-1])

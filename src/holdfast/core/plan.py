@@ -133,17 +133,6 @@ def delete_plan(live: Live) -> Plan:
     )
 
 
-def predict(step: Step, fields: Fields) -> Fields:
-    """Say what the live fields will be once a step is carried out."""
-    after = {} if step.action is Action.DELETE else dict(fields)
-    for name, value in step.write.items():
-        if value is None:
-            after.pop(name, None)
-        else:
-            after[name] = value
-    return after
-
-
 def check_fresh(plan: Plan, observed: Mapping[WorkloadId, Observation]) -> None:
     """Raise StalePlan, saying what moved, unless the world is as the plan saw it."""
     for step in plan.steps:

@@ -33,6 +33,8 @@ FAULTS = {
     "drips": (Fault(drip=True), "in time"),
     "cut": (Fault(after=20), "broke off"),
     "cut at once": (Fault(after=0), "broke off"),
+    "pack 401": (Fault(on="fetch", status=401), "did not accept the credential"),
+    "pack 403": (Fault(on="fetch", status=403), "does not permit"),
     "pack 500": (Fault(on="fetch", status=500), "error of its own"),
     "pack hangs": (Fault(on="fetch", hang=True), "in time"),
     "pack drips": (Fault(on="fetch", drip=True), "in time"),

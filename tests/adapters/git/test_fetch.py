@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.git_host import Fault
 from tests.support.git_world import TOKEN, World, files_of, refusal
 
 from holdfast.adapters.git.bare import Bare
@@ -68,7 +69,7 @@ def test_what_was_found_out_about_two_commits_is_not_asked_again(
         first = await repository.fetch("main", known=one)
         monkeypatch.setattr(Bare, "ask", noted)
         assert await repository.fetch("main", known=one) == first
-        assert asked == ["rev-parse"]  # that the commit is still here
+        assert asked == []
 
     world.play(story)
 
@@ -223,6 +224,45 @@ def test_the_same_fetch_from_many_applications_asks_for_one_pack(served: World) 
         assert served.host.requests.count("fetch") == 2
         await repository.fetch("main", known=commit)
         assert served.host.requests.count("fetch") == 2
+
+    served.play(story)
+
+
+def test_one_answer_serves_whoever_asks_soon_after_with_the_same_credential(
+    served: World,
+) -> None:
+    old = served.origin.commit({"a": "1"})
+
+    async def story(repository: GitRepository) -> None:
+        def asked() -> int:
+            return served.host.requests.count("list")
+
+        await repository.fetch("main", known=None)
+        before = asked()
+        many = (served.open().fetch("main", known=old, age=60) for _ in range(20))
+        assert {found.sha for found in await asyncio.gather(*many)} == {old}
+        assert asked() == before
+        new = served.origin.commit({"a": "2"})
+        assert (await served.open().fetch("main", known=old, age=60)).sha == old
+        assert (await served.open().fetch("main", known=old)).sha == new
+        before = asked()
+        assert (await served.open().fetch("main", known=old, age=60)).sha == new
+        assert asked() == before
+        await refusal(served.open(NO_CREDENTIAL).fetch("main", known=None, age=60))
+
+    served.play(story)
+
+
+def test_a_failure_is_an_answer_for_those_who_asked_meanwhile(served: World) -> None:
+    served.origin.commit({"a": "1"})
+
+    async def story(repository: GitRepository) -> None:
+        served.host.fault = Fault(status=500)
+        many = (refusal(served.open().fetch("main", known=None, age=60)) for _ in range(5))
+        await asyncio.gather(*many)
+        assert served.host.requests.count("refs") == 1
+        served.host.fault = None
+        await repository.fetch("main", known=None)
 
     served.play(story)
 

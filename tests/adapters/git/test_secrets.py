@@ -36,6 +36,7 @@ FAULTS = [
     Fault(status=500),
     Fault(after=3),
     Fault(on="fetch", after=20),
+    Fault(on="fetch", status=401),
 ]
 
 

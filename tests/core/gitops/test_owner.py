@@ -76,8 +76,7 @@ def test_an_object_is_applied_by(metadata: Any, owner: Owner | None, name: Any) 
         ("argocd.argoproj.io/compare-options", "IgnoreExtraneous", ["welcome"]),
         ("argocd.argoproj.io/compare-options", "ServerSideDiff=true", []),
         ("argocd.argoproj.io/sync-options", "Prune=false", ["keep"]),
-        ("argocd.argoproj.io/sync-options", "Replace=true, Prune=false,Delete=false",
-         ["keep", "keep_at_end"]),
+        ("argocd.argoproj.io/sync-options", "Replace=true, Prune=false,Delete=false", ["keep"]),
         ("argocd.argoproj.io/sync-options", "Prune=true", []),
         ("argocd.argoproj.io/skip-reconcile", "true", ["unmanaged"]),
         ("kustomize.toolkit.fluxcd.io/reconcile", "disabled", ["unmanaged"]),
@@ -93,7 +92,7 @@ def test_an_object_is_applied_by(metadata: Any, owner: Owner | None, name: Any) 
 )  # fmt: skip
 def test_a_setting_asks_for(annotation: str, value: str, asked: list[str]) -> None:
     terms = terms_of(web(annotations={annotation: value}))
-    names = ("unmanaged", "create_only", "keep", "keep_at_end", "welcome")
+    names = ("unmanaged", "create_only", "keep", "welcome")
     assert sorted(name for name in names if getattr(terms, name)) == asked
     assert len(terms.because) == len(asked)
     assert all(told.startswith(annotation) for told in terms.because)

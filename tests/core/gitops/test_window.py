@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -163,3 +166,13 @@ def test_the_answer_holds_until_the_time_it_names_and_no_longer(
 def test_a_window_more_that_denies_never_opens(windows: list[WindowSpec], now: datetime) -> None:
     if open_now([*windows, OFFICE], now).open:
         assert open_now(windows, now).open
+
+
+def test_time_zones_are_known_where_the_system_has_none() -> None:
+    """As in a slim image: the zones come with the extra `gitops`."""
+    asks = "from holdfast.core.gitops.window import zone_problem as z; print(z('Europe/Madrid'))"
+    nowhere = {**os.environ, "PYTHONTZPATH": ""}
+    ran = subprocess.run(
+        [sys.executable, "-c", asks], env=nowhere, capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout == "None\n", ran.stderr

@@ -16,7 +16,6 @@ from holdfast.core.ownership.objects import (
     at,
     canonical_object,
     compare,
-    identified,
     is_default,
     leaves,
     path_of_pointer,
@@ -173,11 +172,6 @@ def test_a_copy_that_a_tool_kept_in_an_annotation_is_dropped() -> None:
     item: Fields = {"kind": "Secret", "metadata": {"annotations": {copied: "hunter2", "a": "b"}}}
     tree = canonical_object(item, OBJECT_RULES, key=KEY)
     assert at(tree, ("metadata", "annotations")) == {"a": "b"}
-
-
-def test_an_item_of_a_list_gets_its_kind() -> None:
-    item = identified({"metadata": {}}, api_version="v1", kind="Pod")
-    assert (item["apiVersion"], item["kind"]) == ("v1", "Pod")
 
 
 def test_a_pointer_counts_items_and_a_path_names_them() -> None:

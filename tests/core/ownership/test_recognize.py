@@ -14,7 +14,6 @@ from tests.support.applied import applied
 from tests.support.edits import DEPLOYMENT, EDITS, SECRET, Edit
 from tests.support.ownership import KEY, NOW, corpus, declare
 
-from holdfast.core.ownership.objects import identified
 from holdfast.core.ownership.recognize import recognized
 from holdfast.core.ownership.signals import Declaration
 from holdfast.core.ownership.verdict import State, Verdict, judge, weigh
@@ -206,7 +205,7 @@ def test_another_object_of_the_same_name_is_not_recognised() -> None:
 
 
 def test_quantities_in_the_spelling_of_the_server_are_recognised() -> None:
-    live = identified(captured(EDITS[0]), api_version="apps/v1", kind="Deployment")
+    live = captured(EDITS[0])
     declared = declare(DEPLOYMENT)  # says 0.5, which the server writes as 500m
     quickly(declared, live)
     assert recognized(declared, live)

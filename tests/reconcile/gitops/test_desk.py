@@ -8,7 +8,14 @@ from datetime import timedelta
 import pytest
 from tests.support.gitops_world import APP, World, config_ref, configmap, route
 
-from holdfast.core.errors import Conflict, NotFound, PermissionDenied, StalePlan, ValidationError
+from holdfast.core.errors import (
+    AuthError,
+    Conflict,
+    NotFound,
+    PermissionDenied,
+    StalePlan,
+    ValidationError,
+)
 from holdfast.core.gitops.application import DriftSpec, HoldEnd, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState, Resolution
 from holdfast.reconcile.gitops.desk import Desk
@@ -45,6 +52,25 @@ async def test_exactly_the_approved_plan_is_applied() -> None:
     assert record.body["decided_by"] == "maria (t1)"
     actions = [entry.action for entry in await world.book.entries(subject=drift.id)]
     assert actions == ["resolved", "applying", "approved", "approval-requested", "detected"]
+
+
+async def test_an_approval_applies_nothing_that_git_asks_for_beside_it() -> None:
+    world = World(route(Remediation.REVIEW), sync=SyncSpec(automatic=False))
+    world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
+    await world.sync()
+    world.git.commit({"a.yaml": configmap("a", x="1", z="2")})
+    await world.fetch_and_look()
+    edit(world, "9")
+    await world.look()
+    (drift,) = world.drifts
+    assert [entry.path for entry in drift.entries] == ["data.x"]
+    await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+    await world.look()
+    assert await world.data("a") == {"x": "1", "z": "1"}
+    result = await world.look()
+    assert (result.status.sync, world.drifts) == ("ahead", [])
+    await world.sync()
+    assert await world.data("a") == {"x": "1", "z": "2"}
 
 
 async def test_an_approval_does_not_hold_for_a_world_that_moved() -> None:
@@ -118,9 +144,42 @@ async def test_a_rejected_drift_is_asked_about_again_only_when_it_changes() -> N
     await desk.reject(PROJECT, drift.id, actor="maria", comment="tuned on purpose")
     await world.look()
     assert world.drifts[0].state is DriftState.REJECTED
+    told = world.notices[-1]
+    assert told.type == "dev.holdfast.drift.rejected.v1"
+    assert "maria rejected it. tuned on purpose." in told.text
     edit(world, "10")
     await world.look()
     assert world.drifts[0].state is DriftState.AWAITING
+
+
+async def test_a_drift_that_no_pull_request_can_be_opened_for_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    (drift,) = world.drifts
+
+    async def refuses(*asked: object, **more: object) -> None:
+        raise AuthError("The forge does not know the token.")
+
+    for question in ("find", "past", "open"):
+        monkeypatch.setattr(world.forge, question, refuses)
+    await desk.codify(PROJECT, drift.id, actor="maria")
+    await world.look()
+    (after,) = world.drifts
+    assert "The forge does not know the token." in after.note
+
+
+async def test_a_hold_by_annotation_is_ended_where_it_stands() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    until = (world.clock.now() + timedelta(hours=1)).isoformat()
+    mark = {"holdfast.dev/paused-until": until}
+    world.kube.edit(A, lambda item: item["metadata"].setdefault("annotations", {}).update(mark))
+    await world.look()
+    with pytest.raises(NotFound) as refused:
+        await desk.resume(world.following, actor="maria", object=A)
+    assert "kubectl annotate -n chat configmap/a holdfast.dev/paused-until-" in str(refused.value)
+    with pytest.raises(NotFound, match="is not on hold"):
+        await desk.resume(world.following, actor="maria", object=config_ref("b"))
 
 
 async def test_a_snooze_ends() -> None:

@@ -226,9 +226,21 @@ async def test_a_strange_history_is_not_followed_before_somebody_agrees(ancestry
     result = await world.fetch_and_look()
     assert await world.data("a") == {"x": "1"}
     assert result.status.plan is not None
+    assert "It is not followed before somebody agrees." in result.status.message
     await world.sync(force=True)
     await world.fetch_and_look()
     assert await world.data("a") == {"x": "7"}
+
+
+async def test_a_kind_that_the_cluster_does_not_serve_is_named_with_what_is_missing() -> None:
+    world = World()
+    widget = "apiVersion: acme.io/v1\nkind: Widget\nmetadata: {name: w}\n"
+    world.git.commit({"w.yaml": widget, "a.yaml": configmap("a", x="1")})
+    result = await world.look()
+    assert result.status.sync == "unknown"
+    told = f"1 object could not be read. Widget {NAMESPACE}/w: The cluster serves no Widget"
+    assert result.status.message.startswith(told)
+    assert await world.data("a") == {"x": "1"}, "nobody waits for it"
 
 
 async def test_a_rewritten_branch_is_followed_but_deletes_nothing_by_itself() -> None:
@@ -410,6 +422,21 @@ async def test_a_merged_decision_about_another_value_approves_nothing() -> None:
     assert await world.data("a") == {"x": "10"}
 
 
+async def test_each_drift_of_an_object_names_its_own_line() -> None:
+    routes = [
+        route(Remediation.REPORT, name=name, match=MatchSpec(paths=(path,)))
+        for name, path in (("first", "data.x"), ("second", "data.z"))
+    ]
+    world = World(*routes)
+    world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
+    await world.look()
+    set_data(world, "a", "x", "9")
+    set_data(world, "a", "z", "9")
+    await world.look()
+    lines = {each.route: each.where for each in world.drifts}
+    assert (lines["first"], lines["second"]) == ("a.yaml:6", "a.yaml:7")
+
+
 async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -> None:
     drift = DriftSpec(namespaces=(NAMESPACE,))
     world = await two(route(Remediation.SELF_HEAL), drift=drift)
@@ -423,6 +450,8 @@ async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -
     assert await world.live("stray") is not None
     (found,) = world.drifts
     assert found.entries[0].writer is not None
+    await world.sync(prune=True, force=True)
+    assert await world.live("stray") is not None, "a sync is not for what nobody declared"
     spec = world.application.spec
     asked = replace(drift, routes=spec.drift and spec.drift.routes, orphans=OrphanPolicy.REMEDIATE)
     world.application = replace(world.application, spec=replace(spec, drift=asked))

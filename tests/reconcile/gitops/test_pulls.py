@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.support.gitops_world import World, config_ref, configmap, route
+import pytest
+from tests.support.gitops_world import (
+    NAMESPACE,
+    MemoryForge,
+    World,
+    config_ref,
+    configmap,
+    route,
+)
 
-from holdfast.core.gitops.application import PullKind, Remediation
+from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation, SyncSpec
 from holdfast.core.gitops.codify import CannotCodify, Codified
-from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.standing import Seen
+from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.ports import PullState
+from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
 
 
 def edit(world: World, name: str, value: str) -> None:
@@ -92,3 +104,381 @@ async def test_nobody_is_told_under_a_pull_request_that_is_over() -> None:
     edit(world, "a", "10")
     await world.look()
     assert world.forge.comments == {}
+
+
+WEB = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="web")
+FIRST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+def web(image: str) -> str:
+    return f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      containers: [{{name: server, image: '{image}'}}]
+"""
+
+
+def pod_of(digest: str) -> ObjectRef:
+    name = f"web-{digest[-4:]}"
+    return ObjectRef(api_version="v1", kind="Pod", namespace=NAMESPACE, name=name)
+
+
+def run(world: World, digest: str) -> None:
+    """Have one pod of the Deployment, which runs an image."""
+    world.kube.make_ready(WEB)
+    pod = pod_of(digest)
+    world.kube.create(
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": pod.name, "namespace": NAMESPACE, "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "server", "image": "registry.example/web:v1"}]},
+        }
+    )  # fmt: skip
+    runs = {"name": "server", "imageID": f"registry.example/web@{digest}"}
+    world.kube.edit(
+        pod, lambda item: item.update(status={"containerStatuses": [runs]}), subresource="status"
+    )
+
+
+async def pinning(*, sync: SyncSpec | None = None) -> World:
+    """A Deployment whose tag came to mean another image, which is proposed as a pin."""
+    world = World(route(Remediation.PULL_REQUEST), sync=sync)
+
+    async def pin(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+        pinned = web(str(drift.entries[0].live)).encode()
+        if pinned == world.git.commits[world.git.head_sha]["web.yaml"]:
+            raise CannotCodify("The files declare it already.")
+        return Codified(files={"web.yaml": pinned}, lines=(), layer="web.yaml")
+
+    world.codify = pin  # type: ignore[method-assign]
+    world.git.commit({"web.yaml": web("registry.example/web:v1")})
+    await world.sync()
+    run(world, FIRST)
+    await world.look()
+    await world.kube.delete(pod_of(FIRST))
+    run(world, OTHER)
+    await world.look()
+    return world
+
+
+def merge(world: World, number: int = 1) -> None:
+    """What a person does on the forge: Git has it from then on."""
+    pull = world.forge.pulls[number]
+    world.forge.pulls[number] = replace(pull, state=PullState.MERGED, closed_by="maria")
+    world.git.merge(pull.branch)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the forge told", "Git alone told"])
+async def test_a_merged_pin_of_an_image_ends_its_drift_as_codified(told: bool) -> None:
+    world = await pinning()
+    (drift,) = world.drifts
+    assert drift.state is DriftState.PULL_REQUEST and not drift.healable
+    merge(world)
+    assert world.following is not None
+    world.following.forge_moved = told
+    await world.fetch_and_look()
+    await world.look()
+    assert world.drifts == []
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.CODIFIED
+
+
+async def test_pods_that_run_the_old_image_again_end_its_drift_by_others() -> None:
+    world = await pinning()
+    world.git.commit({"web.yaml": web("registry.example/web:v1"), "b.yaml": configmap("b")})
+    await world.fetch_and_look()
+    await world.kube.delete(pod_of(OTHER))
+    run(world, FIRST)
+    await world.look()
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.EXTERNAL
+
+
+async def test_a_merged_pin_that_waits_for_a_sync_is_neither_parked_nor_proposed_again() -> None:
+    world = await pinning(sync=SyncSpec(automatic=False))
+    merge(world)
+    for _ in range(3):
+        world.pass_time(120)
+        result = await world.fetch_and_look()
+        assert "PullRequestFailed" not in [note.reason for note in result.notes]
+        assert [drift.state for drift in world.drifts] == [DriftState.PULL_REQUEST]
+    assert len(world.forge.pulls) == 1
+    await world.sync()
+    await world.look()
+    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    assert record.body["resolution"] == Resolution.CODIFIED
+
+
+@pytest.mark.parametrize("pull", PullKind)
+async def test_what_was_merged_is_not_proposed_again_before_git_is_followed(
+    pull: PullKind,
+) -> None:
+    world = await proposing(pull)
+    edit(world, "a", "9")
+    await world.look()
+    world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullState.MERGED)
+    world.git.down = "the host is away"
+    for _ in range(3):
+        world.pass_time(120)
+        await world.look()
+        await world.start()
+    assert len(world.forge.pulls) == 1
+    assert "was merged" in world.drifts[0].note
+
+
+async def test_what_moved_on_after_the_merge_is_another_question() -> None:
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    merge(world)
+    edit(world, "a", "10")
+    world.pass_time(120)
+    await world.look()
+    assert [pull.state for pull in world.forge.pulls.values()] == [
+        PullState.MERGED,
+        PullState.OPEN,
+    ]
+    assert "`10`" in world.forge.pulls[2].body
+
+
+async def test_a_decision_that_was_merged_too_late_is_asked_for_again() -> None:
+    world = await proposing(PullKind.REVERT)
+    edit(world, "a", "9")
+    await world.look()
+    world.pass_time(timedelta(days=4).total_seconds())
+    merge(world)
+    await world.fetch_and_look()
+    await world.look()
+    assert [pull.state for pull in world.forge.pulls.values()] == [
+        PullState.MERGED,
+        PullState.OPEN,
+    ]
+    merge(world, 2)
+    await world.fetch_and_look()
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+async def test_a_rejected_drift_has_its_pull_request_closed_with_the_reason() -> None:
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    (drift,) = world.drifts
+    await world.desk().reject("ml-platform", drift.id, actor="joe", comment="keep it")
+    await world.look()
+    assert world.forge.pulls[1].state is PullState.CLOSED
+    assert "was rejected" in world.forge.comments[1][0]
+    await world.look()
+    assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
+    assert len(world.forge.pulls) == 1
+
+
+async def test_a_drift_is_asked_about_in_one_way_at_a_time() -> None:
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    (drift,) = world.drifts
+    await world.desk().revert("ml-platform", drift.id, actor="ann", by_pull=True)
+    await world.look()
+    codify, revert = world.forge.pulls.values()
+    assert (codify.state, revert.state) == (PullState.CLOSED, PullState.OPEN)
+    assert revert.branch == f"holdfast/revert/{drift.id}"
+    assert "another pull request" in world.forge.comments[1][0]
+
+
+async def test_an_object_that_comes_and_goes_does_not_flood_the_forge() -> None:
+    world = await proposing()
+    for _ in range(6):
+        edit(world, "a", "9")
+        world.pass_time(61)
+        await world.look()
+        edit(world, "a", "1")
+        await world.look()
+    assert len(world.forge.pulls) == 3
+    edit(world, "a", "9")
+    await world.look()
+    assert "within the hour" in world.drifts[0].note
+    world.pass_time(3600)
+    await world.look()
+    assert len(world.forge.pulls) == 4
+
+
+class Meeting(MemoryForge):
+    """A forge at which something happens in the middle of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_opening: Callable[[], Awaitable[object]] | None = None
+        self.after_opening: Callable[[], Awaitable[object]] | None = None
+
+    async def open(self, new: NewPull) -> Pull:
+        before, self.before_opening = self.before_opening, None
+        if before is not None:
+            await before()
+        pull = await super().open(new)
+        after, self.after_opening = self.after_opening, None
+        if after is not None:
+            await after()
+        return pull
+
+
+class Two:
+    """A controller that lost its Lease and does not know yet, and the one that has it."""
+
+    def __init__(self, world: World) -> None:
+        self.forge = Meeting()
+        self.old = world
+        self.new = World(*(world.application.spec.drift or DriftSpec()).routes or ())
+        self.new.application = world.application
+        for name in ("clock", "kube", "book", "git", "client"):
+            setattr(self.new, name, getattr(world, name))
+        self.old.forge = self.new.forge = self.forge
+
+    async def begin(self) -> None:
+        for each in (self.old, self.new):
+            await each.start()
+            await each.look()
+
+    async def look(self, world: World) -> None:
+        """A pass, and another when the ledger was written by the other one."""
+        with suppress(Conflict):
+            await world.look()
+
+    async def rest(self) -> None:
+        for _ in range(3):
+            self.old.pass_time(120)
+            await self.look(self.old)
+            await self.look(self.new)
+
+
+async def close_first(forge: MemoryForge) -> None:
+    forge.pulls[1] = replace(forge.pulls[1], state=PullState.CLOSED, closed_by="maria")
+
+
+@pytest.mark.parametrize("decided", [PullState.CLOSED, PullState.MERGED])
+async def test_one_that_a_person_answered_while_another_controller_opens_one_is_the_only_one(
+    decided: PullState,
+) -> None:
+    two = Two(await proposing())
+    await two.begin()
+    edit(two.old, "a", "9")
+
+    async def meanwhile() -> None:
+        await two.look(two.new)
+        assert not two.forge.pulls, "a claim is left to who made it, for a while"
+        two.new.pass_time(120)
+        await two.look(two.new)
+        answered = replace(two.forge.pulls[1], state=decided, closed_by="maria")
+        two.forge.pulls[1] = answered
+
+    two.forge.before_opening = meanwhile
+    await two.look(two.old)
+    await two.rest()
+    assert [pull.state for pull in two.forge.pulls.values()] == [decided, PullState.CLOSED]
+    (said,) = two.forge.comments[2]
+    assert two.forge.pulls[1].url in said
+    (drift,) = two.new.drifts
+    if decided is PullState.CLOSED:
+        assert (drift.state, drift.decided_by) == (DriftState.REJECTED, "maria")
+    else:
+        assert "was merged" in drift.note
+
+
+async def test_one_too_many_is_closed_although_its_controller_ended_at_once() -> None:
+    two = Two(await proposing())
+    await two.begin()
+    edit(two.old, "a", "9")
+
+    async def meanwhile() -> None:
+        await two.look(two.new)
+        assert not two.forge.pulls, "a claim is left to who made it, for a while"
+        two.new.pass_time(120)
+        await two.look(two.new)
+        await close_first(two.forge)
+
+    async def killed() -> None:
+        raise TargetUnavailable("The connection broke.")
+
+    async def then() -> None:
+        await meanwhile()
+        two.forge.after_opening = killed
+
+    two.forge.before_opening = then
+    await two.look(two.old)
+    assert two.forge.pulls[2].state is PullState.OPEN
+    two.old.following = None
+    for _ in range(3):
+        two.new.pass_time(120)
+        await two.look(two.new)
+    assert [pull.state for pull in two.forge.pulls.values()] == [PullState.CLOSED] * 2
+    (drift,) = two.new.drifts
+    assert (drift.state, drift.decided_by) == (DriftState.REJECTED, "maria")
+
+
+async def test_a_lost_answer_and_a_person_who_closes_leave_nothing_open() -> None:
+    """Nothing about the first one is in the ledger, because its controller ended."""
+    world = await proposing()
+    world.forge = forge = Meeting()
+    await world.start()
+
+    async def killed() -> None:
+        await close_first(forge)
+        raise TargetUnavailable("The connection broke.")
+
+    forge.after_opening = killed
+    edit(world, "a", "9")
+    await world.look()
+    await world.start()
+    for _ in range(3):
+        world.pass_time(120)
+        await world.look()
+    assert [pull.state for pull in forge.pulls.values()] == [PullState.CLOSED]
+    assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
+
+
+async def test_one_whose_controller_ended_is_closed_although_its_drift_went_away() -> None:
+    world = await proposing()
+    world.forge = forge = Meeting()
+    await world.start()
+
+    async def killed() -> None:
+        raise TargetUnavailable("The connection broke.")
+
+    forge.after_opening = killed
+    edit(world, "a", "9")
+    await world.look()
+    edit(world, "a", "1")
+    await world.start()
+    await world.look()
+    assert [pull.state for pull in forge.pulls.values()] == [PullState.CLOSED]
+    assert "is gone" in forge.comments[1][0]
+    assert world.following is not None and not world.following.shelf.pulls
+
+
+async def test_who_knows_an_old_ledger_opens_nothing() -> None:
+    two = Two(await proposing())
+    await two.begin()
+    edit(two.old, "a", "9")
+    codify = two.old.codify
+
+    async def slowly(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+        two.old.codify = codify  # type: ignore[method-assign]
+        await two.look(two.new)
+        await close_first(two.forge)
+        two.new.pass_time(120)
+        await two.look(two.new)
+        return await codify(following, drift, seen)
+
+    two.old.codify = slowly  # type: ignore[method-assign]
+    await two.old.start()
+    await two.look(two.old)
+    await two.rest()
+    assert len(two.forge.pulls) == 1
+    assert [drift.state for drift in two.new.drifts] == [DriftState.REJECTED]

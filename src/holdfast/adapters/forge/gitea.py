@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import msgspec
 
 from holdfast.adapters.forge.line import Line
 from holdfast.adapters.forge.pulls import Seen
+from holdfast.adapters.forge.repos import Comment, ReposDialect, User
 from holdfast.adapters.forge.text import fit_title, web_address
 from holdfast.core.errors import NotFound
 from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
@@ -25,10 +25,6 @@ ASKS = 4
 BETWEEN = 0.5
 """Seconds between asking whether there are conflicts: a check takes less than one."""
 _DRAFT = re.compile(r"(?i)^(?:WIP:|\[WIP\])\s*")
-
-
-class _User(msgspec.Struct):
-    login: str = ""
 
 
 class _Label(msgspec.Struct):
@@ -55,37 +51,31 @@ class _Pull(msgspec.Struct):
     draft: bool = False
     merged: bool = False
     mergeable: bool | None = None
-    merged_by: _User | None = None
+    merged_by: User | None = None
 
 
 class _Event(msgspec.Struct):
     type: str = ""
-    user: _User | None = None
+    user: User | None = None
 
 
-class _Comment(msgspec.Struct):
-    body: str | None = None
-
-
-class GiteaDialect:
+class GiteaDialect(ReposDialect):
     """One repository on Gitea or Forgejo."""
 
     name = "gitea"
 
     def __init__(self, line: Line, *, owner: str, repository: str, clock: Clock) -> None:
-        self._line = line
-        self._path = f"/repos/{quote(owner, safe='')}/{quote(repository, safe='')}"
+        super().__init__(line, owner=owner, repository=repository)
         self._clock = clock
 
-    async def listed(self, *, opened: bool, branch: str = "") -> Sequence[Seen]:
-        """Return those of this repository's own branches, newest first."""
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+        """Return those from a branch of this repository, newest first."""
         query = {"state": "open" if opened else "closed"}
         found = []
         async for each in self._line.pages(
             f"{self._path}/pulls", list[_Pull], query=query, size="limit"
         ):
-            own = each.head.repo_id == each.base.repo_id
-            if own and (not branch or each.head.label == branch):
+            if each.head.repo_id == each.base.repo_id and each.head.label == branch:
                 found.append(_seen(each, mergeable=True if each.mergeable else None))
         return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
 
@@ -113,25 +103,11 @@ class GiteaDialect:
         }
         return (await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)).number
 
-    async def edit(self, number: int, *, title: str, body: str) -> None:
-        """Change title and body."""
-        new = {"title": title, "body": body}
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body=new)
-
-    async def shut(self, number: int) -> None:
-        """Close it."""
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body={"state": "closed"})
-
     async def comments(self, number: int) -> Sequence[str]:
         """Return what was said under it: this list comes whole."""
         await self._get(number)  # of a number that is not there, Gitea's list says 500
-        path = f"{self._path}/issues/{number}/comments"
-        return [each.body or "" for each in await self._line.ask("GET", path, list[_Comment])]
-
-    async def say(self, number: int, text: str) -> None:
-        """Add a comment."""
-        path = f"{self._path}/issues/{number}/comments"
-        await self._line.tell("POST", path, body={"body": text})
+        found = await self._line.ask("GET", self._comments(number), list[Comment])
+        return [each.body or "" for each in found]
 
     async def label(self, number: int, names: Sequence[str]) -> None:
         """Add labels, making those that are missing."""
@@ -145,14 +121,6 @@ class GiteaDialect:
                 known[name] = (await self._line.ask("POST", path, _Label, body=body)).id
         ids = {"labels": [known[name] for name in names]}
         await self._line.tell("POST", f"{self._path}/issues/{number}/labels", body=ids)
-
-    def spelled(self, text: str) -> str:
-        """Return the text: Gitea carries out nothing that it reads."""
-        return text
-
-    async def aclose(self) -> None:
-        """Let go of the connection."""
-        await self._line.aclose()
 
     async def _get(self, number: int) -> _Pull:
         return await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull)

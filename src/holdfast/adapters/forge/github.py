@@ -7,22 +7,18 @@ are refused where the plan has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import msgspec
 
 from holdfast.adapters.forge.line import Line
 from holdfast.adapters.forge.pulls import Seen
+from holdfast.adapters.forge.repos import Comment, ReposDialect, User
 from holdfast.adapters.forge.text import web_address
 from holdfast.core.errors import ValidationError
 from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
 
 ACCEPT = "application/vnd.github+json"
 HEADERS = {"X-GitHub-Api-Version": "2022-11-28"}
-
-
-class _User(msgspec.Struct):
-    login: str = ""
 
 
 class _Label(msgspec.Struct):
@@ -51,40 +47,35 @@ class _Pull(msgspec.Struct):
     labels: list[_Label] | None = None
     merged_at: str | None = None
     mergeable: bool | None = None
-    merged_by: _User | None = None
+    merged_by: User | None = None
 
 
 class _Issue(msgspec.Struct):
-    closed_by: _User | None = None
+    closed_by: User | None = None
 
 
-class _Comment(msgspec.Struct):
-    body: str | None = None
-
-
-class GitHubDialect:
+class GitHubDialect(ReposDialect):
     """One repository on GitHub."""
 
     name = "github"
 
     def __init__(self, line: Line, *, owner: str, repository: str) -> None:
-        self._line = line
+        super().__init__(line, owner=owner, repository=repository)
         self._owner = owner
-        self._path = f"/repos/{quote(owner, safe='')}/{quote(repository, safe='')}"
 
-    async def listed(self, *, opened: bool, branch: str = "") -> Sequence[Seen]:
-        """Return those of this repository's own branches, newest first."""
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+        """Return those from a branch of this repository, newest first."""
         query = {
             "state": "open" if opened else "closed",
             "sort": "created",
             "direction": "desc",
-            **({"head": f"{self._owner}:{branch}"} if branch else {}),
+            "head": f"{self._owner}:{branch}",
         }
         found = []
         async for each in self._line.pages(f"{self._path}/pulls", list[_Pull], query=query):
             # A filter that GitHub does not understand is ignored, and forks share an owner.
             own = each.head.repo is not None and each.head.repo == each.base.repo
-            if own and (not branch or each.head.ref == branch):
+            if own and each.head.ref == branch:
                 found.append(_seen(each))
         return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
 
@@ -114,37 +105,15 @@ class GitHubDialect:
             made = await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)
         return made.number
 
-    async def edit(self, number: int, *, title: str, body: str) -> None:
-        """Change title and body."""
-        new = {"title": title, "body": body}
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body=new)
-
-    async def shut(self, number: int) -> None:
-        """Close it."""
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body={"state": "closed"})
-
     async def comments(self, number: int) -> Sequence[str]:
         """Return what was said under it."""
-        path = f"{self._path}/issues/{number}/comments"
-        return [each.body or "" async for each in self._line.pages(path, list[_Comment])]
-
-    async def say(self, number: int, text: str) -> None:
-        """Add a comment."""
-        path = f"{self._path}/issues/{number}/comments"
-        await self._line.tell("POST", path, body={"body": text})
+        found = self._line.pages(self._comments(number), list[Comment])
+        return [each.body or "" async for each in found]
 
     async def label(self, number: int, names: Sequence[str]) -> None:
         """Add labels; GitHub makes those that are missing."""
         path = f"{self._path}/issues/{number}/labels"
         await self._line.tell("POST", path, body={"labels": list(names)})
-
-    def spelled(self, text: str) -> str:
-        """Return the text: GitHub carries out nothing that it reads."""
-        return text
-
-    async def aclose(self) -> None:
-        """Let go of the connection."""
-        await self._line.aclose()
 
 
 def _seen(got: _Pull) -> Seen:

@@ -66,20 +66,20 @@ class GitLabDialect:
         self._line = line
         self._path = f"/projects/{quote(project, safe='')}/merge_requests"
 
-    async def listed(self, *, opened: bool, branch: str = "") -> Sequence[Seen]:
-        """Return those of this project's own branches, newest first."""
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+        """Return those from a branch of this project, newest first."""
         query = {
             "state": "opened" if opened else "all",
             "order_by": "created_at",
             "sort": "desc",
-            **({"source_branch": branch} if branch else {}),
+            "source_branch": branch,
         }
         found = []
         async for each in self._line.pages(self._path, list[_Merge], query=query):
             seen = _seen(each)
             own = each.source_project_id == each.target_project_id
             right = opened is (seen.pull.state is PullState.OPEN)
-            if own and right and (not branch or each.source_branch == branch):
+            if own and right and each.source_branch == branch:
                 found.append(seen)
         return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
 

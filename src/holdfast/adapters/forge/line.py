@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 import msgspec
 from yarl import URL
 
 from holdfast.adapters.forge.answers import Reply, error_of, unreadable
+from holdfast.adapters.outward import proxy_for, why_broken
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -160,7 +160,7 @@ class Line:
                 },
                 json=body,
                 ssl=self._tls if url.startswith("https:") else True,
-                proxy=_proxy(url) or None,
+                proxy=proxy_for(url) or None,
                 allow_redirects=False,
             ) as answer:
                 read = bytearray()
@@ -179,7 +179,7 @@ class Line:
             return _Unanswered(f"gave no answer in {self._timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
-            return _Unanswered(_why(error), sent=not unsent)
+            return _Unanswered(why_broken(error), sent=not unsent)
 
     def _next(self, url: str, reply: Reply) -> str:
         """Return where an answer leads within the forge; empty when it is not to be followed."""
@@ -224,25 +224,3 @@ def _context(authority: str) -> ssl.SSLContext:
             "The certificate authority of the forge is no PEM certificate.",
             todo="Put the authority's certificate into the credential as PEM.",
         ) from None
-
-
-def _proxy(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
-        return ""
-    return getproxies_environment().get(parts.scheme, "")
-
-
-def _why(error: Exception) -> str:
-    """Say what broke, without the library's own text, which may hold a proxy's password."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            return "showed a certificate that is not trusted here or is for another name"
-        case aiohttp.ClientSSLError():
-            return "could not agree on TLS"
-        case aiohttp.ClientConnectorError():
-            reason = error.os_error.strerror if isinstance(error.os_error, OSError) else None
-            return f"could not be reached: {reason or 'no connection'}"
-        case _:
-            return f"broke the connection off ({type(error).__name__})"

@@ -45,8 +45,8 @@ class Dialect(Protocol):
 
     name: str
 
-    async def listed(self, *, opened: bool, branch: str = "") -> Sequence[Seen]:
-        """Return those of this repository's own branches, newest first: the open or the others."""
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+        """Return those from a branch of this repository, newest first: the open or the others."""
 
     async def whole(self, number: int) -> Seen:
         """Return one with everything that the forge tells of it."""
@@ -86,9 +86,17 @@ class PullRequests:
     async def find(self, branch: str) -> Pull | None:
         """Return the newest from a branch, open ones first; see the port."""
         for opened in (True, False):
-            if found := await self._dialect.listed(opened=opened, branch=branch):
-                return (await self._dialect.whole(found[0].pull.number)).pull
+            if found := await self._dialect.listed(branch, opened=opened):
+                return await self.get(found[0].pull.number)
         return None
+
+    async def get(self, number: int) -> Pull:
+        """Return one by its number; see the port."""
+        return (await self._dialect.whole(number)).pull
+
+    async def past(self, branch: str) -> Sequence[Pull]:
+        """Return what is over; see the port."""
+        return [seen.pull for seen in await self._dialect.listed(branch, opened=False)]
 
     async def open(self, new: NewPull) -> Pull:
         """Open one, or return the open one; see the port."""
@@ -117,7 +125,7 @@ class PullRequests:
         if same(wanted, seen.prefix + seen.pull.title) and same(text, seen.pull.body):
             return seen.pull
         await self._dialect.edit(number, title=wanted, body=text)
-        return (await self._dialect.whole(number)).pull
+        return await self.get(number)
 
     async def comment(self, number: int, body: str) -> None:
         """Say something once; see the port."""
@@ -140,12 +148,7 @@ class PullRequests:
             if seen.pull.state is PullState.OPEN:
                 raise
             return seen.pull
-        return (await self._dialect.whole(number)).pull
-
-    async def list_open(self, prefix: str) -> Sequence[Pull]:
-        """Return every open one whose branch begins with a prefix; see the port."""
-        found = await self._dialect.listed(opened=True)
-        return [seen.pull for seen in found if seen.pull.branch.startswith(prefix)]
+        return await self.get(number)
 
     async def aclose(self) -> None:
         """Let go of the connection."""
@@ -157,7 +160,7 @@ class PullRequests:
         Gitea lets two callers open one each at the same moment: the first stands, and whoever
         sees the others closes them.
         """
-        found = await self._dialect.listed(opened=True, branch=new.branch)
+        found = await self._dialect.listed(new.branch, opened=True)
         same_base = [seen for seen in found if seen.pull.base == new.base]
         for seen in same_base[:-1]:
             await self.close(seen.pull.number)

@@ -49,6 +49,7 @@ class Bare:
         self._offline = offline(home).having(GIT_DIR=str(path))
         self._described: dict[str, tuple[datetime, str, str]] = {}
         self._standing: dict[tuple[str, str], Ancestry] = {}
+        self._here: dict[str, bool] = {}
         """What was found out about commits, which does not change: many applications may follow
         one repository, and every question is a process."""
 
@@ -96,8 +97,12 @@ class Bare:
 
     async def has(self, commit: str) -> bool:
         """True when a commit is here with everything that belongs to it."""
+        if commit in self._here:
+            return True
         name = f"{SEEN}{commit}^{{commit}}"
         status, _ = await self.ask("rev-parse", "--verify", "--quiet", name, fine=(0, 1))
+        if status == 0:
+            _remember(self._here, commit, True)
         return status == 0
 
     async def fetch(self, address: Address, environment: Environment, source: str) -> str:
@@ -114,6 +119,7 @@ class Bare:
                 raise GitFailed(Trouble.NO_REVISION, "it is no commit")
             commit = out.decode().strip()
             await self.ask("update-ref", SEEN + commit, commit)
+            _remember(self._here, commit, True)
             await self._tidy()
         return commit
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.adapters.git.address import Address
+from holdfast.adapters.git.answers import Answers
 from holdfast.adapters.git.bare import Bare
 from holdfast.adapters.git.command import Git
 from holdfast.adapters.git.exports import Exports
@@ -52,6 +53,7 @@ class Copy:
         self.home = home
         self.limits = limits
         self.exports = Exports(folder / "exports", idle=limits.idle_exports)
+        self.answers = Answers()
         self.grown = True
         """Something arrived since this was last set to False."""
         self._users = 0
@@ -120,6 +122,7 @@ class Copy:
 
     async def aclose(self) -> None:
         """End what is under way."""
+        await self.answers.aclose()
         tasks = [each.task for each in self._arrivals]
         for task in tasks:
             task.cancel()

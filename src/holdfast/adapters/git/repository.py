@@ -64,14 +64,14 @@ class GitRepository:
         self._make_room = make_room
         self._address = copy.address
 
-    async def fetch(self, revision: str, *, known: str | None) -> Commit:
-        """See the port. Every call asks the remote, also for a commit that is here already:
-        what another credential fetched is not for everyone to know."""
+    async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
+        """See the port. The remote is asked also for a commit that is here already: what another
+        credential fetched is not for everyone to know."""
         asked = parse_revision(revision)
         if known is not None:
             checked_commit(known)
         with self._told(f"revision {quoted(revision)}"):
-            tip = await self._ask(asked)
+            tip = await self._ask(asked, age)
             found = await self._copy.sound(lambda bare: self._read(bare, tip, known))
         if self._copy.grown:
             self._copy.grown = False
@@ -115,12 +115,15 @@ class GitRepository:
         with self._told(f"branch {quoted(branch)}"):
             return await self._copy.sound(lambda bare: self._delete(bare, name))
 
-    async def _ask(self, asked: Revision) -> _Tip:
-        if asked.commit:
-            await self._listed("HEAD")  # may we read it at all?
-            return _Tip(asked.commit, asked.commit)
+    async def _ask(self, asked: Revision, age: float) -> _Tip:
         peeled = [f"{name}^{{}}" for name in asked.names]
-        there = await self._listed(*asked.names, *peeled)
+        # Of a commit only: may we read this repository at all?
+        names = ("HEAD",) if asked.commit else (*asked.names, *peeled)
+        there = await self._copy.answers.get(
+            self._credential, names, lambda: self._listed(*names), age=age
+        )
+        if asked.commit:
+            return _Tip(asked.commit, asked.commit)
         found = [name for name in asked.names if name in there]
         if not found:
             raise GitFailed(Trouble.NO_REVISION)

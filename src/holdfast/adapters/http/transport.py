@@ -118,7 +118,7 @@ class Transport:
         idle: float = NEVER,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream of bytes. Raises the error of an answer that is none; never repeats."""
-        headers = self._headers(method, body, None, accept)
+        headers = self._headers(body, None, accept)
         try:
             reply = await self._line.send(
                 method,
@@ -163,7 +163,7 @@ class Transport:
         reply = await self._line.send(
             method,
             self.base_url + path,
-            headers=self._headers(method, body, key, "application/json"),
+            headers=self._headers(body, key, "application/json"),
             body=body,
             deadline=deadline,
         )
@@ -203,9 +203,7 @@ class Transport:
         except LineError as error:
             raise self._no_answer(method, deadline, error, True) from error
 
-    def _headers(
-        self, method: str, body: bytes | None, key: str | None, accept: str
-    ) -> Mapping[str, str]:
+    def _headers(self, body: bytes | None, key: str | None, accept: str) -> Mapping[str, str]:
         headers = _Headers(
             {
                 "User-Agent": self._user_agent,

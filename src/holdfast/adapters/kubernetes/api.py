@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -26,14 +25,6 @@ TIMEOUT = 30.0
 APPLY = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-
-
-class Propagation(StrEnum):
-    """What happens to the objects that the deleted one owns."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
 
 
 class KubeApi:
@@ -180,7 +171,6 @@ class KubeApi:
         namespace: str = "",
         uid: str = "",
         version: str = "",
-        propagation: Propagation = Propagation.BACKGROUND,
         dry_run: bool = False,
     ) -> None:
         """Delete one object, and only the one that was seen when uid and version are given.
@@ -192,7 +182,7 @@ class KubeApi:
         options: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": propagation.value,
+            "propagationPolicy": "Background",
         }
         if guards:
             options["preconditions"] = guards

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 from multidict import CIMultiDict
@@ -22,6 +19,7 @@ from holdfast.adapters.kubernetes.credentials import Identity
 from holdfast.adapters.kubernetes.errors import Reply
 from holdfast.adapters.kubernetes.retry import TRIES, back_off, wait_before
 from holdfast.adapters.kubernetes.tls import TlsContexts
+from holdfast.adapters.outward import proxy_for, why_broken
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -52,7 +50,7 @@ class Connection:
         self._user_agent = user_agent
         self._tls = TlsContexts(config)
         self._https = config.server.startswith("https://")
-        self._proxy = config.proxy_url or _proxy_of_environment(config.server)
+        self._proxy = config.proxy_url or proxy_for(config.server)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -129,7 +127,7 @@ class Connection:
                 late = self.clock.monotonic() + wait >= ends or attempt + 1 >= TRIES
                 if not safe or late or isinstance(error, aiohttp.ClientSSLError):
                     writes = method != "GET" and not dry_run and sent.maybe
-                    raise _unanswered(where, _why(error), writes) from None
+                    raise _unanswered(where, why_broken(error), writes) from None
             attempt += 1
             await self.clock.sleep(wait)
 
@@ -153,7 +151,7 @@ class Connection:
                 except TimeoutError:
                     raise _unanswered(where, f"gave no answer in {within:g} s", False) from None
                 except (aiohttp.ClientError, OSError) as error:
-                    raise _unanswered(where, _why(error), False) from None
+                    raise _unanswered(where, why_broken(error), False) from None
                 # A watch is not read to its end, so its connection cannot serve again.
                 stack.callback(_cut, response)
                 renew = response.status == 401 and not last
@@ -254,33 +252,6 @@ def _session(user_agent: str) -> aiohttp.ClientSession:
         trace_configs=[trace],
         read_bufsize=2**20,
     )
-
-
-def _proxy_of_environment(server: str) -> str:
-    parts = urlsplit(server)
-    host = parts.hostname or ""
-    # As every Kubernetes client does: what runs on this machine is reached directly.
-    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
-        return ""
-    return getproxies_environment().get(parts.scheme, "")
-
-
-def _why(error: Exception) -> str:
-    """Say what broke, without the library's own text, which may hold a proxy's password."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            return "showed a certificate that is not trusted here or is for another name"
-        case aiohttp.ClientSSLError():
-            return "could not agree on TLS"
-        case aiohttp.ClientProxyConnectionError():
-            return "could not be reached, as its proxy did not answer"
-        case aiohttp.ClientHttpProxyError():
-            return "could not be reached, as its proxy refused"
-        case aiohttp.ClientConnectorError():
-            reason = error.os_error.strerror if isinstance(error.os_error, OSError) else None
-            return f"could not be reached: {reason or 'no connection'}"
-        case _:
-            return f"broke the connection off ({type(error).__name__})"
 
 
 def _unanswered(where: str, why: str, writes: bool) -> HoldfastError:

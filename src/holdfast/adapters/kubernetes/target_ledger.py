@@ -25,13 +25,12 @@ from holdfast.adapters.kubernetes.target_objects import MANAGERS, PROJECT, Found
 from holdfast.core.desired import Desired
 from holdfast.core.drift import Cause, DriftKind, find_drift
 from holdfast.core.errors import HoldfastError
-from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry, entry_of
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.redact import redact_tree
 from holdfast.core.service.spec import API_VERSION, KIND, Condition
-from holdfast.core.tree import Fields, digest, pointer
+from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.ledger_v1 import DriftForm, drift_from_json, drift_to_json
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
@@ -63,15 +62,7 @@ def _of_the_workload(found: Found, now: datetime) -> Iterable[DriftRecord]:
     if not drift.fields:
         return
     entries = tuple(
-        DriftEntry(
-            path=pointer(each.change.path),
-            desired=redact_tree(each.change.desired, name=each.change.path[-1]),
-            live=redact_tree(each.change.live, name=each.change.path[-1]),
-            kind=each.kind,
-            cause=each.cause,
-            evidence=f"written by {each.writer}" if each.writer else "no writer is recorded",
-            writer=each.writer,
-        )
+        entry_of(each, f"written by {each.writer}" if each.writer else "no writer is recorded")
         for each in drift.fields
     )
     times = [each.writer.at for each in drift.fields if each.writer and each.writer.at]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast.core.declaration import written
 from holdfast.core.desired import Desired
 from holdfast.core.drift import find_drift
-from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.ledger import DriftRecord, HistoryEntry, entry_of
 from holdfast.core.live import Live, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.redact import redact_tree
-from holdfast.core.tree import Fields, Tree, pointer
+from holdfast.core.tree import Fields, Tree
 from holdfast.reconcile.ports import Clock
 
 
@@ -42,8 +42,7 @@ class Book:
     def declare(self, live: Live, write: Mapping[str, Tree]) -> None:
         """The owner wrote these fields: they are what is declared from now on."""
         before = self._declared.get(live.id, {})
-        merged = {**before, **write}
-        after: Fields = {name: value for name, value in merged.items() if value is not None}
+        after = written(before, write)
         self._declared[live.id] = after
         self._resolve(live.id, "reconciled" if after == before else "declared")
 
@@ -54,18 +53,7 @@ class Book:
         if not drift.fields:
             self._resolve(live.id, "reverted")
             return
-        entries = tuple(
-            DriftEntry(
-                path=pointer(each.change.path),
-                desired=redact_tree(each.change.desired, name=each.change.path[-1]),
-                live=redact_tree(each.change.live, name=each.change.path[-1]),
-                kind=each.kind,
-                cause=each.cause,
-                evidence=f"written by {writer}",
-                writer=each.writer,
-            )
-            for each in drift.fields
-        )
+        entries = tuple(entry_of(each, f"written by {writer}") for each in drift.fields)
         for index, record in enumerate(self._drifts):
             if record.workload == live.id and record.resolved_at is None:
                 self._drifts[index] = replace(record, kinds=drift.kinds, fields=entries)

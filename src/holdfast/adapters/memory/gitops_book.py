@@ -59,15 +59,7 @@ class MemoryBook:
         """Return records, the last changed first."""
         self._fail()
         found = [
-            Record(
-                kind=kind,
-                application=name[1],
-                key=name[2],
-                state=kept.state,
-                body=from_json(kept.text),
-                version=kept.version,
-                changed_at=kept.changed_at,
-            )
+            _record(name, kept)
             for name, kept in reversed(self._records.items())
             if name[0] is kind
             and application in ("", name[1])
@@ -75,6 +67,16 @@ class MemoryBook:
             and state in ("", kept.state)
         ]
         return found[: limit or None]
+
+    async def records_after(
+        self, kind: RecordKind, *, application: str, after: str, limit: int
+    ) -> Sequence[Record]:
+        """Return the next records of an application by key."""
+        self._fail()
+        names = sorted(
+            name for name in self._records if name[:2] == (kind, application) and name[2] > after
+        )
+        return [_record(name, self._records[name]) for name in names[:limit]]
 
     async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
         """Commit everything or nothing."""
@@ -140,3 +142,11 @@ class MemoryBook:
     def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+
+def _record(name: Name, kept: _Kept) -> Record:
+    kind, application, key = name
+    return Record(
+        kind=kind, application=application, key=key, state=kept.state,
+        body=from_json(kept.text), version=kept.version, changed_at=kept.changed_at,
+    )  # fmt: skip

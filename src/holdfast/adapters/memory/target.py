@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.adapters.memory.book import Book
+from holdfast.core.declaration import written
 from holdfast.core.desired import Desired
 from holdfast.core.errors import (
     Conflict,
@@ -203,8 +204,7 @@ class MemoryTarget:
         return after
 
     def _create(self, where: WorkloadId, write: Fields) -> Live:
-        given = {name: value for name, value in write.items() if value is not None}
-        fields = spec_from_fields(where.slug, given).fields()
+        fields = spec_from_fields(where.slug, written({}, write)).fields()
         now, uid = self.clock.now(), self.new_uid()
         writer = replace(self.writer, operation="create", at=now)
         live = Live(
@@ -223,9 +223,7 @@ class MemoryTarget:
         return live
 
     def _write(self, live: Live, write: Fields, writer: Writer) -> Live:
-        merged = live.fields | write
-        given = {name: value for name, value in merged.items() if value is not None}
-        fields = spec_from_fields(live.id.slug, given).fields()
+        fields = spec_from_fields(live.id.slug, written(live.fields, write)).fields()
         if normalize_workload(fields) == normalize_workload(live.fields):
             return live
         now = self.clock.now()

@@ -52,6 +52,7 @@ _NOTE = (
     " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 )
 _RECORDS = "SELECT kind, application, key, state, body, version, changed_at FROM holdfast_records"
+_AFTER = f"{_RECORDS} WHERE kind = $1 AND application = $2 AND key > $3 ORDER BY key LIMIT $4"
 _LINES = (
     "SELECT seq, at, application, subject, action, actor, summary, detail FROM holdfast_journal"
 )
@@ -88,6 +89,13 @@ class PostgresBook:
         where = _where(values, kind=kind.value, application=application, key=key, state=state)
         order = f" ORDER BY turn DESC{_limit(values, limit)}"
         return [_record_of(row) for row in await self._fetch(_RECORDS + where + order, values)]
+
+    async def records_after(
+        self, kind: RecordKind, *, application: str, after: str, limit: int
+    ) -> Sequence[Record]:
+        """Return the next records of an application by key."""
+        found = await self._fetch(_AFTER, [kind.value, application, after, limit])
+        return [_record_of(row) for row in found]
 
     async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
         """Commit everything or nothing. Durable once it returns."""

@@ -55,6 +55,17 @@ class StoreBook:
             _record_of,
         )
 
+    async def records_after(
+        self, kind: RecordKind, *, application: str, after: str, limit: int
+    ) -> Sequence[Record]:
+        """Return the next records of an application by key."""
+        return self._store.ask(
+            f"{rows.RECORDS.select} WHERE kind = ? AND application = ? AND key > ?"
+            " ORDER BY key LIMIT ?",
+            (kind.value, application, after, limit),
+            _record_of,
+        )
+
     async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
         """Commit everything or nothing. Durable once it returns."""
         check(puts, entries)

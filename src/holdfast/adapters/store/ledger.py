@@ -18,11 +18,11 @@ from holdfast.adapters.store.records import Record
 from holdfast.adapters.store.rows import Row, stamp
 from holdfast.core.drift import DriftedField, DriftKind
 from holdfast.core.errors import NotFound
-from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry, entry_of, hidden
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.redact import MASK, names_a_secret, redact, redact_tree
-from holdfast.core.tree import Fields, Path, Tree, parse_pointer, pointer, show_path
+from holdfast.core.redact import redact, redact_tree
+from holdfast.core.tree import Fields, Tree, parse_pointer, show_path
 
 KEPT = timedelta(hours=24)
 """How long the answer to a request is kept for its repetition."""
@@ -232,31 +232,17 @@ class Ledger(Reads):
 def _entry(field: DriftedField) -> DriftEntry:
     writer = field.writer
     with_token = f" with token {writer.actor}" if writer and writer.actor else ""
-    return DriftEntry(
-        path=pointer(field.change.path),
-        desired=_hidden(field.change.path, field.change.desired),
-        live=_hidden(field.change.path, field.change.live),
-        kind=field.kind,
-        cause=field.cause,
-        evidence=f"{writer.operation} by {writer.manager}{with_token}" if writer else "",
-        writer=writer,
-    )
+    return entry_of(field, f"{writer.operation} by {writer.manager}{with_token}" if writer else "")
 
 
 def _masked(entry: DriftEntry) -> DriftEntry:
     path = tuple(entry.path.split("/"))
     return replace(
         entry,
-        desired=_hidden(path, entry.desired),
-        live=_hidden(path, entry.live),
+        desired=hidden(path, entry.desired),
+        live=hidden(path, entry.live),
         evidence=redact(entry.evidence),
     )
-
-
-def _hidden(path: Path, value: Tree) -> Tree:
-    if value is not None and any(names_a_secret(part) for part in path):
-        return MASK
-    return redact_tree(value, name=path[-1])
 
 
 def changed_fields(before: Fields, after: Fields, names: Sequence[str]) -> Fields:

@@ -345,6 +345,10 @@ class AppId:
         """What its objects are labelled with: names are DNS labels, so a dot parts them."""
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
+    def is_called(self, name: str) -> bool:
+        """True for its name alone, and for the name with its namespace in either spelling."""
+        return name in (self.name, str(self), self.label)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.errors import Problem
+from holdfast.core.errors import ConfigurationError, Problem
 from holdfast.core.gitops.application import AppId, ApplicationSpec, DriftSpec, SyncSpec
 from holdfast.core.gitops.application_rules import RULES
 from holdfast.core.gitops.ignore import ignore_problems
@@ -60,10 +60,18 @@ def _beyond_rules(spec: ApplicationSpec) -> Iterator[Problem]:
 
 
 def _sync(sync: SyncSpec | None) -> Iterator[Problem]:
-    # It reads schedules by a package that only the controller's own installation brings.
-    from holdfast.core.gitops.window import schedule_problem, zone_problem
-
-    for place, window in enumerate((sync and sync.windows) or ()):
+    windows = (sync and sync.windows) or ()
+    if not windows:
+        return
+    try:
+        # It reads schedules by a package that only the controller's own installation brings.
+        from holdfast.core.gitops.window import schedule_problem, zone_problem
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"The schedule of a sync window cannot be checked here: {error.name} is not installed.",
+            todo="pip install 'holdfast[gitops]'",
+        ) from error
+    for place, window in enumerate(windows):
         field = f"sync.windows[{place}]"
         reason = schedule_problem(window.schedule)
         if reason:

@@ -7,8 +7,7 @@ CEL cannot say stands in `application_check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from holdfast.core.gitops.address import (
     FORGE,
@@ -33,7 +32,7 @@ from holdfast.core.gitops.application import (
     SourceSpec,
     WindowSpec,
 )
-from holdfast.core.rule import DAY, Rule, Rules, lasts
+from holdfast.core.rule import DAY, Rule, Rules, Spec, lasts
 from holdfast.core.shape_check import matches
 
 NO_BRANCH = r"[.][.]|@[{]|//|(/|[.]|[.]lock)$"
@@ -42,19 +41,20 @@ _REMEDIATES = "(has(self.orphans) && self.orphans == 'remediate')"
 _OWNED = "(has(self.namespaces) && size(self.namespaces) > 0)"
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
+def _distinct(field: str, fix: str) -> Rule[Spec]:
+    """The items of a list are told apart by their names."""
 
+    def holds(spec: Spec) -> bool:
+        names = [each.name for each in getattr(spec, field) or ()]
+        return len(set(names)) == len(names)
 
-def _distinct(items: Iterable[_Named] | None) -> bool:
-    names = [each.name for each in items or ()]
-    return len(set(names)) == len(names)
-
-
-def _cel_distinct(field: str) -> str:
-    return (
-        f"!has(self.{field}) || self.{field}.all(a, self.{field}.exists_one(b, b.name == a.name))"
+    return Rule(
+        field=field,
+        reason="two of them have the same name.",
+        fix=fix,
+        cel=f"!has(self.{field}) || "
+        f"self.{field}.all(a, self.{field}.exists_one(b, b.name == a.name))",
+        holds=holds,
     )
 
 
@@ -130,13 +130,7 @@ IGNORE: tuple[Rule[IgnoreSpec], ...] = (
     ),
 )
 DRIFT: tuple[Rule[DriftSpec], ...] = (
-    Rule(
-        field="routes",
-        reason="two of them have the same name.",
-        fix="Name each by what it is for.",
-        cel=_cel_distinct("routes"),
-        holds=lambda spec: _distinct(spec.routes),
-    ),
+    _distinct("routes", "Name each by what it is for."),
     Rule(
         field="routes",
         reason="one without conditions stands before others, which can then never match.",
@@ -145,13 +139,7 @@ DRIFT: tuple[Rule[DriftSpec], ...] = (
         "r.name == self.routes[size(self.routes) - 1].name)",
         holds=lambda spec: _last(spec.routes),
     ),
-    Rule(
-        field="ignore",
-        reason="two of them have the same name.",
-        fix="Name each by what it hides.",
-        cel=_cel_distinct("ignore"),
-        holds=lambda spec: _distinct(spec.ignore),
-    ),
+    _distinct("ignore", "Name each by what it hides."),
     Rule(
         field="orphans",
         reason="no namespace is this application's alone.",
@@ -211,13 +199,7 @@ CHANNEL: tuple[Rule[ChannelSpec], ...] = (
     ),
 )
 APPLICATION: tuple[Rule[ApplicationSpec], ...] = (
-    Rule(
-        field="notify",
-        reason="two of them have the same name.",
-        fix="Name each by whom it reaches.",
-        cel=_cel_distinct("notify"),
-        holds=lambda spec: _distinct(spec.notify),
-    ),
+    _distinct("notify", "Name each by whom it reaches."),
 )
 RULES: Rules = {
     ApplicationSpec: APPLICATION,

@@ -1,4 +1,7 @@
-"""What is done next about one drift: the table from remediation and circumstances to a move."""
+"""What is done next about one drift: the table from remediation and circumstances to a move.
+
+Asked for each open drift in each pass, by `reconcile/gitops/heal.py`.
+"""
 
 from __future__ import annotations
 
@@ -98,20 +101,14 @@ def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> Decisi
         return _as_it_is(drift)
     if fight.fighting(drift.rounds, now):
         return Decision(
-            move=Move.LEAVE, state=DriftState.FIGHTING, note=_fight(drift), until=now + TRUCE
-        )
+            move=Move.LEAVE, state=DriftState.FIGHTING, note=fight.kept_up(drift.entries),
+            until=now + TRUCE,
+        )  # fmt: skip
     later = fight.not_before(drift.rounds, now)
     if later is not None:
         told = f"Healed {len(fight.recent(drift.rounds, now))} times already; waiting."
         return Decision(move=Move.LEAVE, state=DriftState.HEALING, note=told, until=later)
     return Decision(move=Move.HEAL, state=DriftState.HEALING)
-
-
-def _fight(drift: ObjectDrift) -> str:
-    others = sorted({str(entry.writer) for entry in drift.entries if entry.writer})
-    rival = " and ".join(others) or "Somebody who leaves no trace"
-    fields = ", ".join(entry.path or "the object" for entry in drift.entries[:3])
-    return f"{rival} and holdfast-gitops keep changing {fields}."
 
 
 def _waits(drift: ObjectDrift, now: datetime) -> bool:

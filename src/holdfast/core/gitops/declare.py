@@ -1,4 +1,7 @@
-"""Makes what a repository declares a declaration of ours: labelled, and marked with its digest."""
+"""Makes what a repository declares a declaration of ours: labelled, and marked with its digest.
+
+The survey compares with it, plans write it, and orphans are told by its label.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Secrets that a controller makes of a declared object, and edits of them that it does not notice.
 
 A SealedSecret or an ExternalSecret is declared; the Secret is its controller's work, and few of
-them put it back when somebody edits it. So keyed marks of what was made are kept, and compared.
+them put it back when somebody edits it. So keyed marks of what was made are kept, and compared
+by the survey.
 """
 
 from __future__ import annotations

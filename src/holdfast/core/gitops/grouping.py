@@ -2,7 +2,7 @@
 
 Notices of one cause that come close together are one message. What is more than a channel
 should get becomes one digest, which names numbers and the first few titles. A subject that
-flaps is told twice, and then only once it is quiet. Called by the outbox for each channel.
+flaps is told twice, and then only once it is quiet. Asked by the lane of each channel.
 """
 
 from __future__ import annotations

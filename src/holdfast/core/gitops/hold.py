@@ -1,4 +1,7 @@
-"""Emergency changes: a hold that ends, with a reason and somebody who asked for it."""
+"""Emergency changes: a hold that ends, with a reason and somebody who asked for it.
+
+Kept in the ledger, asked by `decide`, and ended by `reconcile/gitops/holds.py`.
+"""
 
 from __future__ import annotations
 

@@ -128,18 +128,29 @@ def ignore_problems(spec: IgnoreSpec, field: str) -> list[Problem]:
     return []
 
 
-_NARROW = "Name a field below spec, data or metadata; for one of security, say security: true too."
+_NARROW = (
+    "Name a field below spec, data or metadata; for one of security or an image, say "
+    "security: true too."
+)
 
 
-def pointer_problem(text: str, *, kind: str, security: bool = False) -> str | None:
-    """Say why a JSON pointer is none of a field that may be hidden; None when it is."""
+def pointer_problem(
+    text: str, *, kind: str, security: bool = False, images: bool = False
+) -> str | None:
+    """Say why a JSON pointer is none of a field that may be hidden; None when it is.
+
+    `images` allows an image, which otherwise takes a word about security too.
+    """
     if not text.startswith("/"):
         return "it is not a JSON pointer."
     if text.count("/") < 2 or not text.strip("/"):
         return "it would hide a whole object."
     if not _POINTER.fullmatch(text):
         return "it is not a JSON pointer to a field."
-    return _security(parse_pointer(text), kind=kind, allowed=security)
+    path = parse_pointer(text)
+    if images and path[-1:] == ("image",):
+        path = path[:-1]
+    return _security(path, kind=kind, allowed=security)
 
 
 def _path_problem(text: str, *, kind: str, security: bool) -> str | None:
@@ -150,6 +161,8 @@ def _path_problem(text: str, *, kind: str, security: bool) -> str | None:
 def _security(path: Path, *, kind: str, allowed: bool) -> str | None:
     if not allowed and concerns_security(path, kind):
         return "it would hide a field that concerns security."
+    if not allowed and path[-1:] == ("image",):
+        return "it would hide which image runs."
     return None
 
 

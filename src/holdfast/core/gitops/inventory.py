@@ -1,4 +1,7 @@
-"""What an application applied, and what else has to survive a restart."""
+"""What an application applied, and what else of it has to survive a restart: values of the ledger.
+
+Only what stands in the inventory can be pruned.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +65,17 @@ class KeptPull:
     digest: str
     """Of the drift that it is about, when it was pushed last."""
     number: int
+    """0 where there is no forge, and for a claim: it is about to be opened."""
     url: str
     head: str
     opened_at: datetime
     checked_at: datetime
     stopped: str = ""
     """Why it is not written any more: a person pushed to it, or closed it."""
+    merged: bool = False
+    """It was merged, and its drift is not over yet."""
+    lately: tuple[datetime, ...] = ()
+    """When others of the same branch were opened, within the hour before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from holdfast.core.drift import DriftKind
+from holdfast.core.gitops.fight import SERVER
 from holdfast.core.gitops.notice import Notice, Severity
 from holdfast.core.ink import clean
 from holdfast.core.ledger import DriftEntry
@@ -159,14 +160,21 @@ def heal_failed(about: About, *, reason: str) -> Notice:
 def fight(
     about: About, *, ours: str, theirs: Sequence[str], rounds: int, since: datetime
 ) -> Notice:
-    """Two managers set the same fields again and again; names both."""
+    """What is put back does not stay; names who or what changes it.
+
+    A server that stores a field otherwise than it is sent is no second party.
+    """
     others = ", ".join(theirs) or "somebody unknown"
+    title, ways = f"{ours} and {others} fight over {about}", "stop the other writer, "
+    if tuple(theirs) == (SERVER,):
+        title, ways = f"{about} does not stay as it is written", ""
+    often = "once" if rounds == 1 else f"{rounds} times"
     return _notice(
         about, "drift.fight", Severity.CRITICAL, since.isoformat(),
-        title=f"{ours} and {others} fight over {about}",
-        text=f"{about} was put back {rounds} times since {_time(since)} and changed each time by "
-        f"{others}. It is left as it is until somebody decides: stop the other writer, declare "
-        "its value, or ignore the field.",
+        title=title,
+        text=f"{about} was put back {often} since {_time(since)} and changed each time by "
+        f"{others}. It is left as it is until somebody decides: {ways}declare that value, or "
+        "ignore the field.",
         facts={
             "ours": ours, "theirs": list(theirs), "rounds": rounds, "since": since.isoformat(),
         },

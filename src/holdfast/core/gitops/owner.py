@@ -67,8 +67,6 @@ class Terms:
     """Written when it is not there, and never again."""
     keep: bool = False
     """Not deleted, also when it is no longer declared."""
-    keep_at_end: bool = False
-    """Not deleted together with its application."""
     welcome: bool = False
     """No orphan, although it is not declared."""
     because: tuple[str, ...] = ()
@@ -80,8 +78,6 @@ _SETTINGS: Mapping[tuple[str, str], str] = {
     (f"{ARGO}/compare-options", "ignoreextraneous"): "welcome",
     (f"{ARGO}/sync-options", "prune=false"): "keep",
     (f"{ARGO}/sync-options", "prune=confirm"): "keep",
-    (f"{ARGO}/sync-options", "delete=false"): "keep_at_end",
-    (f"{ARGO}/sync-options", "delete=confirm"): "keep_at_end",
     (f"{ARGO}/skip-reconcile", "true"): "unmanaged",
     (f"{FLUX_KUSTOMIZE}/reconcile", "disabled"): "unmanaged",
     (f"{FLUX_KUSTOMIZE}/ssa", "ignore"): "unmanaged",
@@ -91,7 +87,8 @@ _SETTINGS: Mapping[tuple[str, str], str] = {
     ("helm.sh/resource-policy", "keep"): "keep",
 }
 """Annotation and one of its values to what it asks for. `ssa: Merge` and `ssa: Override` ask for
-nothing: a field that nobody declared is left alone here as it is."""
+nothing: a field that nobody declared is left alone here as it is. Nor does `Delete=false`: what an
+application applied always stays."""
 _NAMED = frozenset(name for name, _ in _SETTINGS)
 
 

@@ -1,7 +1,8 @@
 """What pods really run, where that can differ from what their object says.
 
 A tag may point to another image today than when it was applied, and a Secret that was changed
-does not reach a process that read it when it started. Neither shows in the object itself.
+does not reach a process that read it when it started. Neither shows in the object itself, so
+the survey asks here as well.
 """
 
 from __future__ import annotations
@@ -97,13 +98,21 @@ def image_findings(
             total = sum(map(len, running[name].values()))
             reference = image.partition("@")[0]
             yield _running(
-                (*_TEMPLATE, "containers", f"[name={name}]", "image"),
+                _image_path(name),
                 desired=f"{reference}@{wanted}",
                 live=f"{reference}@{digest}",
                 kind=DriftKind.IMAGE,
                 evidence=f"{len(pods)} of {total} pods run it, {pods[0]} for one; the image was "
                 "another when it was applied",
             )
+
+
+def declared_images(workload: Fields) -> dict[Path, str]:
+    """Return the image of each container, by the path that a finding about it has."""
+    return {
+        _image_path(str(container.get("name"))): str(container.get("image") or "")
+        for container in _containers(workload)
+    }
 
 
 def stale_readers(secret: str, changed: datetime, pods: Iterable[Fields]) -> Iterator[Finding]:
@@ -134,6 +143,10 @@ def _running(path: Path, *, desired: Tree, live: Tree, kind: DriftKind, evidence
         evidence=evidence,
         cause=Cause.UNKNOWN,
     )
+
+
+def _image_path(container: str) -> Path:
+    return (*_TEMPLATE, "containers", f"[name={container}]", "image")
 
 
 def _reads(pod: Fields, secret: str) -> bool:

@@ -102,6 +102,11 @@ def marker_of(drift: ObjectDrift) -> str:
     return f"<!-- holdfast:drift={drift.id} digest={drift.digest} -->"
 
 
+def is_about(body: str, drift: str) -> bool:
+    """True for the body of a pull request of ours about a drift, as it was at any time."""
+    return f"<!-- holdfast:drift={drift} " in body
+
+
 def _effects(drift: ObjectDrift) -> list[str]:
     if drift.pull is PullKind.REVERT:
         return [

@@ -1,4 +1,7 @@
-"""Which route a drift takes: the first whose every condition holds."""
+"""Which route a drift takes: the first whose every condition holds.
+
+Asked by `track` for each object that differs.
+"""
 
 from __future__ import annotations
 

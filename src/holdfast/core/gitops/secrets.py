@@ -1,7 +1,6 @@
-"""How a Secret came about that nobody declared as such, and marks of what is in it.
+"""Who made a Secret that nobody declared as such, and keyed marks of what is in it.
 
-A sealed or external secret is declared, and its controller makes the Secret. Few of them notice
-when somebody edits what they made, so the survey keeps keyed marks of it and compares them later.
+`orphans` asks the one, so that what a controller made is no orphan; `generated` compares the other.
 """
 
 from __future__ import annotations

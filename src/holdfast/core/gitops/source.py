@@ -1,4 +1,7 @@
-"""Where an Application's objects are declared, and what was found there."""
+"""Where an Application's objects are declared, and what was found there.
+
+Made by the adapters that fetch and render; everything after them reads these values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a declared object, and a whole application, stand to what is declared."""
+"""How a declared object, and a whole application, stand to what is declared.
+
+Found by the survey; drift, plans and the status are made from it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Makes plans for an application: what a sync would do, and what would heal one drift."""
+"""Makes plans for an application: what a sync would do, and what would heal one drift.
+
+Called anew to carry one out, so that a plan is refused when the world has moved.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,12 @@ def heal_plan(
         step = _write(seen, digests, heal=True)
     else:
         ours = {entry.path for entry in drift.entries}
+        # Git may ask for more of the object by now. That is for a sync, and not in this plan.
+        anew = [found for found in seen.verdict.findings if found.pending] if seen.verdict else []
         others = frozenset(
-            found.change.path for found in seen.drifted if show_path(found.change.path) not in ours
+            found.change.path
+            for found in (*seen.drifted, *anew)
+            if show_path(found.change.path) not in ours
         )
         mine = tuple(found for found in seen.drifted if show_path(found.change.path) in ours)
         step = _step(seen, Action.UPDATE, "it drifted", mine, digests, leave=others)

@@ -108,7 +108,7 @@ _READERS: dict[tuple[str, str], Callable[[Fields], Iterator[IgnoreRule | str]]] 
 
 
 def _pointed(place: str, pointer: str, about: _About) -> IgnoreRule | str:
-    problem = pointer_problem(pointer, kind=about[0])
+    problem = pointer_problem(pointer, kind=about[0], images=True)
     return f"{place}: {quoted(pointer)}: {problem}" if problem else _made(
         place, about, pointer=pointer
     )  # fmt: skip

@@ -12,8 +12,15 @@ from datetime import datetime
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
-from holdfast.core.gitops.application import Application, DriftSpec, OrphanPolicy, Remediation
+from holdfast.core.gitops.application import (
+    Application,
+    DriftSpec,
+    OrphanPolicy,
+    PullKind,
+    Remediation,
+)
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
+from holdfast.core.gitops.pods import declared_images
 from holdfast.core.gitops.route import REPORTED, Way, ways
 from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.ledger import DriftEntry
@@ -229,9 +236,25 @@ def _resolution(drift: ObjectDrift, seen: Seen, commit: str) -> Resolution:
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:
         return approved_as(drift)
-    if drift.url and commit != drift.commit:
+    if _codified(drift, seen, commit):
         return Resolution.CODIFIED
     return Resolution.EXTERNAL
+
+
+def _codified(drift: ObjectDrift, seen: Seen, commit: str) -> bool:
+    """True when Git came to declare what a pull request about it proposed."""
+    proposed = drift.url or drift.state is DriftState.PULL_REQUEST
+    if not proposed or drift.pull is not PullKind.CODIFY:
+        return False
+    if drift.healable:
+        return commit != drift.commit
+    # What pods run differs until they were replaced, and Git has moved long before that.
+    item = seen.declared.item if seen.declared else {}
+    images = {show_path(path): image for path, image in declared_images(item).items()}
+    return all(
+        images.get(path) in {entry.live for entry in drift.entries if entry.path == path}
+        for path in {entry.path for entry in drift.entries}
+    )
 
 
 def approved_as(drift: ObjectDrift) -> Resolution:
@@ -248,6 +271,7 @@ def _where(seen: Seen, entries: tuple[DriftEntry, ...]) -> str:
     if seen.declared is None:
         return ""
     origin = seen.declared.origin
-    paths = [finding.change.path for finding in seen.drifted]
+    ours = {entry.path for entry in entries}
+    paths = [each.change.path for each in seen.drifted if show_path(each.change.path) in ours]
     line = origin.line(pointer(paths[0])) if paths and entries else origin.line("")
     return f"{origin.file}:{line}" if line else origin.file

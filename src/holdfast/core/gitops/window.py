@@ -1,6 +1,6 @@
 """Whether the controller may write by itself now, and until when.
 
-Asked by the reconciler before each write that nobody asked for. A window begins whenever its
+Asked before each heal and each sync that nobody asked for. A window begins whenever its
 schedule says so, by the clock of its time zone, and lasts its duration in real time: one that
 begins before the clocks are changed is not an hour longer or shorter for it.
 """

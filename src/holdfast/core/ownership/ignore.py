@@ -20,8 +20,8 @@ from holdfast.core.tree import Fields, Path, parse_pointer, show_path
 
 _SECURITY = frozenset({
     "securityContext", "privileged", "capabilities", "hostNetwork", "hostPID", "hostIPC",
-    "hostPath", "hostUsers", "serviceAccountName", "automountServiceAccountToken", "roleRef",
-    "subjects", "aggregationRule", "webhooks", "caBundle",
+    "hostPath", "hostUsers", "serviceAccountName", "serviceAccount", "roleRef", "subjects",
+    "automountServiceAccountToken", "aggregationRule", "webhooks", "caBundle",
 })  # fmt: skip
 _GUARDED = frozenset({
     "Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "NetworkPolicy",

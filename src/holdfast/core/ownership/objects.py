@@ -158,11 +158,6 @@ def kind_of_object(live: Fields) -> str:
     return str(live.get("kind") or "")
 
 
-def identified(item: Fields, *, api_version: str, kind: str) -> Fields:
-    """Give an item of a LIST answer the kind and version that the API server leaves out."""
-    return {"apiVersion": api_version, "kind": kind} | item
-
-
 def rules_for(kind: str, api_version: str, ownership: Ownership) -> Rules:
     """Return the rules of a kind.
 

@@ -331,10 +331,10 @@ class Case:
         if self.wiped:
             return Cause.UNKNOWN, "the record of who owns what was wiped", True
         if self.dry_run is not None and same(at(self.dry_run, change.path), change.live):
-            told = "nobody else owns it and a dry run gives the same: admission rewrites it"
+            told = "nobody else owns it and a dry run gives the same: the server rewrites it"
             return Cause.ADMISSION, told, True
         if touches(self.ours, change.path):
-            told = "we own it with another value: it was declared anew, or admission rewrote it"
+            told = "we own it with another value: it was declared anew, or the server rewrote it"
             return Cause.UNKNOWN, told, self.dry_run is not None
         if change.live is None:
             return Cause.UNKNOWN, "removed; a removal leaves no trace of its writer", True

@@ -87,7 +87,7 @@ def imported(
     own = _own_variables(engine, line.model)
     fields |= {"env": kept} if (kept := _foreign_variables(env, own, lost)) else {}
     fields |= {"secrets": secrets} if secrets else {}
-    fields |= _amount(spec, autoscaler, slug, lost)
+    fields |= _amount(spec, autoscaler, lost)
     fields |= {"resources": resources} if resources else {}
     fields |= _rollout(spec, drain, bool(resources.get("gpu")), lost)
     health = health_of(container, engine, spec if ours else None, line.model, lost)
@@ -233,7 +233,7 @@ def _resources(container: Fields, lost: list[Lost]) -> Fields:
     return found
 
 
-def _amount(spec: Fields, autoscaler: Fields | None, slug: str, lost: list[Lost]) -> Fields:
+def _amount(spec: Fields, autoscaler: Fields | None, lost: list[Lost]) -> Fields:
     if autoscaler is None:
         count = spec.get("replicas", 1)
         if count == 0:

@@ -65,7 +65,7 @@ class Applier:
         """Carry out every step that may be, and keep the inventory true.
 
         One kind after the other, in the order of the plan. Our own errors become part of the
-        answer. A hold counts from the moment it is there, also in the middle of a plan.
+        answer. A hold, or another spec, counts from the moment it is there, also in the middle.
         """
         wanted = following.wanted
         assert wanted is not None  # noqa: S101  # a plan is made from it
@@ -103,6 +103,9 @@ class Applier:
         step: ObjectStep,
         seen: Seen,
     ) -> Done:
+        if following.overtaken:
+            told = "The Application was changed meanwhile: what it says now counts from here on."
+            return Done(step=step, withheld=told, told=told)
         hold = following.hold_of(step.ref, self._clock.now())
         if hold is not None:
             told = f"On hold by {hold.by}: {hold.reason}"

@@ -9,7 +9,7 @@ from holdfast.reconcile.gitops.ports import Book, RecordKind
 from holdfast.wire.book_jsonl import drift_to_json, entry_to_json, json_line
 
 PAGE = 500
-"""Lines held at a time, however long the journal is."""
+"""Lines held at a time, however many there are."""
 
 
 async def journal_lines(
@@ -28,9 +28,15 @@ async def journal_lines(
         before = page[-1].seq
 
 
-async def drift_lines(
-    book: Book, *, application: str = "", state: str = ""
-) -> AsyncIterator[bytes]:
-    """Give every drift, the last changed first. The book hands out records all at once."""
-    for record in await book.records(RecordKind.DRIFT, application=application, state=state):
-        yield json_line(drift_to_json(record))
+async def drift_lines(book: Book, *, application: str) -> AsyncIterator[bytes]:
+    """Give every drift of an application once, open or ended, by id."""
+    after = ""
+    while True:
+        page = await book.records_after(
+            RecordKind.DRIFT, application=application, after=after, limit=PAGE
+        )
+        for record in page:
+            yield json_line(drift_to_json(record))
+        if len(page) < PAGE:
+            return
+        after = page[-1].key

@@ -32,12 +32,11 @@ from holdfast.core.ownership.owned import read_ownership
 from holdfast.core.ownership.signals import Finding
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields, show_path
-from holdfast.reconcile.gitops.codify_layers import Attempt, Layers
+from holdfast.reconcile.gitops.codify_layers import Attempt, Layers, in_own_file
 from holdfast.reconcile.gitops.codify_work import (
     Files,
     Work,
     at_steps,
-    grant_in_file,
     granted,
     place_of,
     under_old_name,
@@ -115,7 +114,7 @@ class _Codifier:
             item = declared.item
             for wish in wished:
                 item = _fields(granted(item, wish, rules))
-            attempt = self._in_file(declared, wished, rules)
+            attempt = in_own_file(self._work, {}, declared, wished, rules)
             files, note = await self._first({}, [attempt], declared.ref, item, rules)
             return self._answer(files, [note])
         return await self._layered(declared, wished, rules, self._work.trail)
@@ -224,17 +223,6 @@ class _Codifier:
             f"No edit was found that changes {what} and nothing else.", problems=problems,
             todo=_BY_HAND,
         )  # fmt: skip
-
-    def _in_file(self, declared: Declared, wished: tuple[Wish, ...], rules: Rules) -> Attempt:
-        origin = declared.origin
-
-        def make() -> Files:
-            text = self._work.text({}, origin.file)
-            within = place_of(text, origin.document, declared.ref, origin.file)
-            edited = grant_in_file(text, origin.document, within, wished, rules, origin.file)
-            return {origin.file: edited}
-
-        return Attempt(where=origin.file, make=make)
 
     def _dropped(self, declared: Declared) -> Iterator[Attempt]:
         """Take the object out of its file, or the file out of the application."""

@@ -72,7 +72,7 @@ class Layers:
                 if self._is_for(patch):
                     yield from self._in_patch(patch, wish)
             if any(each.path == self.declared.origin.file for each in layer.resources):
-                yield self._in_resource(wish)
+                yield in_own_file(self.work, self.files, self.declared, (wish,), self.rules)
         yield from self._anew(wish)
 
     def drops(self) -> Iterator[Attempt]:
@@ -153,20 +153,6 @@ class Layers:
                 value = REMOVED if wish.gone else wish.value
                 path = (index, *(("value", *rest) if rest or not wish.gone else ()))
                 yield self._edit_patch(patch, [Edit(path=path, value=value)])
-
-    def _in_resource(self, wish: Wish) -> Attempt:
-        origin, ref = self.declared.origin, self.declared.ref
-
-        def make() -> Files:
-            text = self.work.text(self.files, origin.file)
-            within = place_of(text, origin.document, ref, origin.file)
-            return {
-                origin.file: grant_in_file(
-                    text, origin.document, within, (wish,), self.rules, origin.file
-                )
-            }
-
-        return Attempt(where=origin.file, make=make)
 
     def _anew(self, wish: Wish) -> Iterator[Attempt]:
         """Let a patch of the overlay say it: one that is there for the object, or a new one."""
@@ -276,6 +262,21 @@ class Layers:
         now = raw_at(self.item, path, self.rules)
         found = _IMAGE.fullmatch(now) if isinstance(now, str) else None
         return found is not None and found["name"] in (image.new_name or image.name, image.name)
+
+
+def in_own_file(
+    work: Work, files: Files, declared: Declared, wished: tuple[Wish, ...], rules: Rules
+) -> Attempt:
+    """Fulfil wishes in the file that declares an object."""
+    origin = declared.origin
+
+    def make() -> Files:
+        text = work.text(files, origin.file)
+        within = place_of(text, origin.document, declared.ref, origin.file)
+        edited = grant_in_file(text, origin.document, within, wished, rules, origin.file)
+        return {origin.file: edited}
+
+    return Attempt(where=origin.file, make=make)
 
 
 def _image_edits(image: ImageChange, live: str) -> list[Edit]:

@@ -29,8 +29,10 @@ def files(drift: ObjectDrift, *, expires: datetime) -> Mapping[str, bytes | None
     return {decision_file(drift): (_HEADER + document).encode()}
 
 
-async def take_up(following: Following, source: Source, sources: Sources, voice: Voice) -> None:
-    """Approve the drifts whose decision was merged."""
+async def take_up(
+    following: Following, source: Source, sources: Sources, voice: Voice
+) -> frozenset[str]:
+    """Approve the drifts whose decision was merged. Returns those whose decision does not hold."""
     waiting = [
         drift
         for drift in following.shelf.drifts.values()
@@ -39,7 +41,8 @@ async def take_up(following: Following, source: Source, sources: Sources, voice:
         and drift.state is DriftState.PULL_REQUEST
     ]
     if not waiting or source.commit is None or source.stale:
-        return
+        return frozenset()
+    void = set[str]()
     repository = await sources.repository(following.application)
     async with repository.export(source.commit.sha) as export:
         for drift in waiting:
@@ -55,7 +58,10 @@ async def take_up(following: Following, source: Source, sources: Sources, voice:
                 )  # fmt: skip
                 following.shelf.note("approved", after.note, subject=drift.id)
                 voice.event("DriftApproved", f"{drift.object}: {after.note}", object=drift.object)
+            else:
+                void.add(drift.id)
             following.shelf.put_drift(after)
+    return frozenset(void)
 
 
 def _read(export: Export, drift: ObjectDrift, now: datetime) -> str | None:

@@ -33,7 +33,16 @@ class Desk(Tolerance):
     """Decisions about the applications that one controller follows."""
 
     def sync(self, following: Following, *, actor: str, prune: bool, force: bool) -> None:
-        """Have Git applied. The next pass does it."""
+        """Have Git applied. The next pass does it.
+
+        Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
+        """
+        drift = following.application.spec.drift
+        if force and drift and drift.four_eyes:
+            raise PermissionDenied(
+                f"{following.application.id} asks for four eyes, and force does without a review.",
+                todo="Leave --force out, and have somebody else approve what waits.",
+            )
         following.request = SyncRequest(actor=actor, prune=prune, force=force)
         following.follower.hasten()
         self._wake(following.application.id)
@@ -53,7 +62,7 @@ class Desk(Tolerance):
             if drift.state is not DriftState.AWAITING:
                 raise Conflict(
                     f"{id} waits for no approval: it is {drift.state}.",
-                    todo=f"holdfast drift show {id} tells how it stands.",
+                    todo=f"holdfast revert {id} asks for its end anew.",
                 )
             if plan != drift.plan:
                 raise StalePlan(
@@ -112,7 +121,8 @@ class Desk(Tolerance):
         """Propose the live value to Git by a pull request."""
         return await self._decide(
             project, id, "codify-requested", actor, "", state=DriftState.DETECTED, until=None,
-            note=f"{actor} asked for a pull request.", remediation=Remediation.PULL_REQUEST,
+            note=f"{actor} asked for a pull request.", url="",
+            remediation=Remediation.PULL_REQUEST,
             pull=PullKind.CODIFY, chosen_by=actor,
         )  # fmt: skip
 
@@ -125,7 +135,7 @@ class Desk(Tolerance):
         if by_pull:
             return await self._decide(
                 project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
-                until=None, note=f"{actor} asked for a decision.", chosen_by=actor,
+                until=None, note=f"{actor} asked for a decision.", chosen_by=actor, url="",
                 remediation=Remediation.PULL_REQUEST, pull=PullKind.REVERT,
             )  # fmt: skip
         if drift.remediation is Remediation.REVIEW or spec.four_eyes:
@@ -168,10 +178,14 @@ class Desk(Tolerance):
                 )
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment, needed=action == "rejected")
-            after = replace(drift, comment=one_line(comment), **changes)  # type: ignore[arg-type]
-            if not after.decided_by:
-                after = replace(after, decided_by=actor)
-            await self._decided(following, after, action, actor, comment)
+            changes = {"decided_by": actor, "comment": one_line(comment), **changes}
+            after = replace(drift, **changes)  # type: ignore[arg-type]
+            voice = await self._decided(following, after, action, actor, comment)
+            if after.state is DriftState.REJECTED:
+                about, reason = voice.about(after), one_line(comment)
+                await voice.notice(
+                    message.drift_rejected(about, actor=actor, reason=reason, plan=after.plan)
+                )
         self._wake(following.application.id)
         return after
 
@@ -179,7 +193,7 @@ class Desk(Tolerance):
         self, following: Following, after: ObjectDrift, action: str, actor: str, comment: str
     ) -> Voice:
         following.shelf.put_drift(after)
-        told = f"{after.object}: {action} by {actor}."
+        told = f"{after.object}: {_DONE[action]} by {actor}."
         following.shelf.note(
             action, told, subject=after.id, actor=actor,
             detail={"plan": after.plan, "comment": one_line(comment), "digest": after.digest},
@@ -210,6 +224,16 @@ class Desk(Tolerance):
                 f"{actor} asked for this or made the change, so somebody else has to approve it.",
                 todo="Have another reviewer approve it.",
             )
+
+
+_DONE = {
+    "approved": "its plan was approved",
+    "rejected": "its plan was rejected",
+    "snoozed": "the decision was put off",
+    "codify-requested": "a pull request that declares it was asked for",
+    "revert-requested": "a revert was asked for",
+}
+"""What was done, by the action that the journal has for it."""
 
 
 def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:

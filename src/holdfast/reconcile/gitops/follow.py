@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import NOTHING_CHANGED, HoldfastError
 from holdfast.core.gitops.application import Application
 from holdfast.core.gitops.guard import Parked, park_commit
 from holdfast.core.gitops.inventory import Followed
@@ -24,6 +24,8 @@ INTERVAL = 60.0
 LONGEST = 900.0
 """Seconds between two questions to a repository that keeps failing."""
 JITTER = 0.2
+"""Of an interval: by so much applications are spread, and so old an answer may be that one
+application has from another's question."""
 
 
 class Sources(Protocol):
@@ -72,39 +74,56 @@ class Follower:
         self._sources = sources
         self._clock = clock
         self._chance = chance
-        self._due = 0.0
+        self._due = self._since = clock.monotonic()
         self._failures = 0
+        self._failing: datetime | None = None
+        """Since when every question was in vain."""
         self.last = NOTHING_YET
 
     def hasten(self, within: float = 0.0) -> None:
         """Ask the repository at the next look, or the one after some seconds: a webhook or a
-        person hinted at it."""
-        self._due = min(self._due, self._clock.monotonic() + within if within else 0.0)
+        person hinted at it. What the repository said before the hint will not do."""
+        self._since = self._clock.monotonic() + within
+        self._due = min(self._due, self._since)
 
     @property
     def wait(self) -> float:
         """Seconds until the repository is to be asked again."""
         return max(0.0, self._due - self._clock.monotonic())
 
+    def overdue(self, application: Application) -> datetime | None:
+        """When the repository should be read at the latest, or since when it cannot be.
+
+        None before it was asked for the first time.
+        """
+        at = self.last.fetched_at
+        latest = timedelta(seconds=_interval(application) * (1 + JITTER / 2))
+        times = [self._failing, at + latest if at else None]
+        return min((each for each in times if each is not None), default=None)
+
     async def follow(self, application: Application, followed: Followed | None) -> Source:
         """Return what is declared now; asks the repository when it is time to."""
-        if self.last.rendered is not None and self.wait > 0:
+        if self.last is not NOTHING_YET and self.wait > 0:
             return self.last
         try:
             self.last = await self._fetched(application, followed)
         except HoldfastError as error:
             self._failures += 1
+            self._failing = self._failing or self._clock.now()
             self.last = await self._fallen_back(application, followed, error)
         else:
-            self._failures = 0
-        self._due = self._clock.monotonic() + self._pause(application)
+            self._failures, self._failing = 0, None
+        interval = _interval(application)
+        self._due = self._clock.monotonic() + self._pause(interval)
+        self._since = self._due - JITTER * interval
         return self.last
 
     async def _fetched(self, application: Application, followed: Followed | None) -> Source:
         spec = application.spec.source
         repository = await self._sources.repository(application)
         known = followed.commit if followed else None
-        commit = await repository.fetch(spec.revision or "main", known=known)
+        age = max(0.0, self._clock.monotonic() - self._since)
+        commit = await repository.fetch(spec.revision or "main", known=known, age=age)
         now = self._clock.now()
         parked = park_commit(commit.ancestry, commit.sha)
         if parked is not None and followed is not None and followed.accepted != commit.sha:
@@ -126,9 +145,8 @@ class Follower:
                 rendered = await self._rendered(application, followed.commit)
             except HoldfastError:
                 rendered = None  # then what is declared is unknown, and nothing is done
-        return Source(
-            rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=str(error)
-        )
+        told = str(error).replace(f" {NOTHING_CHANGED}", "")  # which is so of every look
+        return Source(rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=told)
 
     async def _rendered(self, application: Application, commit: str) -> Rendered:
         spec = application.spec.source
@@ -140,8 +158,14 @@ class Follower:
                 namespace=application.namespace,
             )  # fmt: skip
 
-    def _pause(self, application: Application) -> float:
-        spec = application.spec.source
-        interval = (parse_duration(spec.interval) if spec.interval else None) or INTERVAL
-        pause = min(interval * 2.0**self._failures, max(LONGEST, interval))
+    def _pause(self, interval: float) -> float:
+        pause = interval
+        if self._failures:
+            # One lost answer must not cost an application that asks once a day a whole day.
+            pause = min(interval * 2.0 ** min(self._failures, 20), LONGEST)
         return pause * (1 + JITTER * (self._chance() - 0.5))
+
+
+def _interval(application: Application) -> float:
+    spec = application.spec.source
+    return (parse_duration(spec.interval) if spec.interval else None) or INTERVAL

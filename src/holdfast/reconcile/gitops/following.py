@@ -6,11 +6,11 @@ All of it can be made anew from the ledger, the repository and the cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.core.gitops.application import Application
+from holdfast.core.gitops.application import Application, ApplicationSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.standing import Health, Owner, Seen, Standing
@@ -71,8 +71,19 @@ class Following:
     """Why nothing of it is applied: another application declares the same object."""
     failed: dict[ObjectRef, str] = field(default_factory=dict)
     """Objects whose last write was refused, and why."""
+    newest: Callable[[], ApplicationSpec | None] | None = None
+    """Asks for the spec as it is now, which may be another than that of the pass under way; the
+    answer None is for an application that is gone or wrong."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a pass, and while a person decides something."""
+
+    def __post_init__(self) -> None:
+        self.shelf.project = self.application.spec.project
+
+    @property
+    def overtaken(self) -> bool:
+        """True when another spec counts by now than the one that a plan was made under."""
+        return self.newest is not None and self.newest() != self.application.spec
 
     def remember(self, seen: Iterable[Seen]) -> None:
         """Take in what was just seen."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.core.gitops import message
+from holdfast.core.gitops import fight, message
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.decide import TRUCE, Decision, Move, decide
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
@@ -20,6 +20,7 @@ from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.gitops.steps import heal_plan
 from holdfast.core.gitops.track import approved_as, track
 from holdfast.core.gitops.window import open_now
+from holdfast.core.ledger import DriftEntry
 from holdfast.core.objects import ObjectRef
 from holdfast.core.plan import Action
 from holdfast.core.tree import Fields
@@ -37,8 +38,8 @@ StillAllowed = Callable[[str], bool]
 """Says whether who decided something, by name and token, may still decide it now."""
 
 
-class Healer:
-    """Handles the drifts of applications."""
+class Hands:
+    """What healing and syncing both work with."""
 
     def __init__(
         self,
@@ -51,6 +52,10 @@ class Healer:
         self._applier = applier
         self._clock = clock
         self._still_allowed = still_allowed
+
+
+class Healer(Hands):
+    """Handles the drifts of applications."""
 
     async def see_to(
         self, following: Following, seen: Mapping[ObjectRef, Seen], voice: Voice
@@ -94,7 +99,7 @@ class Healer:
         if after.state is DriftState.FIGHTING:
             following.shelf.note("fight", after.note, subject=after.id)
             voice.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
-            theirs = words.writers(after)
+            theirs = fight.rivals(after.entries)
             since = after.rounds[0] if after.rounds else after.first_seen
             await voice.notice(
                 message.fight(
@@ -184,8 +189,9 @@ class Healer:
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
         after = await self._looking.at_one(following, drift.object)
-        if not deleted and _still(following, after, drift):
-            await self._rewritten(following, healed, voice)
+        left = () if deleted else _still(following, after, drift)
+        if left:
+            await self._rewritten(following, healed, left, voice)
             return
         await self._healed(following, healed, voice)
 
@@ -202,16 +208,18 @@ class Healer:
             return f"{drift.decided_by} may not approve any more, so the approval does not hold."
         return ""
 
-    async def _rewritten(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+    async def _rewritten(
+        self, following: Following, drift: ObjectDrift, left: Sequence[DriftEntry], voice: Voice
+    ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
-        told = "It was written and differs still: an admission rewrites it at once."
+        told, theirs = fight.rewritten(left)
         until = self._clock.now() + TRUCE
         following.shelf.put_drift(replace(drift, state=DriftState.FIGHTING, note=told, until=until))
         following.shelf.note("fight", told, subject=drift.id)
         voice.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
         await voice.notice(
             message.fight(
-                voice.about(drift), ours="holdfast-gitops", theirs=["an admission webhook"],
+                voice.about(drift), ours="holdfast-gitops", theirs=theirs,
                 rounds=len(drift.rounds), since=drift.first_seen,
             )
         )  # fmt: skip
@@ -245,7 +253,8 @@ def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
     """Put a drift that ended into the history."""
     following.shelf.put_drift(drift)
     how = str(drift.resolution)
-    told = f"{drift.object} {_ENDED.get(drift.resolution, 'is as declared again')} ({how})."
+    back = "is as declared again" if drift.where else "is gone, as Git does not declare it"
+    told = f"{drift.object} {_ENDED.get(drift.resolution, back)} ({how})."
     detail: Fields = {"resolution": how, "plan": drift.plan}
     following.shelf.note(
         "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
@@ -269,19 +278,21 @@ def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
     plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)
     if not (plain or request.force) or not drift.healable:
         return drift
+    if not drift.where and drift.remediation is Remediation.REPORT:
+        return drift  # its end is to be deleted, and who asks for a sync did not ask for that
     return replace(drift, state=DriftState.APPROVED, plan="", until=None, decided_by=request.actor)
 
 
-def _still(following: Following, seen: Seen, drift: ObjectDrift) -> bool:
-    """True when an object still has one of the fields of a drift that it had."""
+def _still(following: Following, seen: Seen, drift: ObjectDrift) -> tuple[DriftEntry, ...]:
+    """Which fields of a drift an object still has."""
     found = track(
         following.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
     )
     paths = {entry.path for entry in drift.entries}
-    return any(
-        each.id == drift.id and not paths.isdisjoint(entry.path for entry in each.entries)
-        for each in found.open
-    )
+    return tuple(
+        entry for each in found.open if each.id == drift.id
+        for entry in each.entries if entry.path in paths
+    )  # fmt: skip
 
 
 def _failure(done: Sequence[Done]) -> str:

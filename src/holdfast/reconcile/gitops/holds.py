@@ -55,7 +55,7 @@ async def expire(following: Following, voice: Voice) -> None:
     four_eyes = bool(spec and spec.four_eyes)
     for hold in [each for each in shelf.holds.values() if each.until <= voice.now]:
         back_port = hold.end is HoldEnd.PULL_REQUEST
-        follows = "it goes to Git by a pull request" if back_port else "it is put back"
+        follows = "goes to Git by a pull request" if back_port else "is put back"
         for drift in list(shelf.drifts.values()):
             if hold.object not in (None, drift.object):
                 continue
@@ -69,7 +69,7 @@ async def expire(following: Following, voice: Voice) -> None:
                 shelf.put_drift(replace(drift, state=DriftState.DETECTED, note="", until=None))
                 continue
             after = replace(drift, state=DriftState.DETECTED, chosen_by=f"the end of {hold.id}")
-            after = replace(after, note=f"Its hold ended: {follows}.", until=None)
+            after = replace(after, note=f"Its hold ended: it {follows}.", until=None)
             if back_port:
                 after = replace(after, remediation=Remediation.PULL_REQUEST, pull=PullKind.CODIFY)
             elif drift.remediation is Remediation.REVIEW or four_eyes:
@@ -79,10 +79,11 @@ async def expire(following: Following, voice: Voice) -> None:
             shelf.put_drift(after)
             await voice.notice(
                 message.drift_expired(
-                    voice.about(after), ended=hold.until, follows=follows, reason=hold.reason
+                    voice.about(after), ended=hold.until, follows=f"it {follows}",
+                    reason=hold.reason,
                 )
-            )
-        told = f"The hold of {hold.by} ({hold.reason}) ended: what changed under it, {follows}."
+            )  # fmt: skip
+        told = f"The hold of {hold.by} ({hold.reason}) ended: what changed under it {follows}."
         shelf.put_hold(hold, ended=True)
         shelf.note("pause-expired", told, subject=hold.id)
         voice.event("PauseExpired", told, object=hold.object)

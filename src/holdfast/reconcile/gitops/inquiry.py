@@ -6,6 +6,7 @@ What belongs to another project is answered as what does not exist. The base of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 from holdfast.core.errors import Conflict, NotFound
 from holdfast.core.gitops.application import AppId
@@ -50,21 +51,24 @@ class Inquiry:
 
     def application(self, project: str, name: str) -> Following:
         """Return one by `name` or `namespace/name`; another project's is as good as none."""
-        found = [
-            each
-            for each in self.applications(project)
-            if name in (each.application.id.name, str(each.application.id))
-            or name == each.application.id.label
-        ]
+        every = self.applications(project)
+        found = [each for each in every if each.application.id.is_called(name)]
         if len(found) > 1:
             names = ", ".join(str(each.application.id) for each in found)
             raise Conflict(f"{name[:80]} may be {names}.", todo="Name it with its namespace.")
         if not found:
+            known = [each.application.id.name for each in every]
+            close = get_close_matches(name.rpartition(".")[2], known, n=1)
+            hint = f"Did you mean {close[0]}? " if close else ""
             raise NotFound(
                 f"There is no application {name[:80]!a} in project {project}.",
-                todo="holdfast status lists them.",
+                todo=f"{hint}holdfast status lists them.",
             )
         return found[0]
+
+    def follows(self, id: AppId) -> bool:
+        """True for an application that is followed, of whichever project."""
+        return id in self._followed
 
     def drift(self, project: str, id: str) -> tuple[Following, ObjectDrift]:
         """Return an open drift of a project."""
@@ -95,9 +99,11 @@ class Inquiry:
 
     def _known(self, following: Following) -> None:
         if following.wanted is None:
+            id, stale = following.application.id, " ".join(following.follower.last.stale.split())
+            why = following.refused or stale or "Its repository was not read yet."
             raise NotFound(
-                f"What {following.application.id} declares is not known yet.",
-                todo=following.follower.last.stale or "Wait for its first fetch.",
+                f"What {id} declares is not known. {why}",
+                todo=f"holdfast status {id} shows when it is.",
             )
 
     async def plan(self, following: Following, *, prune: bool) -> SyncPlan:

@@ -46,6 +46,8 @@ class Shelf:
         self._book = book
         self._clock = clock
         self.application = application
+        self.project = ""
+        """Whose it is; lines of the journal say so where it is known."""
         self.inventory: dict[ObjectRef, Applied] = {}
         self.members = 0
         """Counts how often an object came into the inventory or left it."""
@@ -55,8 +57,8 @@ class Shelf:
         self.plans: dict[str, KeptPlan] = {}
         self.pulls: dict[str, KeptPull] = {}
         """By branch."""
-        self.ended: dict[str, int] = {}
-        """The number of the last pull request of a branch that is over."""
+        self.ended: dict[str, KeptPull] = {}
+        """The last pull request of a branch that is over."""
         self.rules: dict[str, KeptRule] = {}
         self.followed: Followed | None = None
         self.healed: dict[tuple[ObjectRef, str], tuple[datetime, ...]] = {}
@@ -127,7 +129,7 @@ class Shelf:
         """Keep a pull request, or put it away."""
         if done:
             self.pulls.pop(pull.branch, None)
-            self.ended[pull.branch] = pull.number
+            self.ended[pull.branch] = pull
         else:
             self.pulls[pull.branch] = pull
         form = wire.body(pull)
@@ -166,10 +168,11 @@ class Shelf:
         detail: Fields | None = None,
     ) -> None:
         """Add a line to the journal."""
+        whose: Fields = {"project": self.project} if self.project else {}
         self._entries.append(
             Entry(
                 application=str(self.application), subject=subject, action=action, actor=actor,
-                summary=summary, detail=detail or {}, at=self._clock.now(),
+                summary=summary, detail={**whose, **(detail or {})}, at=self._clock.now(),
             )
         )  # fmt: skip
 
@@ -218,7 +221,7 @@ class Shelf:
         for record in await self._records(RecordKind.PULL):
             pull = wire.read(KeptPull, record.body)
             if record.state == CLOSED:
-                self.ended[pull.branch] = pull.number
+                self.ended[pull.branch] = pull
             else:
                 self.pulls[pull.branch] = pull
         self.rules = await self._read(RecordKind.RULE, KeptRule)

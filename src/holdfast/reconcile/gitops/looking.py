@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from holdfast.core.gitops.declare import LABEL
 from holdfast.core.gitops.ignore import rules_of
 from holdfast.core.gitops.inventory import Applied
 from holdfast.core.gitops.route import let_be
@@ -83,8 +84,9 @@ def _gone(refs: Collection[ObjectRef]) -> Iterator[Seen]:
 def _keep_inventory(following: Following, seen: Seen) -> None:
     """Forget what is known to be gone, and take up again what is ours by its marks."""
     shelf, live, wanted = following.shelf, seen.live, following.wanted
-    if seen.standing is Standing.LEFT_OVER and live is None:
+    if seen.standing is Standing.LEFT_OVER and (live is None or _anothers(following, seen)):
         shelf.drop_applied(seen.ref)
+        following.glances.pop(seen.ref, None)
     elif live is not None and seen.applied and seen.ref not in shelf.inventory and wanted:
         shelf.put_applied(
             Applied(
@@ -92,3 +94,10 @@ def _keep_inventory(following: Following, seen: Seen) -> None:
                 commit=wanted.rendered.commit, declaration=wanted.of(seen.ref).digest,
             )
         )  # fmt: skip
+
+
+def _anothers(following: Following, seen: Seen) -> bool:
+    """True for what others made anew under a name that was ours, and is not declared any more."""
+    applied, live = following.shelf.inventory.get(seen.ref), seen.live or {}
+    replaced = applied is not None and applied.uid != at(live, ("metadata", "uid"))
+    return replaced and at(live, ("metadata", "labels", LABEL)) != following.application.id.label

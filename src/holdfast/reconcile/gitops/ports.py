@@ -72,9 +72,11 @@ class Push:
 class Repository(Protocol):
     """One remote repository and its local copy. Safe to use from several applications."""
 
-    async def fetch(self, revision: str, *, known: str | None) -> Commit:
+    async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
         """Ask the remote for a branch, tag or commit, and say how it stands to a known commit.
 
+        What the remote answered to another asker with the same credential, at most `age` seconds
+        ago, will do.
         Raises SourceUnavailable when the remote does not answer, refuses, or has no such
         revision; ConfigurationError for a revision that is none. What was fetched before stays.
         """
@@ -185,6 +187,15 @@ class Forge(Protocol):
     async def find(self, branch: str) -> Pull | None:
         """Return the newest pull request from a branch of this repository, open ones first."""
 
+    async def get(self, number: int) -> Pull:
+        """Return one by its number."""
+
+    async def past(self, branch: str) -> Sequence[Pull]:
+        """Return those from a branch of this repository that are merged or closed, newest first.
+
+        Who closed them may be missing.
+        """
+
     async def open(self, new: NewPull) -> Pull:
         """Open a pull request, or return the open one that the branch has already."""
 
@@ -196,9 +207,6 @@ class Forge(Protocol):
 
     async def close(self, number: int, *, comment: str = "") -> Pull:
         """Close it without merging. A closed or merged one is returned as it is."""
-
-    async def list_open(self, prefix: str) -> Sequence[Pull]:
-        """Return every open pull request whose branch begins with a prefix."""
 
     async def aclose(self) -> None:
         """Let go of the connection."""
@@ -293,6 +301,15 @@ class Book(Protocol):
         limit: int = 0,
     ) -> Sequence[Record]:
         """Return records, the last changed first. Empty conditions match all, as limit 0 does."""
+
+    async def records_after(
+        self, kind: RecordKind, *, application: str, after: str, limit: int
+    ) -> Sequence[Record]:
+        """Return the next records of an application, to go through all of them in pages.
+
+        They come by key, in the book's own order: one that is there all the while comes once,
+        however often it changes meanwhile.
+        """
 
     async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
         """Commit everything or nothing. Durable once it returns.

@@ -79,6 +79,7 @@ class Reconciler:
                 application=following.application, now=self._clock.now(), tell=self._parts.tell,
                 cluster=self._parts.cluster,
             )  # fmt: skip
+            following.shelf.project = following.application.spec.project
             await following.shelf.refresh()
             try:
                 await self._pass(following, only, voice)

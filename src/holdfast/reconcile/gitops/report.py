@@ -108,12 +108,17 @@ def _conditions(
         yield _condition("Ready", "False", "SourceUnavailable", told)
     elif failed:
         ref, why = next(iter(failed.items()))
-        told = f"{len(failed)} objects were refused. {ref}: {why}"
+        refused = "1 object was" if len(failed) == 1 else f"{len(failed)} objects were"
+        told = f"{refused} refused. {ref}: {why}"
         yield _condition("Ready", "False", "ReconciliationFailed", told)
     else:
-        told = _TOLD[sync].format(
-            commit=following.wanted.rendered.commit[:7], count=_drifts(len(shelf.drifts))
-        )
+        first = "first" if sync == "ahead" and shelf.followed is None else sync
+        told = _TOLD[first].format(
+            commit=following.wanted.rendered.commit[:7], count=_drifts(len(shelf.drifts)),
+            unread=_unread(following),
+        )  # fmt: skip
+        if sync == "ahead" and source.parked is not None:
+            told = f"{source.parked.told} It is not followed before somebody agrees."
         yield _condition("Ready", "True", "ReconciliationSucceeded", told)
     if source.stale:
         yield _condition("SourceStale", "True", "NotFollowed", source.stale)
@@ -121,11 +126,12 @@ def _conditions(
         newest = max(shelf.drifts.values(), key=lambda drift: drift.last_seen)
         yield _condition("Drifted", "True", "DriftDetected", words.told(newest))
     else:
-        yield _condition("Drifted", "False", "NoDrift", "")
+        yield _condition("Drifted", "False", "NoDrift", "No drift is open.")
     waiting = [drift.id for drift in shelf.drifts.values() if drift.state in _WAITING]
     waiting += list(shelf.plans)
     if waiting:
-        told = f"{words.listed(sorted(waiting))} wait for a person: holdfast approve ID"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        told = f"{words.listed(sorted(waiting))} {verb} for a person: holdfast approve ID"
         yield _condition("ApprovalRequired", "True", "AwaitingApproval", told)
     on_hold = [hold for hold in shelf.holds.values() if hold.until > now]
     if on_hold:
@@ -136,10 +142,25 @@ def _conditions(
 
 _TOLD = {
     "synced": "Everything is as {commit} declares.",
+    "first": "{commit} is not applied yet, or not all of it.",
     "ahead": "Git moved ahead to {commit}; some of it is not applied yet.",
     "drifted": "{count} open.",
-    "unknown": "Some objects could not be read.",
+    "unknown": "{unread}",
 }
+
+
+def _unread(following: Following) -> str:
+    """Name what could not be read, and why."""
+    found = [
+        (ref, glance)
+        for ref, glance in sorted(following.glances.items())
+        if glance.standing is Standing.UNKNOWN
+    ]
+    if not found:
+        return "Not everything could be read."
+    objects = "1 object" if len(found) == 1 else f"{len(found)} objects"
+    ref, glance = found[0]
+    return f"{objects} could not be read. {ref}: {glance.message}"
 
 
 def _drifts(number: int) -> str:

@@ -173,10 +173,11 @@ class Surveyor:
             return _let_be(blank, terms)
         try:
             live = await self._client.get(ref)
-        except KindNotServed as error:
+        except KindNotServed:
             if wanted.defines(ref):
                 return replace(blank, standing=Standing.AHEAD, health=Health.MISSING)
-            return replace(blank, message=error.happened)
+            told = f"The cluster serves no {ref.kind} of {ref.api_version}: is its CRD installed?"
+            return replace(blank, message=told)
         except (TargetUnavailable, PermissionDenied, AuthError) as error:
             return replace(blank, message=error.happened)
         if live is None:

@@ -20,29 +20,15 @@ from holdfast.core.gitops.window import open_now
 from holdfast.core.objects import ObjectRef
 from holdfast.core.plan import Action
 from holdfast.reconcile.gitops import words
-from holdfast.reconcile.gitops.apply import Applier, Done
+from holdfast.reconcile.gitops.apply import Done
 from holdfast.reconcile.gitops.follow import Source
 from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.heal import StillAllowed
-from holdfast.reconcile.gitops.looking import Looking
+from holdfast.reconcile.gitops.heal import Hands
 from holdfast.reconcile.gitops.result import Voice
-from holdfast.reconcile.ports import Clock
 
 
-class Sync:
+class Sync(Hands):
     """Carries out what Git asks for."""
-
-    def __init__(
-        self,
-        looking: Looking,
-        applier: Applier,
-        clock: Clock,
-        still_allowed: StillAllowed = lambda decided_by: True,
-    ) -> None:
-        self._looking = looking
-        self._applier = applier
-        self._clock = clock
-        self._still_allowed = still_allowed
 
     async def see_to(
         self,
@@ -133,7 +119,7 @@ class Sync:
             shelf.note("sync-failed", told)
             voice.event("ReconciliationFailed", told, warning=True)
         else:
-            told = f"Applied {plan.commit[:7]}: {words.counted(plan.changes)}."
+            told = f"Applied {plan.commit[:7]}: {words.counted(plan.changes, done=True)}."
             shelf.note("synced", told, actor=actor or "holdfast-gitops")
             voice.event("Synced", told)
 

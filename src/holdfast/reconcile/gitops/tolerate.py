@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from holdfast.core.errors import NotFound, PermissionDenied, ValidationError
 from holdfast.core.gitops.application import DriftSpec, HoldEnd
-from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.hold import PAUSED_UNTIL, Hold
 from holdfast.core.gitops.inventory import KeptRule
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
@@ -31,15 +31,20 @@ class Tolerance(Inquiry):
         self._check_end(until)
         following, drift = self.drift(project, id)
         paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
-        if not paths or "" in paths:
+        if "" in paths:
             raise ValidationError(
-                f"{id} has no field {path[:80]!a} that a rule could hide.",
-                todo="Name one that holdfast drift show lists; whole objects cannot be hidden.",
+                f"{id} is about {drift.object} as a whole, and a rule hides fields alone.",
+                todo=f"holdfast snooze {id} --for 4h, or reject, leaves it as it is.",
+            )
+        if not paths:
+            raise ValidationError(
+                f"{id} has no field {path[:80]!a}.",
+                todo=f"Name one that holdfast drift show {id} lists.",
             )
         for each in paths:
             if concerns_security(tuple(each.split(".")), drift.object.kind):
                 raise PermissionDenied(
-                    f"{each} concerns security, so it is not hidden for a moment.",
+                    f"{each} concerns security, so no command hides it.",
                     todo="Declare the rule in the Application, with security: true.",
                 )
         async with following.lock:
@@ -110,10 +115,7 @@ class Tolerance(Inquiry):
                 if (object is None or hold.object == object) and not hold.from_annotation
             )
             if not found:
-                raise NotFound(
-                    f"{object or following.application.id} is not on hold by command.",
-                    todo="A hold by annotation ends when the annotation is removed.",
-                )
+                raise _not_held(following, object)
             for hold in found:
                 following.shelf.put_hold(hold, ended=True)
                 told = f"{hold.object or following.application.id} is no longer on hold."
@@ -129,6 +131,24 @@ class Tolerance(Inquiry):
                 f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is over or more than 30 days off.",
                 todo="Give a time between a minute and 30 days.",
             )
+
+
+def _not_held(following: Following, object: ObjectRef | None) -> NotFound:
+    """Say why there is nothing to end by a command, and how what there is ends."""
+    what = object or following.application.id
+    noted = [
+        hold.object
+        for hold in following.shelf.holds.values()
+        if hold.from_annotation and hold.object and object in (None, hold.object)
+    ]
+    if not noted:
+        return NotFound(f"{what} is not on hold.", todo="holdfast status lists holds.")
+    ref = noted[0]
+    place = f"-n {ref.namespace} " if ref.namespace else ""
+    return NotFound(
+        f"{ref} is on hold by an annotation, which no command ends.",
+        todo=f"kubectl annotate {place}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
+    )
 
 
 def one_line(text: str) -> str:

@@ -36,13 +36,13 @@ def step_line(step: ObjectStep) -> str:
     return cut(f"{line} ({fields})" if fields else line)
 
 
-def counted(steps: Iterable[ObjectStep]) -> str:
-    """How much a plan does."""
+def counted(steps: Iterable[ObjectStep], *, done: bool = False) -> str:
+    """How much a plan does, or did."""
     actions = [step.action for step in steps]
-    return (
-        f"{actions.count(Action.CREATE)} to create, {actions.count(Action.UPDATE)} to update, "
-        f"{actions.count(Action.DELETE)} to delete"
-    )
+    created, updated, deleted = map(actions.count, _VERBS)
+    if done:
+        return f"{created} created, {updated} updated, {deleted} deleted"
+    return f"{created} to create, {updated} to update, {deleted} to delete"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -52,6 +52,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def cut(text: str) -> str:
-    """Make a text fit to be shown anywhere."""
-    text = clean(redact(text), ascii_only=False)
+    """Make a text fit to be shown anywhere, on one line."""
+    text = clean(redact(" ".join(text.split())), ascii_only=False)
     return text if len(text) <= LIMIT else f"{text[: LIMIT - 1]}…"

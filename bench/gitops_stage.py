@@ -13,7 +13,7 @@ import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,11 +113,16 @@ class Stage:
         bot = repository.add_member(f"holdfast-{size.applications}")
         self._credentials = {"token": bot.token, "username": bot.name, "webhook": HOOK}
 
-    def declare(self, *, all_of_it: bool, note: str = "as declared") -> str:
-        """Commit and push what is declared; give the commit. `note` is in the first object."""
+    def declare(
+        self, *, all_of_it: bool, note: str = "as declared", within: Sequence[str] = ()
+    ) -> str:
+        """Commit and push what is declared, by some Applications or all; give the commit.
+
+        `note` is in the first object of each.
+        """
         if not self.clone.exists():
             self.repository.clone(str(self.clone))
-        for name in self.size.names():
+        for name in within or self.size.names():
             folder = self.clone / f"in-{self.size.applications}" / name
             folder.mkdir(parents=True, exist_ok=True)
             count = self.size.each if all_of_it else 1

@@ -342,7 +342,7 @@ def test_pods_that_run_another_image_are_proposed_as_a_pin(proposed: Scene) -> N
     pinned = f"registry.example/web:v1@{OTHER_DIGEST}"
     assert f"image: {pinned}  # the team's own build" in (changed["digest.yaml"] or "")
     assert "its pods are replaced once" in pull["body"]
-    proposed.merge(pull)
+    assert proposed.merge(pull)["resolution"] == "codified"
     proposed.until(lambda: proposed.container("digest")["image"] == pinned, "the image be pinned")
     proposed.until_settled("digest")
     assert [drift for drift in proposed.drifts() if drift["object"]["name"] == "digest"] == []

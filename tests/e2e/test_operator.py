@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.support.cluster import Cluster
+from tests.support.figures import unanswered
 from tests.support.operator_process import (
     AGENT,
     KIND,
@@ -194,6 +195,7 @@ def test_at_rest_it_asks_nothing_and_writes_nothing(
     assert 'workqueue_depth{name="inferenceservice"} 0.0' in figures
     assert 'leader_election_master_status{name="holdfast-operator"} 1.0' in figures
     assert f'holdfast_drift_resolved_total{{namespace="{namespace}"' in figures
+    assert unanswered("holdfast-operator", figures) == []
 
 
 def test_a_service_is_made_ready_scaled_and_taken_away_whole(

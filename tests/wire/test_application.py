@@ -26,21 +26,19 @@ from holdfast.wire.application_crd import RESOURCE, application_crd
 from holdfast.wire.application_files import read_applications
 from holdfast.wire.application_v1alpha1 import (
     application_from_json,
-    application_to_json,
     status_from_json,
     status_to_json,
 )
+from holdfast.wire.shaped_json import written
 from holdfast.wire.yaml import write_document
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("why", ACCEPTED)
-def test_an_object_survives_being_written_and_read(why: str) -> None:
+def test_nothing_of_an_object_is_lost_when_it_is_read(why: str) -> None:
     found = document(ACCEPTED[why])
-    application = application_from_json(found)
-    assert application_to_json(application) == found
-    assert application_from_json(application_to_json(application)) == application
+    assert written(application_from_json(found).spec) == found["spec"]
 
 
 def test_what_the_api_server_adds_is_read() -> None:
@@ -110,9 +108,9 @@ def test_a_status_survives() -> None:
         not_in_sync=(ObjectSummary(object="Deployment a/b", standing="drifted", drift="drf-1"),),
         conditions=(Condition(type="Ready", status="True", reason="Succeeded"),),
     )  # fmt: skip
-    written = status_to_json(status)
-    assert written["shortRevision"] == "01234567"
-    assert status_from_json(written) == status
+    said = status_to_json(status)
+    assert said["shortRevision"] == "01234567"
+    assert status_from_json(said) == status
     assert replace(status, revision="fedcba9876543210").short_revision == "fedcba98"
     assert replace(status, revision=None).short_revision is None
 

@@ -13,16 +13,15 @@ from holdfast.core.gitops.application import (
     ApplicationSpec,
     ApplicationStatus,
 )
-from holdfast.core.resource import API_VERSION
-from holdfast.core.tree import Fields, plain
+from holdfast.core.tree import Fields
 from holdfast.wire.shaped_json import (
     metadata_of,
     read_head,
     read_status,
     read_value,
+    refuse,
     texts,
     whole,
-    with_checks,
     written,
 )
 
@@ -48,41 +47,8 @@ def application_from_json(document: object, *, checked: bool = True) -> Applicat
         spec=spec,
         status=status_from_json(found.get("status")),
     )
-    try:
-        if checked:
-            application.validate()
-    except InvalidSpec as error:
-        problems = with_checks(problems, error.problems)
-    if problems:
-        raise InvalidSpec(problems=problems)
+    refuse(problems, application.validate if checked else None)
     return application
-
-
-def application_to_json(application: Application) -> Fields:
-    """Write an object; reading it back gives an equal one, unless it is being deleted."""
-    metadata: Fields = {"name": application.id.name}
-    if application.id.namespace:
-        metadata["namespace"] = application.id.namespace
-    if application.uid:
-        metadata["uid"] = application.uid
-    if application.generation:
-        metadata["generation"] = application.generation
-    if application.annotations:
-        metadata["annotations"] = plain(application.annotations)
-    document: Fields = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": metadata,
-        "spec": spec_to_json(application.spec),
-    }
-    if application.status is not None:
-        document["status"] = status_to_json(application.status)
-    return document
-
-
-def spec_to_json(spec: ApplicationSpec) -> Fields:
-    """Write the fields that are set."""
-    return written(spec)
 
 
 def status_to_json(status: ApplicationStatus) -> Fields:

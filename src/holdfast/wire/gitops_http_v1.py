@@ -105,6 +105,10 @@ class FollowedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     awaiting: int = 0
     """Drifts and plans that wait for a person."""
     suspended: bool = False
+    automatic: bool = False
+    """Whether what Git declares anew is applied without being asked for."""
+    prunes: bool = False
+    """Whether a sync also deletes what is no longer declared."""
     looked_at: datetime | None = None
     holds: list[HoldForm] = []
     plans: list[WaitingPlanForm] = []

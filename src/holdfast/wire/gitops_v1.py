@@ -15,12 +15,10 @@ import msgspec
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.application import AppId, PullKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.ledger import DriftEntry
 from holdfast.core.objects import ObjectRef
 from holdfast.core.tree import Fields
-from holdfast.wire.ledger_v1 import DriftEntryForm
-from holdfast.wire.plan_v1 import writer_from_json, writer_to_json
-from holdfast.wire.tree import as_fields, as_tree
+from holdfast.wire.ledger_v1 import DriftEntryForm, entry_from_json, entry_to_json
+from holdfast.wire.tree import as_fields
 
 F = TypeVar("F")
 
@@ -134,22 +132,4 @@ def drift_from_json(form: ApplicationDriftForm) -> ObjectDrift:
         plan=form.plan, requested_by=form.requested_by, decided_by=form.decided_by,
         comment=form.comment, until=form.until, url=form.url, resolved_at=form.resolved_at,
         resolution=form.resolution,
-    )  # fmt: skip
-
-
-def entry_to_json(entry: DriftEntry) -> DriftEntryForm:
-    """Write one field."""
-    return DriftEntryForm(
-        path=entry.path, kind=entry.kind, desired=entry.desired, live=entry.live,
-        cause=entry.cause, evidence=entry.evidence,
-        writer=writer_to_json(entry.writer) if entry.writer else None,
-    )  # fmt: skip
-
-
-def entry_from_json(form: DriftEntryForm) -> DriftEntry:
-    """Read one field."""
-    return DriftEntry(
-        path=form.path, kind=form.kind, desired=as_tree(form.desired), live=as_tree(form.live),
-        cause=form.cause, evidence=form.evidence,
-        writer=writer_from_json(form.writer) if form.writer else None,
     )  # fmt: skip

@@ -21,9 +21,9 @@ from holdfast.wire.shaped_json import (
     read_head,
     read_status,
     read_value,
+    refuse,
     texts,
     whole,
-    with_checks,
     written,
 )
 
@@ -50,13 +50,7 @@ def service_from_json(document: object, *, checked: bool = True) -> InferenceSer
         spec=spec,
         status=status_from_json(found.get("status")),
     )
-    try:
-        if checked:
-            service.validate()
-    except InvalidSpec as error:
-        problems = with_checks(problems, error.problems)
-    if problems:
-        raise InvalidSpec(problems=problems)
+    refuse(problems, service.validate if checked else None)
     return service
 
 

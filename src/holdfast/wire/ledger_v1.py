@@ -82,18 +82,7 @@ def drift_to_json(drift: DriftRecord) -> DriftForm:
         project=drift.workload.project,
         slug=drift.workload.slug,
         kinds=list(drift.kinds),
-        fields=[
-            DriftEntryForm(
-                path=entry.path,
-                kind=entry.kind,
-                desired=entry.desired,
-                live=entry.live,
-                cause=entry.cause,
-                evidence=entry.evidence,
-                writer=writer_to_json(entry.writer) if entry.writer else None,
-            )
-            for entry in drift.fields
-        ],
+        fields=[entry_to_json(entry) for entry in drift.fields],
         first_seen=drift.first_seen,
         resolved_at=drift.resolved_at,
         resolution=drift.resolution,
@@ -106,22 +95,29 @@ def drift_from_json(form: DriftForm) -> DriftRecord:
         id=form.id,
         workload=WorkloadId(project=form.project, slug=form.slug),
         kinds=tuple(form.kinds),
-        fields=tuple(
-            DriftEntry(
-                path=entry.path,
-                kind=entry.kind,
-                desired=as_tree(entry.desired),
-                live=as_tree(entry.live),
-                cause=entry.cause,
-                evidence=entry.evidence,
-                writer=writer_from_json(entry.writer) if entry.writer else None,
-            )
-            for entry in form.fields
-        ),
+        fields=tuple(entry_from_json(entry) for entry in form.fields),
         first_seen=form.first_seen,
         resolved_at=form.resolved_at,
         resolution=form.resolution,
     )
+
+
+def entry_to_json(entry: DriftEntry) -> DriftEntryForm:
+    """Write one drifted field."""
+    return DriftEntryForm(
+        path=entry.path, kind=entry.kind, desired=entry.desired, live=entry.live,
+        cause=entry.cause, evidence=entry.evidence,
+        writer=writer_to_json(entry.writer) if entry.writer else None,
+    )  # fmt: skip
+
+
+def entry_from_json(form: DriftEntryForm) -> DriftEntry:
+    """Read one drifted field."""
+    return DriftEntry(
+        path=form.path, kind=form.kind, desired=as_tree(form.desired), live=as_tree(form.live),
+        cause=form.cause, evidence=form.evidence,
+        writer=writer_from_json(form.writer) if form.writer else None,
+    )  # fmt: skip
 
 
 def history_to_json(entry: HistoryEntry) -> HistoryForm:

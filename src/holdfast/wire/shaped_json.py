@@ -5,7 +5,7 @@ Unknown fields are refused, not dropped; only what is set is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -65,15 +65,23 @@ def read_status(kind: type[T], document: object) -> T | None:
     return read_value(kind, ours, "status.", [])
 
 
-def with_checks(read: list[Problem], checks: Sequence[Problem]) -> list[Problem]:
-    """Add what a check found to what reading found.
+def refuse(problems: list[Problem], validate: Callable[[], None] | None) -> None:
+    """Raise InvalidSpec with what reading found and what a check finds, if it is anything.
 
     A part that could not be built is missing to the check; why it could not is told already.
     """
-    told = [each.field for each in read]
-    return read + [
-        each for each in checks if not any(field.startswith(f"{each.field}.") for field in told)
-    ]
+    told = [each.field for each in problems]
+    try:
+        if validate is not None:
+            validate()
+    except InvalidSpec as error:
+        problems = problems + [
+            each
+            for each in error.problems
+            if not any(field.startswith(f"{each.field}.") for field in told)
+        ]
+    if problems:
+        raise InvalidSpec(problems=problems)
 
 
 def written(value: object) -> Fields:

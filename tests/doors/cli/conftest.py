@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.doors.cli.gitops_place import placed as placed  # a fixture
 
 from holdfast.doors.cli.main import cli
 

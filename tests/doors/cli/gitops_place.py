@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tests.support.gitops_server import PROJECT, Served
-from tests.support.gitops_world import World, config_ref, configmap
+import pytest
+from tests.support.gitops_server import PROJECT, Served, served
+from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.server import RunningServer
 
+from holdfast.core.gitops.application import Remediation
 from holdfast.core.objects import ObjectRef
 
 DEPLOYMENT = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="chat", name="bot")
@@ -87,5 +92,33 @@ def set_password(value: str, key: str = "password") -> Callable[[Any], None]:
     return lambda item: item["data"].update({key: encoded})
 
 
+Placed = Callable[..., Place]
+
+
+def use(server: RunningServer, monkeypatch: pytest.MonkeyPatch, *scopes: str) -> None:
+    """Talk to this server, with a token of these scopes."""
+    monkeypatch.setenv("HOLDFAST_URL", server.url)
+    monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
+    monkeypatch.setenv("HOLDFAST_TOKEN", server.token(PROJECT, scopes, name="maria"))
+
+
+@pytest.fixture
+def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Placed]:
+    """Serve one application; it is settled, and everything decided takes effect at once."""
+    with ExitStack() as stack:
+
+        def make(world: World | None = None) -> Place:
+            world = world or World(route(Remediation.REVIEW))
+            if not world.git.commits:
+                world.git.commit(FILES)
+            running = stack.enter_context(served(tmp_path / "server", world))
+            running.look()
+            use(running.server, monkeypatch, "admin")
+            return Place(running, world)
+
+        (tmp_path / "server").mkdir()
+        yield make
+
+
 FILES = {"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")}
-__all__ = ["DEPLOYMENT", "FILES", "PROJECT", "SECRET", "Place"]
+__all__ = ["DEPLOYMENT", "FILES", "PROJECT", "SECRET", "Place", "Placed", "placed", "use"]

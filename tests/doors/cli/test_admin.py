@@ -26,7 +26,7 @@ def test_a_token_is_shown_once_and_never_again(holdfast: Holdfast) -> None:
         f"  export HOLDFAST_TOKEN={secret}\n"
         "\n"
         "Keep it now: only a hash is stored, so it cannot be shown again.\n"
-        "Next: holdfast token list -p acme\n"
+        "Next: holdfast --url sqlite:///HOME/work/s.db token list -p acme\n"
     )
     assert secret.encode() not in Path("s.db").read_bytes()
     listed = holdfast("token", "list", "-p", "acme", "--db", "s.db")
@@ -34,7 +34,8 @@ def test_a_token_is_shown_once_and_never_again(holdfast: Holdfast) -> None:
         "ID        NAME  FOR    AGE  STATE\n"
         f"{parsed.id}  ci    write  0s   valid\n"
         "1 token in project acme.\n"
-        "Next: holdfast token create --name NAME --scope read\n"
+        "Next: holdfast --project acme --url sqlite:///HOME/work/s.db token create"
+        " --name NAME --scope read\n"
     )
     for form in ("json", "yaml", "jsonl", "name"):
         again = holdfast("token", "list", "-p", "acme", "--db", "s.db", "-o", form)
@@ -92,12 +93,15 @@ def test_a_data_key_belongs_to_a_workload_that_is_there(holdfast: Holdfast, chat
 def test_projects_are_created_and_listed(holdfast: Holdfast) -> None:
     run = holdfast("project", "create", "acme", "--db", "s.db")
     assert run.screen == (
-        "Project acme is created.\nNext: holdfast token create --name me --scope admin -p acme\n"
+        "Project acme is created.\n"
+        "Next: holdfast --url sqlite:///HOME/work/s.db token create --name me --scope admin"
+        " -p acme\n"
     )
     assert holdfast("project", "create", "acme", "--db", "s.db").code == 5
     assert holdfast("project", "create", "A b", "--db", "s.db").code == 1
     assert holdfast("project", "list", "--db", "s.db").screen == (
-        "PROJECT  WORKLOADS  AGE\nacme     0          0s\nNext: holdfast project create SLUG\n"
+        "PROJECT  WORKLOADS  AGE\nacme     0          0s\n"
+        "Next: holdfast --url sqlite:///HOME/work/s.db project create SLUG\n"
     )
     assert holdfast("project", "list", "--db", "s.db", "-o", "name").out == "acme\n"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
 from tests.doors.cli.conftest import Holdfast
 
 APPLICATION = """\
@@ -34,5 +36,21 @@ def test_applications_are_validated_beside_specs(holdfast: Holdfast, chat: Path)
 def test_kubectl_leaves_the_controllers_address_alone() -> None:
     from holdfast.doors.cli.kubectl import _read
 
-    assert _read(["approve", "drf-1", "-n", "chat"]).arguments == ["approve", "drf-1"]
-    assert _read(["status"]).arguments[:2] == ["--url", "kubernetes:///"]
+    line = _read(["approve", "drf-1", "-n", "chat"])
+    assert (line.rest, line.session.flags) == (["approve", "drf-1"], {})
+    assert _read(["status"]).session.flags == {"url": "kubernetes:///"}
+
+
+def test_windows_need_the_extra_that_reads_schedules_and_the_error_names_it(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cronsim", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "holdfast.core.gitops.window", raising=False)
+    Path("shop.yaml").write_text(APPLICATION)
+    assert holdfast("validate", "-f", "shop.yaml").code == 0
+    windows = "  sync: {windows: [{kind: allow, schedule: 0 22 * * 1-5, duration: 2h}]}\n"
+    Path("shop.yaml").write_text(APPLICATION + windows)
+    run = holdfast("validate", "-f", "shop.yaml")
+    assert run.code != 0
+    assert "cronsim is not installed" in run.err
+    assert "pip install 'holdfast[gitops]'" in run.err

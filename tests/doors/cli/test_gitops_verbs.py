@@ -4,46 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.doors.cli.conftest import Holdfast
-from tests.doors.cli.gitops_place import DEPLOYMENT, FILES, Place, deployment, set_image
-from tests.support.gitops_server import PROJECT, served
+from tests.doors.cli.gitops_place import (
+    DEPLOYMENT,
+    FILES,
+    Place,
+    Placed,
+    deployment,
+    set_image,
+    use,
+)
 from tests.support.gitops_world import World, configmap, route
-from tests.support.server import RunningServer
 
 from holdfast.core.gitops.application import MatchSpec, Remediation, SyncSpec
 from holdfast.doors.cli.screen import Screen
-
-Placed = Callable[..., Place]
-
-
-@pytest.fixture
-def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Placed]:
-    """Serve one application; it is settled, and everything decided takes effect at once."""
-    with ExitStack() as stack:
-
-        def make(world: World | None = None) -> Place:
-            world = world or World(route(Remediation.REVIEW))
-            if not world.git.commits:
-                world.git.commit(FILES)
-            running = stack.enter_context(served(tmp_path / "server", world))
-            running.look()
-            use(running.server, monkeypatch, "admin")
-            return Place(running, world)
-
-        (tmp_path / "server").mkdir()
-        yield make
-
-
-def use(server: RunningServer, monkeypatch: pytest.MonkeyPatch, *scopes: str) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", server.url)
-    monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
-    monkeypatch.setenv("HOLDFAST_TOKEN", server.token(PROJECT, scopes, name="maria"))
 
 
 def test_status_lists_applications_and_says_where_to_look(
@@ -53,7 +31,7 @@ def test_status_lists_applications_and_says_where_to_look(
     run = holdfast("status", "--exit-code")
     assert (run.code, run.out.splitlines()[0].split()) == (
         0,
-        ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "AGE", "MESSAGE"],
+        ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "FETCHED", "MESSAGE"],
     )
     assert "team/shop  synced  healthy" in run.out
     place.move()
@@ -121,6 +99,7 @@ def test_drifts_are_listed_shown_explained_and_put_together_by_cause(
     assert run.err == f"Next: holdfast drift show {id}\n"
     assert holdfast("drift", "list", "--type", "image", "--exit-code").code == 0
     assert "No drift." in holdfast("drift", "list", "--state", "snoozed").out
+    assert holdfast("drift", "list", "--state", "sleepy").code == 64
     grouped = holdfast("drift", "list", "--group-by", "cause").out
     assert re.search(r"kubectl-edit \(person\) +1 +configuration", grouped)
     shown = holdfast("drift", "show", id)
@@ -246,6 +225,7 @@ def test_a_drift_goes_to_git_or_back(placed: Placed, holdfast: Holdfast) -> None
     run = holdfast("codify", id, "--wait", "--timeout", "20s")
     assert run.code == 0, run.screen
     assert f"{id} is proposed in {place.world.forge.pulls[1].url}" in run.out
+    assert "is put back with the next pass" in holdfast("revert", id).out, "rather than proposed"
     other = placed_drift(place)
     run = holdfast("revert", other)
     assert "is put back with the next pass" in run.out
@@ -372,6 +352,7 @@ def test_names_that_are_not_there_are_said_with_where_to_look(
         assert run.code == 1
         assert "There is no application 'nope' in project ml-platform." in run.err
         assert "Next: holdfast status lists them." in run.err
+    assert "Next: Did you mean shop? holdfast status lists them." in holdfast("diff", "shp").err
     run = holdfast("drift", "show", "drf-0")
     assert "Next: holdfast drift list shows the open ones" in run.err
 

@@ -171,3 +171,18 @@ def test_choices_that_mean_nothing_are_usage_errors(holdfast: Any, wrong: tuple[
     run = holdfast("install", "--export", *wrong)
     assert run.code == 64 and run.out == ""
     assert "secret" not in run.err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--gateway", "infra/public"),
+        ("--domain", "models.example"),
+        ("--gateway", "public", "--domain", "models.example"),
+    ],
+    ids=lambda wrong: " ".join(wrong),
+)
+def test_the_operator_refuses_the_gateways_that_install_refuses(
+    holdfast: Any, wrong: tuple[str, ...]
+) -> None:
+    assert holdfast("operator", "--once", *wrong).code == 64

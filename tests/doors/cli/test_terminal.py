@@ -19,6 +19,7 @@ from tests.doors.cli.conftest import CHAT
 
 from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.views.colour import wants_ascii, wants_colour
+from holdfast.doors.cli.views.text import markdown
 
 PROGRAM = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()"]
 
@@ -259,3 +260,8 @@ def test_an_interrupt_leaves_no_traceback(applied: Path) -> None:
     _, errors = child.communicate(timeout=30)
     assert child.returncode == Exit.INTERRUPTED
     assert "Traceback" not in errors
+
+
+def test_no_cell_breaks_out_of_a_markdown_table() -> None:
+    lines = markdown(["NAME", "BY"], [["a|b", "one\ntwo\x1b[2J"]])
+    assert lines == ["| NAME | BY |", "|---|---|", "| a\\|b | one two\\x1b[2J |"]

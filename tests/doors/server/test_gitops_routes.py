@@ -20,6 +20,7 @@ from holdfast.core.gitops.application import DriftSpec, Remediation, SourceSpec,
 from holdfast.core.gitops.drift import DriftState
 from holdfast.doors.server.services import HookAnswer
 from holdfast.reconcile.gitops.heal import Healer
+from holdfast.reconcile.gitops.leave import leave
 
 A = config_ref("a")
 
@@ -140,6 +141,18 @@ def test_exactly_the_reviewed_plan_is_approved_and_twice_is_once(here: Here) -> 
     assert [each["action"] for each in lines].count("approved") == 1
     assert [each["action"] for each in lines].count("applying") == 1
     assert lines[2]["actor"].startswith("maria (")
+
+
+def test_what_was_rejected_or_put_off_is_not_said_to_be_approved(here: Here) -> None:
+    id, plan = here.drift["id"], here.drift["plan"]
+    here.post(f"/drifts/{id}/snooze", seconds=60)
+    assert here.post(f"/drifts/{id}/approve", plan=plan).status_code == 409
+    joe = bearer(here.served.server.token(PROJECT, ["approve"], name="joe"))
+    here.http.post(f"/drifts/{id}/reject", json={"comment": "it stays"}, headers=joe)
+    assert here.drift["decided_by"].startswith("joe ("), "the last word counts"
+    again = here.http.post(f"/drifts/{id}/approve", json={"plan": plan}, headers=joe)
+    assert (again.status_code, here.drift["state"]) == (409, "rejected")
+    assert f"holdfast revert {id}" in again.json()["message"]
 
 
 def test_a_plan_that_moved_is_refused_with_what_moved(here: Here) -> None:
@@ -291,6 +304,26 @@ def test_the_journal_is_paged_and_exported_whole(here: Here) -> None:
     ]
     (drift,) = map(json.loads, here.http.get("/export").text.splitlines())
     assert drift["drift"]["id"] == here.drift["id"]
+
+
+def test_what_an_application_was_stays_on_record_when_it_is_no_more(here: Here) -> None:
+    id, desk = here.drift["id"], here.served.services.desk
+    assert desk is not None
+    following = desk.application(PROJECT, "shop")
+    here.served.run(leave(following.shelf, here.world.clock.now()))
+    here.served.call(lambda: here.served.followed.pop(following.application.id))
+    assert here.get("/drifts")["drifts"] == []
+    for query in ({}, {"application": "shop"}, {"application": "team.shop"}):
+        (drift,) = here.get("/drifts", state="all", **query)["drifts"]
+        assert (drift["id"], drift["resolution"]) == (id, "gone")
+        assert here.get("/history", **query)["entries"][0]["action"] == "left"
+    assert here.get("/history", subject=id)["entries"][0]["action"] == "resolved"
+    assert here.http.get("/history", params={"application": "shp"}).status_code == 404
+    stranger = bearer(here.served.server.token("other", ["admin"], name="joe"))
+    theirs = f"{here.served.url}/api/projects/other/gitops"
+    assert httpx2.get(f"{theirs}/history", headers=stranger).json()["entries"] == []
+    asked = httpx2.get(f"{theirs}/history?application=shop", headers=stranger)
+    assert asked.status_code == 404
 
 
 def test_drifts_are_chosen_by_kind_and_namespace(here: Here) -> None:

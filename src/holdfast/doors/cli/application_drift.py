@@ -34,10 +34,11 @@ def list_drifts(
     if grouped:
         show_causes(session.screen, [moved(each) for each in found], now=now)
     else:
-        plain = state == "open" and not (kind or namespace)
-        chosen = [controller.ask(controller.api.application(name))] if name else None
-        tolerated = sum(each.tolerated for each in chosen or controller.applications)
-        show_drifts(session.screen, found, tolerated=tolerated if plain else 0, now=now)
+        tolerated = 0
+        if state == "open" and not (kind or namespace):
+            chosen = [controller.ask(controller.api.application(name))] if name else None
+            tolerated = sum(each.tolerated for each in chosen or controller.applications)
+        show_drifts(session.screen, found, tolerated=tolerated, now=now)
     session.screen.next(f"holdfast drift show {found[0].id}" if found else "holdfast status")
     return found
 
@@ -75,8 +76,12 @@ def next_command(drift: ApplicationDriftForm) -> str:
             return f"holdfast approve {drift.id}, or reject, snooze, codify"
         case "held":
             return f"holdfast resume {drift.application}"
+        case "pull-request":
+            return f"merge or close its pull request, or holdfast revert {drift.id}"
         case "approved" | "healing":
             return f"holdfast drift show {drift.id}"
+        case _ if not drift.where:
+            return f"holdfast revert {drift.id} deletes it, codify declares it"
         case _ if not drift.healable:
             return f"holdfast status {drift.application}"
         case _:

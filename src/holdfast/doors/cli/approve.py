@@ -14,6 +14,7 @@ from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.decisions import show_approval, show_decided, show_plan_approval
+from holdfast.doors.cli.views.forms import masked
 
 
 @click.command(
@@ -91,8 +92,6 @@ def _plan(
     digest: str | None,
     yes: bool,
 ) -> None:
-    import msgspec
-
     screen = session.screen
     kept = controller.ask(controller.api.waiting_plan(id))
     if screen.for_people:
@@ -108,7 +107,7 @@ def _plan(
     elif screen.output == "name":
         screen.line(after.id)
     else:
-        screen.document("WaitingPlan", msgspec.to_builtins(after))
+        screen.document("WaitingPlan", masked(after))
     screen.next(f"holdfast status {after.application}")
 
 

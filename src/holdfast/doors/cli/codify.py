@@ -6,7 +6,7 @@ import time
 
 import click
 
-from holdfast.core.errors import WaitTimeout
+from holdfast.core.errors import ValidationError, WaitTimeout
 from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import Controller, required
 from holdfast.doors.cli.group import Verb
@@ -52,6 +52,11 @@ def _opened(controller: Controller, id: str, timeout: float) -> ApplicationDrift
         drift = controller.ask(controller.api.drift(id))
         if drift.url or drift.resolved_at is not None:
             return drift
+        if drift.state == "parked":
+            raise ValidationError(
+                f"{id} is not proposed. {drift.note}",
+                todo=f"holdfast revert {id} puts Git's value back; or change Git by hand.",
+            )
         if time.monotonic() >= end:
             why = f" {drift.note}" if drift.note else ""
             raise WaitTimeout(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.core.errors import NotFound
+from holdfast.core.gitops.drift import DriftState
 from holdfast.core.ledger import DriftRecord
 from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import asked
@@ -57,7 +58,12 @@ def command() -> None:
     type=click.Choice(["configuration", "image", "resource", "secret"]),
     help="Only this kind of drift.",
 )
-@click.option("--state", help="Only this state, such as awaiting-approval. For applications.")
+@click.option(
+    "--state",
+    type=click.Choice(["open", "all", *(each.value for each in DriftState)]),
+    metavar="STATE",
+    help="Only this state, such as awaiting-approval, or all. For applications.",
+)
 @click.option(
     "--object-namespace", metavar="NAME", help="Only objects of this namespace. For applications."
 )

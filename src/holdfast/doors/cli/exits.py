@@ -33,11 +33,11 @@ MEANINGS = {
     Exit.ERROR: "An error: invalid input, an unreachable target, a failed check.",
     Exit.CHANGES: "Drift or changes were found. Only with --exit-code.",
     Exit.POLICY: "The policy, a guard or a missing confirmation stopped it: --on-drift fail met "
-    "drift, a plan waits for approval, or there was nobody to ask.",
+    "drift, a plan or an application waits for a person, or there was nobody to ask.",
     Exit.AUTH: "The token is missing, not valid, or not allowed to do this.",
     Exit.STALE: "A saved plan is stale, or another writer was first.",
     Exit.USAGE: "The command line could not be understood.",
-    Exit.TIMEOUT: "The time given with --timeout ended before the workload was ready.",
+    Exit.TIMEOUT: "The time given with --timeout ended before what was waited for.",
     Exit.INTERRUPTED: "Interrupted with Ctrl-C.",
 }
 

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.core.redact import Secret
-from holdfast.doors.cli import options
+from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 
 _LEDGER = "HOLDFAST_LEDGER"
-
-
-class _Days(options.Duration):
-    """A duration that may be whole days: `12h`, `90d`."""
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read it, or say how to write it."""
-        text = str(value)
-        if text.endswith("d") and text[:-1].isascii() and text[:-1].isdigit():
-            value = f"{int(text[:-1]) * 24}h"
-        return super().convert(value, param, ctx)
 
 
 @click.command(
@@ -40,15 +25,7 @@ class _Days(options.Duration):
         "holdfast gitops --ledger postgresql://db/holdfast --key-file /etc/holdfast/key",
     ],
 )
-@click.option("--db", type=click.Path(dir_okay=False), help="Store file (default: the user's own).")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8400,
-    show_default=True,
-    help="Port to listen on; 0 lets the system choose.",
-)
+@running.listening
 @click.option(
     "--ledger",
     metavar="postgresql://…",
@@ -64,7 +41,7 @@ class _Days(options.Duration):
     type=click.Path(file_okay=False),
     help="Where copies of repositories are kept (default: beside the store).",
 )
-@click.option("--context", help="Context of the kubeconfig (default: the current one).")
+@running.context
 @click.option("--cluster-name", default="", help="How notices name the cluster.")
 @click.option(
     "--namespace",
@@ -114,30 +91,19 @@ class _Days(options.Duration):
 )
 @click.option(
     "--keep",
-    type=_Days(),
+    type=options.Days(),
     default="90d",
     show_default=True,
     help="How long closed drifts and the journal are kept.",
 )
-@click.option("--lease-namespace", metavar="NS", help="Where the Lease is (default: the pod's).")
+@running.lease_namespace
 @click.option(
     "--elect/--no-elect",
     default=True,
     help="Act only while holding the Lease holdfast-gitops (default: yes).",
 )
-@click.option("--accept-rollback", is_flag=True, help="Start on a store file older than it was.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="How to log (default: text on a terminal, else json).",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="How much to log.",
-)
+@running.accept_rollback
+@running.logging
 @options.colour
 @pass_session
 def command(
@@ -176,23 +142,15 @@ def command(
 
     An Application that is deleted is followed no longer; what it applied stays as it is.
     """
-    from holdfast.doors.sdk.settings import default_file
-
-    try:
+    with running.needing("gitops", "The GitOps controller"):
         from holdfast.doors.gitops.main import run
         from holdfast.doors.gitops.settings import Settings
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"The GitOps controller needs {error.name}, which is not installed.",
-            todo="pip install 'holdfast[gitops]'",
-        ) from error
 
     if kustomize and kubectl:
         raise click.UsageError("--kustomize and --kubectl are for the same: give one.")
     if credentials and not files:
-        raise click.UsageError("--credentials goes with -f; in a cluster they are Secrets.")
-    path = Path(db) if db else default_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+        raise click.UsageError("Without -f they are Secrets in the cluster: drop --credentials.")
+    path = running.store_file(db)
     address = ledger or os.environ.get(_LEDGER)
     run(
         Settings(
@@ -217,7 +175,7 @@ def command(
             lease_namespace=lease_namespace,
             elect=elect,
             accept_rollback=accept_rollback,
-            log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
+            log_format=running.log_format(log_format),
             log_level=log_level,
             on_ready=lambda url: _greet(session, path, url),
         )
@@ -229,9 +187,4 @@ def _greet(session: Session, db: Path, url: str) -> None:
     screen = session.screen
     screen.line(f"Holdfast GitOps listens on {url}")
     screen.line(f"  store      {db}")
-    screen.line()
-    screen.line("Make a token, in another terminal:")
-    screen.line(f"  holdfast token create --name me --scope admin --db {db} -p PROJECT")
-    screen.line("Then connect:")
-    screen.line(f"  export HOLDFAST_URL={url} HOLDFAST_PROJECT=PROJECT HOLDFAST_TOKEN=ik_sdk_…")
-    screen.next("holdfast status")
+    running.greet(screen, db, url, follow="holdfast status")

@@ -119,7 +119,7 @@ class Root(Verbs):
 
     def main(self, *args: Any, **more: Any) -> NoReturn:  # Any: click's own signature
         """Run a command line and leave the process."""
-        session = Session(program=str(more.get("prog_name") or "holdfast"))
+        session = more.pop("obj", None) or Session()
         more |= {"standalone_mode": False, "obj": session}
         sys.exit(_run(super().main, session, args, more))
 

@@ -27,7 +27,6 @@ ENVIRONMENT = {
     "FORCE_COLOR": "Like CLICOLOR_FORCE.",
     "TERM": "dumb turns colour and redrawing off.",
 }
-TOPICS = ("exit-codes", "environment")
 
 
 @click.command(

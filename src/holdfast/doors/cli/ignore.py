@@ -8,8 +8,8 @@ from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import required
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.views.applications import stamp
-from holdfast.doors.cli.views.text import one_line
+from holdfast.doors.cli.views.forms import masked
+from holdfast.doors.cli.views.text import one_line, stamp
 
 
 @click.command(
@@ -17,7 +17,7 @@ from holdfast.doors.cli.views.text import one_line
     cls=Verb,
     examples=[
         "holdfast ignore drf-57557f5b59 --for 7d --reason 'load test'",
-        "holdfast ignore drf-57557f5b59 --field spec.replicas --manager kubectl-scale",
+        "holdfast ignore drf-57557f5b59 --field spec.replicas --manager kubectl",
     ],
 )
 @click.argument("id")
@@ -33,11 +33,9 @@ def command(
 ) -> None:
     """Hide a drift, or one field of it, until a time that ends.
 
-    A hidden field is neither reported nor written. Fields that concern security, and whole
-    objects, cannot be hidden this way: declare a rule in the Application.
+    A hidden field is neither reported nor written. A field that concerns security can be hidden
+    only by a rule in the Application, and a whole object not at all.
     """
-    import msgspec
-
     with required(session) as controller:
         rules = controller.ask(
             controller.api.ignore(
@@ -55,5 +53,5 @@ def command(
             for rule in rules:
                 screen.line(rule.name)
         case _:
-            screen.document("IgnoreRuleList", {"items": msgspec.to_builtins(rules)})
+            screen.document("IgnoreRuleList", {"items": [masked(each) for each in rules]})
     screen.next("holdfast drift list")

@@ -15,7 +15,9 @@ from urllib.parse import quote
 
 import click
 
+from holdfast.doors.cli.caller import Caller
 from holdfast.doors.cli.main import APPLICATIONS, SECTIONS, cli
+from holdfast.doors.cli.session import Session
 
 PROGRAM = "kubectl holdfast"
 _FLAGS = {"--context": "context", "--namespace": "namespace", "-n": "namespace"}
@@ -33,23 +35,23 @@ class _Line:
     said: dict[str, str] = field(default_factory=dict)
 
     @property
-    def arguments(self) -> list[str]:
-        """The line as `holdfast` understands it. A --url of the user's comes later, and wins."""
-        if not self.rest:
-            return []
+    def session(self) -> Session:
+        """The run of `holdfast` that is meant. A --url of the user's comes later, and wins."""
+        caller = Caller(PROGRAM, {f"--{name}": value for name, value in self.said.items()})
         # A cluster cannot decide about applications: those verbs ask the controller, whose
         # address is set as for `holdfast` itself.
         if next((word for word in self.rest if not word.startswith("-")), "") in _CONTROLLER:
-            return self.rest
+            return Session(caller)
         context = quote(self.said.get("context", ""), safe=":@")
-        return ["--url", f"kubernetes://{context}/{self.said.get('namespace', '')}", *self.rest]
+        url = f"kubernetes://{context}/{self.said.get('namespace', '')}"
+        return Session(caller, flags={"url": url})
 
 
 def main() -> None:
     """Run the command line; kubectl calls this."""
     line = _read(sys.argv[1:])
     _choose_kubeconfig(line)
-    cli.main(args=line.arguments, prog_name=PROGRAM)
+    cli.main(args=line.rest, prog_name=PROGRAM, obj=line.session)
 
 
 def complete() -> None:
@@ -68,8 +70,8 @@ def _completions(before: Sequence[str], incomplete: str) -> tuple[list[str], boo
         return [name for name in _contexts() if name.startswith(incomplete)], False
     line = _read(before)
     _choose_kubeconfig(line)
-    asked = ShellComplete(cli, {}, PROGRAM, "_HOLDFAST_COMPLETE")
-    found = asked.get_completions(line.arguments, incomplete)
+    asked = ShellComplete(cli, {"obj": line.session}, PROGRAM, "_HOLDFAST_COMPLETE")
+    found = asked.get_completions(line.rest, incomplete)
     texts = [f"{each.value}\t{each.help}" if each.help else each.value for each in found]
     if incomplete.startswith("-"):
         texts += [flag for flag in _FLAGS if flag.startswith(incomplete) and flag not in texts]

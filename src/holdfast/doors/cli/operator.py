@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import ConfigurationError
-from holdfast.doors.cli import options
+from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
-
-if TYPE_CHECKING:
-    from holdfast.core.service.children import Gateway
 
 
 @click.command(
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
         "holdfast operator --once --no-leader-election     # one look at everything",
     ],
 )
-@click.option("--context", help="Context of the kubeconfig (default: the current one).")
+@running.context
 @click.option(
     "--namespace",
     "namespaces",
@@ -56,7 +51,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where /metrics, /healthz and /readyz answer; empty for nowhere.",
 )
-@click.option("--lease-namespace", metavar="NS", help="Where the Lease is (default: the pod's).")
+@running.lease_namespace
 @click.option(
     "--leader-election/--no-leader-election",
     "elect",
@@ -64,7 +59,9 @@ if TYPE_CHECKING:
     help="Act only while holding the Lease holdfast-operator (default: yes).",
 )
 @click.option("--once", is_flag=True, help="Look at everything once, then end.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     context: str | None,
     namespaces: tuple[str, ...],
     workers: int,
@@ -83,37 +80,23 @@ def command(
     does, or as the pod it runs in. Ends in order on SIGTERM; losing the Lease ends it with an
     error, so let something restart it.
     """
-    try:
+    from holdfast.doors.cli.install import gateway_of
+
+    with running.needing("kubernetes", "The operator"):
         from holdfast.doors.operator.main import run
         from holdfast.doors.operator.settings import Settings
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"The operator needs {error.name}, which is not installed.",
-            todo="pip install 'holdfast[kubernetes]'",
-        ) from error
 
     settings = Settings(
         context=context,
         namespaces=namespaces,
         workers=workers,
         resync=resync,
-        gateway=_gateway(gateway, domain),
+        gateway=gateway_of(ctx, gateway, domain),
         prometheus=prometheus,
         metrics_address=metrics_address,
         lease_namespace=lease_namespace,
         elect=elect,
         once=once,
-        log_format="text" if sys.stderr.isatty() else "json",
+        log_format=running.log_format(),
     )
     sys.exit(run(settings))
-
-
-def _gateway(text: str | None, domain: str | None) -> Gateway | None:
-    from holdfast.core.service.children import Gateway
-
-    if text is None and domain is None:
-        return None
-    namespace, slash, name = (text or "").partition("/")
-    if not (slash and namespace and name and domain):
-        raise click.UsageError("--gateway NS/NAME and --domain DOMAIN belong together.")
-    return Gateway(name=name, namespace=namespace, domain=domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,13 +17,15 @@ MOST_DAYS = 30
 """What a person decides for a while lasts no longer."""
 ONE = ("table", "json", "yaml", "name")
 """Formats of a verb whose result is one thing."""
+CONNECTION = ("url", "project")
+"""Options that say where to connect, and that the next command needs again."""
 LISTS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
 
 
 def connection(function: F) -> F:
     """Where to connect."""
     return _kept("--url", help="Control plane (https://…) or embedded store (sqlite:///PATH).")(
-        _kept("--project", "-p", help="Project that workloads belong to.")(function)
+        _kept("--project", "-p", type=Slug(), help="Project that workloads belong to.")(function)
     )
 
 
@@ -99,9 +102,16 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def db(function: F) -> F:
     """Which store file to administer."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is not None:  # only some verbs have a --db, and every one has this
+            ctx.ensure_object(Session).caller.given["--url"] = f"sqlite:///{Path(value).absolute()}"
+        return value
+
     return click.option(
         "--db",
         type=click.Path(dir_okay=False),
+        callback=keep,
         help="Store file to work on, also beside a running server.",
     )(function)
 
@@ -115,6 +125,26 @@ def exit_code(function: F) -> F:
         is_flag=True,
         help="Exit 2 when something differs.",
     )(function)
+
+
+class Slug(click.ParamType[str]):
+    """A name as projects have it. Checked here, so that nobody is asked about one that is none."""
+
+    name = "slug"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Read it, or say how it is written."""
+        from holdfast.core.names import canonical_slug, is_slug
+        from holdfast.core.redact import credential_in, quoted
+
+        text = str(value)
+        if not is_slug(text):
+            like = canonical_slug(text) if text.isascii() and not credential_in(text) else ""
+            hint = f"did you mean {like}?" if is_slug(like) else "such as ml-platform."
+            self.fail(f"{quoted(text)} is no project slug; {hint}", param, ctx)
+        return text
 
 
 class Duration(click.ParamType[float]):
@@ -136,8 +166,8 @@ class Duration(click.ParamType[float]):
         return float(seconds)
 
 
-class Span(Duration):
-    """A duration that may be whole days: `2h`, `7d`."""
+class Days(Duration):
+    """A duration that may be whole days: `12h`, `90d`."""
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -146,9 +176,21 @@ class Span(Duration):
         text = str(value)
         if text.endswith("d") and text[:-1].isascii() and text[:-1].isdigit():
             value = f"{int(text[:-1]) * 24}h"
+        return super().convert(value, param, ctx)
+
+
+class Span(Days):
+    """How long what a person decides may count: `2h`, `7d`."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it, or say how to write it."""
         seconds = super().convert(value, param, ctx)
         if not 1 <= seconds <= MOST_DAYS * 86_400:
-            self.fail(f"{text[:40]!a} is not between a second and {MOST_DAYS} days", param, ctx)
+            self.fail(
+                f"{str(value)[:40]!a} is not between a second and {MOST_DAYS} days", param, ctx
+            )
         return seconds
 
 
@@ -198,7 +240,10 @@ def _kept(*names: str, **more: Any) -> Callable[[F], F]:  # Any: click's own key
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None and param.name:
-            ctx.ensure_object(Session).flags[param.name] = value
+            session = ctx.ensure_object(Session)
+            session.flags[param.name] = value
+            if param.name in CONNECTION:
+                session.caller.given[f"--{param.name}"] = value
 
     # Eager, so that an error in another option is already shown as asked.
     return click.option(*names, callback=keep, expose_value=False, is_eager=True, **more)

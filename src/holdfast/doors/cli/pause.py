@@ -12,6 +12,7 @@ from holdfast.doors.cli.controller import required
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.applications import addressed, show_hold
+from holdfast.doors.cli.views.forms import masked
 
 
 @click.command(
@@ -43,8 +44,6 @@ def command(
     Counts at once, also in the middle of a sync, and always ends. What was changed under it goes
     to Git by a pull request at its end, or is put back; it is never forgotten.
     """
-    import msgspec
-
     with required(session) as controller:
         hold = controller.ask(
             controller.api.pause(
@@ -59,6 +58,6 @@ def command(
         case "name":
             screen.line(hold.id)
         case _:
-            screen.document("Hold", msgspec.to_builtins(hold))
+            screen.document("Hold", masked(hold))
     what = f" {addressed(hold.object)}" if hold.object else ""
     screen.next(f"holdfast resume {hold.application}{what}")

@@ -9,6 +9,7 @@ from holdfast.doors.cli.controller import required
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.applications import named
+from holdfast.doors.cli.views.forms import masked
 from holdfast.doors.cli.views.text import one_line
 
 
@@ -28,8 +29,6 @@ def command(session: Session, application: str, object: str) -> None:
     Drift that was held then goes the way of its route. A hold that an annotation began ends when
     the annotation is removed.
     """
-    import msgspec
-
     with required(session) as controller:
         ended = controller.ask(controller.api.resume(application, object=object))
     screen = session.screen
@@ -42,5 +41,5 @@ def command(session: Session, application: str, object: str) -> None:
             for hold in ended:
                 screen.line(hold.id)
         case _:
-            screen.document("HoldList", {"items": msgspec.to_builtins(ended)})
+            screen.document("HoldList", {"items": [masked(each) for each in ended]})
     screen.next(f"holdfast status {application}")

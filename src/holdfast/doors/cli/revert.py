@@ -47,8 +47,8 @@ def command(session: Session, id: str, via: str, comment: str) -> None:
 
 
 def _told(drift: ApplicationDriftForm) -> list[str]:
+    if drift.state == "approved":
+        return [f"{drift.id} is put back with the next pass, if nothing moves.", effect(drift)]
     if drift.remediation == "pull-request":
         return [f"{drift.id}: a pull request with the decision is opened with the next pass."]
-    if drift.remediation == "review" and drift.state != "approved":
-        return [f"{drift.id} waits for a review: the policy asks for one before it is put back."]
-    return [f"{drift.id} is put back with the next pass, if nothing moves.", effect(drift)]
+    return [f"{drift.id} waits for a review: the policy asks for one before it is put back."]

@@ -9,8 +9,9 @@ from typing import TextIO
 
 from holdfast.core.ink import Ink, no_paint
 from holdfast.core.tree import Fields, Tree
+from holdfast.doors.cli.caller import Caller
 from holdfast.doors.cli.views.colour import painted, wants_ascii, wants_colour
-from holdfast.doors.cli.views.text import called, printable, to_ascii
+from holdfast.doors.cli.views.text import printable, to_ascii
 
 API_VERSION = "cli.holdfast.dev/v1"
 MACHINE = frozenset({"json", "yaml", "jsonl", "name"})
@@ -20,10 +21,10 @@ class Screen:
     """One command's output."""
 
     def __init__(
-        self, *, output: str = "table", colour: str = "auto", program: str = "holdfast"
+        self, *, output: str = "table", colour: str = "auto", caller: Caller | None = None
     ) -> None:
         self.output = output
-        self._program = program
+        self._caller = caller or Caller()
         self._out: TextIO = sys.stdout
         self._err: TextIO = sys.stderr
         self._paints_out = wants_colour(colour, self._out)
@@ -92,7 +93,7 @@ class Screen:
     def next(self, command: str) -> None:
         """End a screen with the next command."""
         if self.for_people:
-            text = f"Next: {printable(called(self._program, command))}"
+            text = f"Next: {printable(self._caller.spoken(command))}"
             self.note(painted(text, Ink.FAINT) if self._paints_err else text)
 
     def clear(self) -> None:

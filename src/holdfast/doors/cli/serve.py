@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import ConfigurationError
-from holdfast.doors.cli import options
+from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
 
@@ -27,15 +25,7 @@ if TYPE_CHECKING:
         "holdfast serve --target kubernetes://prod/   # workloads are InferenceServices",
     ],
 )
-@click.option("--db", type=click.Path(dir_okay=False), help="Store file (default: the user's own).")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8400,
-    show_default=True,
-    help="Port to listen on; 0 lets the system choose.",
-)
+@running.listening
 @click.option(
     "--run/--no-run",
     default=None,
@@ -61,20 +51,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.1),
     help="Requests a second for each token (default: no limit on loopback, 200 beyond).",
 )
-@click.option("--accept-rollback", is_flag=True, help="Start on a store file older than it was.")
+@running.accept_rollback
 @click.option("--leave-running", is_flag=True, help="Leave processes alive when the server stops.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="How to log (default: text on a terminal, else json).",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="How much to log.",
-)
+@running.logging
 @options.colour
 @pass_session
 def command(
@@ -101,19 +80,11 @@ def command(
     With --target it runs none: workloads are InferenceService objects, and requests to them go
     to their Services. Each project has the namespace of its name unless the address names one.
     """
-    from holdfast.doors.sdk.settings import default_file
-
-    try:
+    with running.needing("server", "Serving"):
         from holdfast.doors.server.config import Limits, ServerConfig
         from holdfast.doors.server.main import serve
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"Serving needs {error.name}, which is not installed.",
-            todo="pip install 'holdfast[server]'",
-        ) from error
 
-    path = Path(db) if db else default_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = running.store_file(db)
     config = ServerConfig(
         db=path,
         host=host,
@@ -124,7 +95,7 @@ def command(
         cluster=_cluster(target, workload_url, run),
         accept_rollback=accept_rollback,
         leave_running=leave_running,
-        log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
+        log_format=running.log_format(log_format),
         log_level=log_level,
         limits=Limits(rate=rate),
         on_ready=lambda url: _greet(session, config, url),
@@ -165,9 +136,4 @@ def _greet(session: Session, config: ServerConfig, url: str) -> None:
     screen.line(f"  store      {config.db}")
     runs = "run here" if config.runs else "are kept, not run (--run)"
     screen.line(f"  workloads  {'are kept by the cluster' if config.cluster else runs}")
-    screen.line()
-    screen.line("Make a token, in another terminal:")
-    screen.line(f"  holdfast token create --name me --scope admin --db {config.db} -p PROJECT")
-    screen.line("Then connect:")
-    screen.line(f"  export HOLDFAST_URL={url} HOLDFAST_PROJECT=PROJECT HOLDFAST_TOKEN=ik_sdk_…")
-    screen.next("holdfast doctor")
+    running.greet(screen, config.db, url, follow="holdfast doctor")

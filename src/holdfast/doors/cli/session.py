@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.doors.cli.caller import Caller
 from holdfast.doors.cli.screen import Screen
 
 if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from holdfast.core.live import Live
     from holdfast.core.names import WorkloadId
@@ -23,10 +24,12 @@ if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
 class Session:
     """One run of the command."""
 
-    def __init__(self, program: str = "holdfast") -> None:
-        self.flags: dict[str, str] = {}
-        self.program = program
-        """How the user calls this command: `holdfast`, or `kubectl holdfast`."""
+    def __init__(
+        self, caller: Caller | None = None, *, flags: Mapping[str, str] | None = None
+    ) -> None:
+        self.caller = caller or Caller()
+        self.flags = dict(flags or {})
+        """Of this command line, by name; those that the user typed are also in `caller`."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -42,7 +45,7 @@ class Session:
     def screen(self) -> Screen:
         """Where to write. Only flags and environment decide, so that errors can be shown too."""
         return Screen(
-            output=self.flags.get("output", "table"), colour=self.colour, program=self.program
+            output=self.flags.get("output", "table"), colour=self.colour, caller=self.caller
         )
 
     @property
@@ -52,14 +55,23 @@ class Session:
 
     @cached_property
     def project(self) -> str:
-        """The project that a bare slug belongs to."""
+        """The project that a bare slug belongs to. Raises ConfigurationError if it is no slug."""
+        from holdfast.core.names import is_slug
         from holdfast.doors.cli.connect import default_project
         from holdfast.doors.cli.settings import DEFAULT
 
-        given = self.settings.get("project")
-        if given is None or self.settings.kind("project") == DEFAULT:
-            return default_project(self.settings) or given or "default"
-        return given
+        given = self.settings.found.get("project")
+        if given is None or given.kind == DEFAULT:
+            return default_project(self.settings) or (given.value if given else "default")
+        if not is_slug(given.value):
+            from holdfast.core.errors import ConfigurationError
+            from holdfast.core.redact import quoted
+
+            raise ConfigurationError(
+                f"{given.origin} names the project {quoted(given.value)}, which is no slug.",
+                todo="Use lower-case letters, digits and single dashes, such as ml-platform.",
+            )
+        return given.value
 
     @property
     def place(self) -> str:

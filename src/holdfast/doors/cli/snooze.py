@@ -8,8 +8,8 @@ from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import required
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.views.applications import stamp
 from holdfast.doors.cli.views.decisions import show_decided
+from holdfast.doors.cli.views.text import stamp
 
 
 @click.command("snooze", cls=Verb, examples=["holdfast snooze drf-57557f5b59 --for 4h"])

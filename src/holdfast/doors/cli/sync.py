@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.errors import WaitTimeout
 from holdfast.doors.cli import options
+from holdfast.doors.cli.application_wait import show_hindrance, wait_for
 from holdfast.doors.cli.controller import Controller, required
 from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.group import Verb
+from holdfast.doors.cli.hindrance import Hindrance, Wish, hindrance
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.syncs import show_sync_plan, show_synced
+from holdfast.doors.cli.waiting import resumable
 from holdfast.wire.gitops_http_v1 import LONGEST_WAIT, FollowedForm, SyncedForm
 
 PASS = 10
 """Seconds that are given to the pass which takes it up; whether it serves is for --wait."""
-POLL = 0.5
 
 
 @click.command(
@@ -58,7 +60,8 @@ def command(
     """Have an application brought to what Git declares now.
 
     Objects on hold are left out, and so is drift whose route asks for a review, unless --force.
-    What the mass-change guard parks ends with exit code 3: somebody has to approve it.
+    Exit code 3 says that somebody has to approve or resume something first, 1 that Git could not
+    be read or that objects were refused.
     """
     screen = session.screen
     with required(session) as controller:
@@ -66,15 +69,39 @@ def command(
             if _planned(session, controller, application, prune=prune, force=force) and exit_code:
                 ctx.exit(Exit.CHANGES)
             return
-        first = min(LONGEST_WAIT, max(1, int(timeout))) if wait else PASS
-        outcome = controller.ask(
-            controller.api.sync(application, prune=prune, force=force, wait=first)
-        )
-        if wait and not outcome.refused and not _waiting(outcome.application):
-            outcome.application = _awaited(controller, application, timeout)
-            outcome.done = True
+        if wait:
+            outcome, stopped = _awaited(
+                session, controller, application, prune=prune, force=force, timeout=timeout
+            )
+        else:
+            outcome = _asked(controller, application, prune, force, PASS)
+            wish, now = Wish(goal="ready", asked=True, prunes=prune), datetime.now(UTC)
+            stopped = hindrance(outcome.application, (), (), wish, until=now)
     show_synced(screen, outcome)
-    _finish(ctx, session, outcome, awaited=wait)
+    if stopped is not None and not _waiting(outcome.application):
+        show_hindrance(session, stopped)
+        ctx.exit(stopped.exit)
+    _finish(ctx, session, outcome)
+
+
+def _asked(controller: Controller, name: str, prune: bool, force: bool, wait: int) -> SyncedForm:
+    return controller.ask(controller.api.sync(name, prune=prune, force=force, wait=wait))
+
+
+def _awaited(
+    session: Session, controller: Controller, name: str, *, prune: bool, force: bool, timeout: float
+) -> tuple[SyncedForm, Hindrance | None]:
+    """Have it synced, and wait until it is ready; not where objects were refused."""
+    end = time.monotonic() + timeout
+    with resumable(session, "ready", [name], timeout, going_on="the controller goes on"):
+        first = min(LONGEST_WAIT, max(1, int(timeout)))
+        outcome = _asked(controller, name, prune, force, first)
+        if outcome.refused:
+            return outcome, None
+        wish = Wish(goal="ready", asked=True, prunes=prune)
+        found, stopped = wait_for(session, controller, name, wish, end=end, timeout=timeout)
+    outcome.application, outcome.done = found, outcome.done or stopped is None
+    return outcome, stopped
 
 
 def _planned(
@@ -86,7 +113,10 @@ def _planned(
     drifts = [
         each
         for each in controller.ask(controller.api.drifts(application=name))
-        if each.remediation in taken and each.healable and each.state != "held"
+        if each.remediation in taken
+        and each.healable
+        and each.state != "held"
+        and (each.where or each.remediation != "report")  # what nobody declared stays
     ]
     show_sync_plan(session.screen, plan, drifts)
     more = " --prune" * prune + " --force" * force
@@ -95,37 +125,23 @@ def _planned(
     return something
 
 
-def _finish(ctx: click.Context, session: Session, outcome: SyncedForm, *, awaited: bool) -> None:
+def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
     found = outcome.application
-    waiting = bool(found.awaiting) if awaited else bool(_waiting(found))
-    if plan := _waiting(found):
+    plan = _waiting(found)
+    if plan:
         session.screen.next(f"holdfast approve {plan}")
     elif found.awaiting:
         session.screen.next(f"holdfast drift list {found.id} --state awaiting-approval")
     else:
         session.screen.next(f"holdfast status {found.id}")
-    if outcome.refused:
+    if found.source.stale and not plan:
+        session.screen.warn(f"The newest of Git was not followed: {found.source.stale}")
+    if outcome.refused or (found.source.stale and not plan):
         ctx.exit(Exit.ERROR)
-    if waiting:
+    if plan:
         ctx.exit(Exit.POLICY)
 
 
 def _waiting(found: FollowedForm) -> str:
     """The plan that somebody has to approve first."""
     return next((plan.id for plan in found.plans if not plan.approved_by), "")
-
-
-def _awaited(controller: Controller, name: str, timeout: float) -> FollowedForm:
-    end = time.monotonic() + timeout
-    while True:
-        found = controller.ask(controller.api.application(name))
-        if (found.sync == "synced" and found.health == "healthy") or found.awaiting:
-            return found
-        if time.monotonic() >= end:
-            raise WaitTimeout(
-                f"{found.id} is {found.sync} and {found.health} after {timeout:g} s. "
-                f"{found.message}",
-                changed="It was asked for, and the controller goes on.",
-                todo=f"holdfast status {found.id} shows what is missing.",
-            )
-        time.sleep(min(POLL, max(0.0, end - time.monotonic())))

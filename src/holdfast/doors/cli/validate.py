@@ -50,7 +50,11 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
                     screen.line(line)
                 screen.line(f"{count(len(applications), 'application')}, no problem.")
             given = options.given_files(paths, recursive=recursive)
-            screen.next(f"holdfast plan {given}" if declared else f"kubectl apply {given}")
+            screen.next(
+                f"holdfast plan {given}"
+                if declared
+                else f"kubectl apply --server-side {given}, or from files: holdfast gitops {given}"
+            )
         case _:
             screen.document(
                 "Validation", {"valid": True, "workloads": items, "applications": followed}

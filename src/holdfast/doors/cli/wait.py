@@ -1,13 +1,19 @@
-"""`holdfast wait`: block until workloads are ready, or as declared."""
+"""`holdfast wait`: block until workloads or applications are ready, or as declared."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Sequence
 
 import click
 
 from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import Controller, asked
+from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.group import Verb
+from holdfast.doors.cli.hindrance import Goal
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.waiting import wait_ready, wait_synced
+from holdfast.doors.cli.waiting import resumable, wait_ready, wait_synced
 
 
 @click.command(
@@ -16,27 +22,60 @@ from holdfast.doors.cli.waiting import wait_ready, wait_synced
     examples=[
         "holdfast wait support-bot",
         "holdfast wait --for ready support-bot reranker --timeout 30m",
-        "holdfast wait --for synced support-bot",
+        "holdfast wait --for synced shop     # an application of a GitOps controller",
     ],
 )
-@click.argument("workloads", shell_complete=options.workload_names, nargs=-1, required=True)
+@click.argument(
+    "names", shell_complete=options.workload_names, nargs=-1, required=True, metavar="NAME..."
+)
 @click.option(
     "--for",
     "goal",
-    type=click.Choice(["ready", "synced"]),
+    type=click.Choice(["ready", "synced", "healthy"]),
     default="ready",
     show_default=True,
-    help="ready: it serves. synced: the ledger has no open drift of it.",
+    help="ready: it serves; of an application, it is synced and healthy. synced: no drift is "
+    "open, and all that Git declares is applied. healthy: for applications, whatever Git says.",
 )
 @options.timeout("15m")
 @options.connection
 @options.colour
 @pass_session
-def command(session: Session, workloads: tuple[str, ...], goal: str, timeout: float) -> None:
-    """Wait until workloads are ready, or as declared.
+@click.pass_context
+def command(
+    ctx: click.Context, session: Session, names: tuple[str, ...], goal: Goal, timeout: float
+) -> None:
+    """Wait until workloads or applications are ready, or as declared.
 
-    Ends with exit code 124 when the time is up, and at once when a workload cannot serve.
+    Ends with exit code 124 when the time is up; at once when a workload cannot serve, or with
+    exit code 3 when an application waits for a person. What the controller knows counts: after
+    a push, holdfast sync --wait has it ask the repository first.
     """
+    with asked(session) as controller:
+        if controller is not None:
+            ctx.exit(_applications(session, controller, names, goal, timeout))
+    if goal == "healthy":
+        ctx.fail("--for healthy is about applications; a workload that serves is ready.")
     wait = wait_ready if goal == "ready" else wait_synced
-    wait(session, workloads, timeout=timeout)
+    wait(session, names, timeout=timeout)
     session.screen.next("holdfast status")
+
+
+def _applications(
+    session: Session, controller: Controller, names: Sequence[str], goal: Goal, timeout: float
+) -> Exit:
+    from holdfast.doors.cli.application_wait import show_hindrance, wait_for
+    from holdfast.doors.cli.hindrance import Wish
+
+    end = time.monotonic() + timeout
+    with resumable(session, goal, names, timeout, going_on="the controller goes on"):
+        for name in names:
+            found, stopped = wait_for(
+                session, controller, name, Wish(goal=goal), end=end, timeout=timeout
+            )
+            if stopped is not None:
+                show_hindrance(session, stopped)
+                return stopped.exit
+            session.screen.note(f"{found.id} is {found.sync} and {found.health}.")
+    session.screen.next(f"holdfast status {names[0]}" if len(names) == 1 else "holdfast status")
+    return Exit.OK

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -19,7 +20,7 @@ def wait_ready(session: Session, names: Sequence[str], *, timeout: float) -> Non
     from holdfast.doors.sdk.view import ProgressView
 
     end = time.monotonic() + timeout
-    with _resumable(session, "ready", names, timeout), session.client() as client:
+    with resumable(session, "ready", names, timeout), session.client() as client:
         for where in map(session.workload, names):
             session.find(client, where)
             with ProgressView(str(where)) as view:
@@ -33,7 +34,7 @@ def wait_ready(session: Session, names: Sequence[str], *, timeout: float) -> Non
 def wait_synced(session: Session, names: Sequence[str], *, timeout: float) -> None:
     """Wait until the ledger has no open drift of these workloads."""
     end = time.monotonic() + timeout
-    with _resumable(session, "synced", names, timeout), session.client() as client:
+    with resumable(session, "synced", names, timeout), session.client() as client:
         for where in map(session.workload, names):
             session.find(client, where)
             while client.drifts(slug=where.slug, project=where.project):
@@ -48,17 +49,19 @@ def wait_synced(session: Session, names: Sequence[str], *, timeout: float) -> No
             session.screen.note(f"{where} is as declared.")
 
 
-class _resumable:  # noqa: N801  # reads as a statement, like contextlib's own
-    """Says how to go on waiting when the user interrupts."""
-
-    def __init__(self, session: Session, goal: str, names: Sequence[str], timeout: float) -> None:
-        self._session = session
-        self._again = f"holdfast wait --for {goal} {' '.join(names)} --timeout {timeout:g}s"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt | click.Abort):
-            self._session.screen.note("No longer waiting; the workloads go on.")
-            self._session.screen.next(self._again)
+@contextmanager
+def resumable(
+    session: Session,
+    goal: str,
+    names: Sequence[str],
+    timeout: float,
+    *,
+    going_on: str = "the workloads go on",
+) -> Iterator[None]:
+    """Say how to go on waiting when the user interrupts."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort):
+        session.screen.note(f"No longer waiting; {going_on}.")
+        session.screen.next(f"holdfast wait --for {goal} {' '.join(names)} --timeout {timeout:g}s")
+        raise

@@ -1,4 +1,4 @@
-"""`holdfast watch`: workloads as they change."""
+"""`holdfast watch`: workloads, or applications, as they change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
 from holdfast.doors.cli import options
+from holdfast.doors.cli.controller import asked
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.screen import API_VERSION, Screen
 from holdfast.doors.cli.session import Session, pass_session
@@ -33,22 +34,30 @@ RECENT = 8
     examples=[
         "holdfast watch",
         "holdfast watch support-bot --timeout 10m",
+        "holdfast watch shop                # one application of a GitOps controller",
         "holdfast watch -o jsonl | jq -c 'select(.type == \"updated\")'",
     ],
 )
-@click.argument("workload", shell_complete=options.workload_names, required=False)
+@click.argument("name", shell_complete=options.workload_names, required=False)
 @click.option("--timeout", type=options.Duration(), help="Stop after this long, such as 10m.")
 @options.connection
 @options.output("table", "wide", "jsonl")
 @pass_session
-def command(session: Session, workload: str | None, timeout: float | None) -> None:
-    """Follow workloads as they change.
+def command(session: Session, name: str | None, timeout: float | None) -> None:
+    """Follow workloads, or applications, as they change.
 
-    On a terminal the table is redrawn. Elsewhere, and with -o jsonl, each change is one line of
-    JSON; the first line is {"type":"version"}, then each workload comes once as "present".
+    On a terminal the table is redrawn; under applications stand the last lines of the journal.
+    Elsewhere, and with -o jsonl, each change is one line of JSON; the first line is
+    {"type":"version"}, then each workload or application comes once as "present".
     """
     screen = session.screen
-    where = session.workload(workload) if workload else None
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.doors.cli.application_watch import watch_applications
+
+            watch_applications(session, controller, name or "", timeout=timeout)
+            return
+    where = session.workload(name) if name else None
     redraws = screen.live and screen.output != "jsonl"
     with session.client() as client:
         changes = client.watch(

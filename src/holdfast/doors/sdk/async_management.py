@@ -7,7 +7,6 @@ from __future__ import annotations
 import builtins  # `list` is a method here
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
-from types import TracebackType
 from typing import Self
 
 from holdfast.core.ledger import DriftRecord, HistoryEntry
@@ -162,10 +161,5 @@ class AsyncManagementClient(BaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

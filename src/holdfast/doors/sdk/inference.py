@@ -6,7 +6,6 @@ One key per workload, so one program can drive several with the least right each
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 from holdfast.adapters.http.inference import InferencePort
@@ -151,12 +150,7 @@ class DataClient(_Data):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -177,12 +171,7 @@ class AsyncDataClient(_Data):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins  # `list` is a method here
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from types import TracebackType
 from typing import Self
 
 from holdfast.core.ledger import DriftRecord, HistoryEntry
@@ -185,10 +184,5 @@ class ManagementClient(BaseClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

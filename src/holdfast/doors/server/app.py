@@ -81,7 +81,7 @@ class Application:
             spent = perf_counter() - began
             metrics.answered(scope["method"], _name(route), status, spent)
             if logs.access.on:
-                _log(scope, request, route, status, spent)
+                _log(scope, request, status, spent)
 
     def _matched(self, request: Request) -> Route:
         routes, request.params = self._matcher.match(request.scope["raw_path"])
@@ -199,9 +199,7 @@ def _name(route: Route | None) -> str:
     return route.path if route else _UNMATCHED
 
 
-def _log(
-    scope: Scope, request: Request | None, route: Route | None, status: int, spent: float
-) -> None:
+def _log(scope: Scope, request: Request | None, status: int, spent: float) -> None:
     path = scope["raw_path"].decode("latin-1")
     token = request.token if request else None
     logs.access.line(

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from holdfast.core.errors import Conflict, HoldfastError, NotFound, PermissionDenied, StalePlan
-from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.objects import ObjectRef
 from holdfast.core.redact import redact
 from holdfast.doors.server import gitops_forms as forms
@@ -110,7 +110,7 @@ async def approve(services: Services, request: Request) -> Answer:
             )
         except (Conflict, NotFound):
             drift = await find_drift(services, project, id)
-            if (drift.plan, drift.decided_by) != (form.plan, actor):
+            if (drift.plan, drift.decided_by) != (form.plan, actor) or not _agreed(drift):
                 raise
     return _drift(drift)
 
@@ -262,8 +262,8 @@ async def _on_record(
         name = await _application_of(services, desk, request.params["project"], id)
         refused = Entry(
             application=name, subject=id, action="refused", actor=actor_of(request),
-            summary=f"Its {what} was refused: {error.happened}", detail={},
-            at=services.clock.now(),
+            summary=f"Its {what} was refused: {error.happened}",
+            detail={"project": request.params["project"]}, at=services.clock.now(),
         )  # fmt: skip
         await book.write((), [refused])
         if isinstance(error, StalePlan):
@@ -286,6 +286,12 @@ async def _moved(services: Services, id: str, error: HoldfastError) -> str:
             told = f"{error.happened} Since then: {entry.summary}"
             return f"{error.summary}. {told} {error.changed} {error.todo}"
     return str(error)
+
+
+def _agreed(drift: ObjectDrift) -> bool:
+    """True when what was decided last about a drift was to put it back."""
+    put_back = (Resolution.APPROVED, Resolution.REVERTED)
+    return drift.state is DriftState.APPROVED or drift.resolution in put_back
 
 
 def _drift(drift: ObjectDrift) -> Answer:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
+from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.inventory import KeptPlan, KeptRule
@@ -41,9 +42,11 @@ from holdfast.wire.gitops_http_v1 import (
     ToleratedForm,
     WaitingPlanForm,
 )
-from holdfast.wire.gitops_v1 import entry_to_json, object_to_json
+from holdfast.wire.gitops_v1 import object_to_json
+from holdfast.wire.ledger_v1 import entry_to_json
 from holdfast.wire.plan_v1 import writer_to_json
 
+_WAITING = (DriftState.AWAITING,)
 _LEFT_ALONE = (FieldClass.DELEGATED, FieldClass.IGNORED)
 
 
@@ -51,6 +54,7 @@ def followed(following: Following, now: datetime) -> FollowedForm:
     """Write one application."""
     status, shelf = report(following, now), following.shelf
     application = following.application
+    sync = application.spec.sync or SyncSpec()
     waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
     plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
     return FollowedForm(
@@ -60,6 +64,7 @@ def followed(following: Following, now: datetime) -> FollowedForm:
         drifted=status.drifted, ahead=status.ahead, held=status.held,
         tolerated=status.tolerated, orphans=status.orphans, awaiting=waiting + len(plans),
         suspended=bool(application.spec.suspend), looked_at=following.looked_at,
+        automatic=bool(sync.automatic), prunes=bool(sync.prune),
         holds=holds(following, now),
         plans=[waiting_plan(following, plan) for plan in plans],
         conditions=[
@@ -116,8 +121,9 @@ def waiting_plan(following: Following, plan: KeptPlan) -> WaitingPlanForm:
 
 
 def standings(following: Following, now: datetime) -> list[ObjectStandingForm]:
-    """Write every object as it was seen last."""
-    drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
+    """Write every object as it was seen last, with the drift of it that waits for somebody."""
+    every = sorted(following.shelf.drifts.values(), key=lambda each: each.state in _WAITING)
+    drifts = {drift.object: drift.id for drift in every}
     found = []
     for ref, glance in sorted(following.glances.items()):
         hold = following.hold_of(ref, now)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from holdfast.doors.server import gitops_forms as forms
 from holdfast.doors.server.body import read_body
 from holdfast.doors.server.errors import HttpError
+from holdfast.doors.server.gitops_departed import with_departed
 from holdfast.doors.server.gitops_routes import desk_of
 from holdfast.doors.server.request import Answer, Request, Stream, json_answer
 from holdfast.doors.server.services import Services
@@ -26,12 +27,16 @@ async def list_history(services: Services, request: Request) -> Answer:
 
     `subject` is the id of a drift, a plan or a hold.
     """
-    _, book = desk_of(services)
+    desk, book = desk_of(services)
     query = request.known_query("application", "subject", "since", "before", "limit")
     limit = request.number("limit", default=100, high=MAX_ROWS)
     before = request.number("before", default=0, high=2**62, low=0)
+    chosen, gone = await with_departed(
+        desk, book, request.params["project"], query.get("application", "")
+    )
+    names = {str(each.application.id) for each in chosen} | {str(each.application) for each in gone}
     found: list[Entry] = []
-    for name in _names(services, request):
+    for name in sorted(names):
         found += await book.entries(
             application=name, subject=query.get("subject", ""), since=_since(query.get("since")),
             before=before, limit=limit,

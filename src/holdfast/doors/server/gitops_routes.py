@@ -14,6 +14,7 @@ from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.doors.server import gitops_forms as forms
 from holdfast.doors.server.errors import HttpError
+from holdfast.doors.server.gitops_departed import with_departed
 from holdfast.doors.server.request import Answer, Request, json_answer
 from holdfast.doors.server.services import Services
 from holdfast.reconcile.gitops.desk import Desk
@@ -120,10 +121,13 @@ async def list_drifts(services: Services, request: Request) -> Answer:
     limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
     project = request.params["project"]
     name = query.get("application", "")
-    chosen = [desk.application(project, name)] if name else desk.applications(project)
-    found = [drift for following in chosen for drift in following.shelf.drifts.values()]
+    found: list[ObjectDrift] = []
     if state in ("all", DriftState.RESOLVED):
-        found += await _closed(book, chosen, project, limit)
+        chosen, gone = await with_departed(desk, book, project, name)
+        found += [*gone, *await _closed(book, chosen, project, limit)]
+    else:
+        chosen = [desk.application(project, name)] if name else desk.applications(project)
+    found += [drift for following in chosen for drift in following.shelf.drifts.values()]
     namespace = query.get("namespace", "")
     wanted = [
         drift

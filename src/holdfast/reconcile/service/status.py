@@ -123,7 +123,7 @@ def _conditions(
     picture: Picture, primary: Rollout | None, *, unread: bool
 ) -> tuple[Condition, ...]:
     available = _available(picture, primary, unread=unread)
-    progressing = _progressing(picture, primary, unread=unread)
+    progressing = _progressing(primary, unread=unread)
     up_to_date = _up_to_date(picture, primary, unread=unread)
     routes = _routes(picture)
     degraded = _degraded(picture, primary)
@@ -173,7 +173,7 @@ def _available(picture: Picture, primary: Rollout | None, *, unread: bool) -> Co
     return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", picture))
 
 
-def _progressing(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
+def _progressing(primary: Rollout | None, *, unread: bool) -> Condition:
     if unread:
         return _condition("Progressing", UNKNOWN, "ApiError", "The primary could not be read.")
     if primary is None:

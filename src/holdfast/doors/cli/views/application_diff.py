@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime
 
 from holdfast.core.ink import Ink
-from holdfast.core.redact import redact_tree
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.application_drifts import WHOLE, value
 from holdfast.doors.cli.views.applications import named
+from holdfast.doors.cli.views.forms import masked
 from holdfast.doors.cli.views.text import age, columns, count, one_line
-from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState, ObjectDiffForm
+from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState
 from holdfast.wire.plan_v1 import writer_from_json
 
 _HEADS = ["", "path", "live", "git", "why"]
@@ -27,7 +26,7 @@ _LEGEND = {
 _INKS = {"~": Ink.CHANGE, ">": Ink.CREATE, "=": Ink.FAINT, "*": Ink.SECRET}
 _WHOLE = {
     "ahead": "declared in Git, and not there yet",
-    "drifted": "somebody deleted or replaced it",
+    "drifted": "somebody deleted it, and it was made anew",
     "left-over": "applied before, and no longer declared",
     "orphan": "there, and not declared in Git",
     "unknown": "it could not be read",
@@ -47,7 +46,7 @@ def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
                 if each.standing != "in-sync":
                     screen.line(named(each.object))
         case "jsonl":
-            screen.records("ApplicationDiff", [_body(each) for each in diff.objects])
+            screen.records("ApplicationDiff", [masked(each) for each in diff.objects])
         case _:
             screen.document(
                 "ApplicationDiff",
@@ -55,7 +54,7 @@ def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
                     "application": diff.application,
                     "commit": diff.commit,
                     "lookedAt": diff.looked_at,
-                    "objects": [_body(each) for each in diff.objects],
+                    "objects": [masked(each) for each in diff.objects],
                 },
             )
 
@@ -77,7 +76,9 @@ def _text(screen: Screen, diff: DiffForm, now: datetime) -> None:
             screen.line(f"  {each.owner} applies it, so it is observed and never written")
         fields = [field for field in each.fields if field.path]
         if len(fields) < len(each.fields) or not fields:
-            screen.line(f"  {one_line(each.message) or _WHOLE[each.standing]}")
+            deleted = each.standing == "drifted" and each.health == "missing"
+            told = "somebody deleted it" if deleted else _WHOLE[each.standing]
+            screen.line(f"  {one_line(each.message) or told}")
         if not fields:
             continue
         rows = [_row(field, now) for field in fields]
@@ -143,11 +144,3 @@ def _markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
 def _cell(text: str) -> str:
     shown = one_line(text).replace("|", "\\|").replace("`", "'")
     return f"`{shown}`" if shown else ""
-
-
-def _body(each: ObjectDiffForm) -> Mapping[str, object]:
-    import msgspec
-
-    masked = redact_tree(msgspec.to_builtins(each))
-    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-    return masked

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from holdfast.core.drift import Cause
 from holdfast.core.ink import Ink
 from holdfast.core.ownership.objects import MARK
-from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Tree
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.applications import named, stamp
+from holdfast.doors.cli.views.applications import named
 from holdfast.doors.cli.views.causes import Moved
 from holdfast.doors.cli.views.explained import CAUSES
-from holdfast.doors.cli.views.text import age, columns, left, one_line
+from holdfast.doors.cli.views.forms import masked, show_list
+from holdfast.doors.cli.views.text import age, columns, left, one_line, shown, stamp
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
 from holdfast.wire.plan_v1 import writer_from_json
@@ -48,26 +47,23 @@ def show_drifts(
             open_now = [each.first_seen for each in drifts if each.resolved_at is None]
             oldest = f" · oldest {age(min(open_now), now)}" if open_now else ""
             hidden = f" · {tolerated} tolerated" if tolerated else ""
-            screen.line(f"{len(open_now)} open{oldest}{hidden}" if drifts else f"No drift.{hidden}")
-        case "markdown":
-            screen.line("| " + " | ".join(_HEADS) + " |")
-            screen.line("|" + "---|" * len(_HEADS))
-            for each in drifts:
-                cells = [one_line(cell).replace("|", "\\|") for cell in _row(each, now)]
-                screen.line("| " + " | ".join(cells) + " |")
-        case "name":
-            for each in drifts:
-                screen.line(each.id)
-        case "jsonl":
-            screen.records("DriftList", [body(each) for each in drifts])
+            none = "No drift." if not hidden else f"No drift{hidden}"
+            screen.line(f"{len(open_now)} open{oldest}{hidden}" if drifts else none)
         case _:
-            screen.document("DriftList", {"items": [body(each) for each in drifts]})
+            show_list(
+                screen,
+                "DriftList",
+                heads=_HEADS,
+                rows=(_row(each, now) for each in drifts),
+                names=(each.id for each in drifts),
+                bodies=(masked(each) for each in drifts),
+            )
 
 
 def show_drift(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
     """Write one drift: what moved, who moved it, how that is known, and what is done about it."""
     if not screen.for_people:
-        screen.document("Drift", body(drift))
+        screen.document("Drift", masked(drift))
         return
     kinds = " + ".join(drift.kinds)
     head = f"{drift.id}  {drift.application}  {named(drift.object)}  {kinds} drift, {state(drift)}"
@@ -103,8 +99,8 @@ def show_fields(screen: Screen, entries: Sequence[DriftEntryForm], *, last: str 
 def show_explained(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
     """Write one drift as a short text."""
     since = age(drift.first_seen, now)
-    shown = f"ended: {drift.resolution}" if drift.resolved_at else f"open for {since}"
-    title = f"{drift.application}  {named(drift.object)}  {drift.id}  {shown}"
+    stands = f"ended: {drift.resolution}" if drift.resolved_at else f"open for {since}"
+    title = f"{drift.application}  {named(drift.object)}  {drift.id}  {stands}"
     screen.line(screen.paint(one_line(title), Ink.CHANGE))
     for entry in drift.entries:
         for line in _of_field(entry, now):
@@ -125,7 +121,7 @@ def handling(drift: ApplicationDriftForm, now: datetime) -> Iterator[str]:
     yield f"Policy: {drift.remediation} ({chosen}). State: {state(drift, now)}."
     if drift.note:
         yield drift.note
-    if drift.decided_by:
+    if drift.decided_by and drift.state != "awaiting-approval":
         yield f"Decided by {drift.decided_by}{_because(drift)}."
     if drift.url:
         yield f"Pull request: {drift.url}"
@@ -151,15 +147,6 @@ def moved(drift: ApplicationDriftForm) -> Moved:
     )  # fmt: skip
 
 
-def body(drift: ApplicationDriftForm) -> Mapping[str, object]:
-    """Write one drift for programs."""
-    import msgspec
-
-    masked = redact_tree(msgspec.to_builtins(drift))
-    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-    return masked
-
-
 def by(entry: DriftEntryForm) -> str:
     """Name the tool that wrote a field, as far as it is known."""
     return str(writer_from_json(entry.writer)) if entry.writer else "unknown"
@@ -171,8 +158,7 @@ def value(found: object, entry: DriftEntryForm | None = None) -> str:
         return "" if entry is not None and not entry.path else "(not set)"
     if isinstance(found, str) and found.startswith(MARK):
         return f"hmac {found.removeprefix(MARK)[:8]}…"
-    masked = redact_tree(found)  # type: ignore[arg-type]  # decoded from JSON
-    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+    return shown(found)  # type: ignore[arg-type]  # decoded from JSON
 
 
 def _row(drift: ApplicationDriftForm, now: datetime) -> list[str]:
@@ -196,9 +182,12 @@ def _because(drift: ApplicationDriftForm) -> str:
 def _of_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
     if not entry.path:
         yield f"The object as a whole: {one_line(entry.evidence)}."
+        if entry.writer is None:
+            return
     else:
         live, git = _told(entry.live), _told(entry.desired)
-        yield f"{one_line(entry.path)} is {live}, Git declares {git}."
+        declared = "and Git does not declare it" if entry.desired is None else f"Git declares {git}"
+        yield f"{one_line(entry.path)} is {live}, {declared}."
     if entry.writer is None:
         yield "Who did it is not recorded."
         return

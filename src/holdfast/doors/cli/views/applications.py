@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.ink import Ink
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.text import age, columns, count, left, one_line
+from holdfast.doors.cli.views.forms import masked, show_list
+from holdfast.doors.cli.views.text import age, columns, count, left, one_line, stamp
 from holdfast.wire.gitops_http_v1 import (
     FollowedForm,
     HoldForm,
@@ -16,8 +17,10 @@ from holdfast.wire.gitops_http_v1 import (
 )
 from holdfast.wire.gitops_v1 import ObjectForm, object_from_json
 
-_HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "AGE", "MESSAGE"]
-_WIDE = ["FETCHED", "OBJECTS", "TOLERATED", "ORPHANS", "WAITING", "SOURCE"]
+_HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "FETCHED", "MESSAGE"]
+_WIDE = ["NEWEST", "OBJECTS", "TOLERATED", "ORPHANS", "WAITING", "SOURCE"]
+_LONGEST = 90
+"""Characters of a message in a table; one application shows all of it."""
 _INKS = {"drifted": Ink.CHANGE, "ahead": Ink.CHANGE, "unknown": Ink.REMOVE}
 
 
@@ -26,19 +29,15 @@ def show_applications(screen: Screen, found: Sequence[FollowedForm], *, now: dat
     match screen.output:
         case "table" | "wide":
             _table(screen, found, now)
-        case "markdown":
-            screen.line("| " + " | ".join(_HEADS) + " |")
-            screen.line("|" + "---|" * len(_HEADS))
-            for each in found:
-                cells = [one_line(cell).replace("|", "\\|") for cell in _row(each, now)]
-                screen.line("| " + " | ".join(cells) + " |")
-        case "name":
-            for each in found:
-                screen.line(each.id)
-        case "jsonl":
-            screen.records("ApplicationList", [body(each) for each in found])
         case _:
-            screen.document("ApplicationList", {"items": [body(each) for each in found]})
+            show_list(
+                screen,
+                "ApplicationList",
+                heads=_HEADS,
+                rows=(_row(each, now) for each in found),
+                names=(each.id for each in found),
+                bodies=(masked(each) for each in found),
+            )
 
 
 def show_application(
@@ -64,7 +63,7 @@ def show_application(
             screen.line(found.id)
         case _:
             screen.document(
-                "Application", {**body(found), "objects": [object_body(each) for each in objects]}
+                "Application", {**masked(found), "objects": [masked(each) for each in objects]}
             )
 
 
@@ -72,7 +71,7 @@ def show_hold(screen: Screen, hold: HoldForm, *, now: datetime) -> None:
     """Write one hold on a line."""
     what = named(hold.object) if hold.object else f"all of {hold.application}"
     ends = "reverted" if hold.end == "revert" else "proposed to Git by a pull request"
-    annotation = ", by an annotation" if hold.from_annotation else ""
+    annotation = " with an annotation" if hold.from_annotation else ""
     screen.line(
         f"On hold: {one_line(what)} for {left(hold.until, now)} more, by {one_line(hold.by)}"
         f"{annotation}: {one_line(hold.reason)}"
@@ -88,27 +87,6 @@ def named(form: ObjectForm) -> str:
 def addressed(form: ObjectForm) -> str:
     """Name an object for the next command."""
     return "/".join(part for part in (form.kind, form.namespace, form.name) if part)
-
-
-def body(found: FollowedForm) -> Mapping[str, object]:
-    """Write an application for programs."""
-    import msgspec
-
-    tree: dict[str, object] = msgspec.to_builtins(found)
-    return tree
-
-
-def object_body(found: ObjectStandingForm) -> Mapping[str, object]:
-    """Write an object for programs."""
-    import msgspec
-
-    tree: dict[str, object] = msgspec.to_builtins(found)
-    return tree
-
-
-def stamp(at: datetime) -> str:
-    """Write a time."""
-    return at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _table(screen: Screen, found: Sequence[FollowedForm], now: datetime) -> None:
@@ -139,7 +117,9 @@ def _row(each: FollowedForm, now: datetime) -> list[str]:
     return [
         each.id, f"{each.sync} (stale)" if stale else each.sync, each.health.value,
         each.revision[:7], str(each.drifted), str(each.ahead), str(each.held),
-        age(each.source.fetched_at, now), _short(stale or each.message),
+        f"{age(each.source.fetched_at, now)} ago" if each.source.fetched_at else "never",
+        # What sort of trouble it is stands in the first sentence; the second says what.
+        _short(stale.partition(". ")[2] or stale or each.message),
     ]  # fmt: skip
 
 
@@ -153,7 +133,8 @@ def _more(each: FollowedForm) -> list[str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
@@ -161,7 +142,8 @@ def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
     state = f"{found.sync}, {found.health}"
     suspended = ", suspended" if found.suspended else ""
     screen.line(screen.paint(f"{found.id}  {state}{suspended}", _INKS.get(found.sync, Ink.PLAIN)))
-    if found.message:
+    stale = " ".join(source.stale.split())
+    if found.message and not stale.startswith(found.message[:200]):  # it is told below then
         screen.line(f"  {one_line(found.message)}")
     path = f" {source.path}" if source.path else ""
     screen.line(f"  Source   {one_line(source.url)} {one_line(source.revision)}{one_line(path)}")
@@ -171,8 +153,11 @@ def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
         screen.line(f"  Newest   {source.commit[:7]}{subject} fetched {fetched} ago")
     screen.line(f"  Applied  {found.revision[:7] or 'nothing yet, as a whole'}")
     if source.stale:
-        screen.line(screen.paint(f"  Stale    {one_line(source.stale)}", Ink.REMOVE))
-        screen.line("           What was declared before still counts; nothing is pruned.")
+        screen.line(screen.paint(f"  Stale    {one_line(stale)}", Ink.REMOVE))
+        follows = "Until it can be read, nothing is done."
+        if found.objects:
+            follows = "What was declared before still counts; nothing is pruned."
+        screen.line(f"           {follows}")
     screen.line()
 
 
@@ -199,6 +184,9 @@ def _objects(
             screen.line(line)
             for field in each.tolerated if wide else ():
                 screen.line(f"  = {one_line(field.path)}  tolerated: {one_line(field.rule)}")
+    if not objects:
+        screen.line("No object is known of it.")
+        return
     apart = sum(each.standing != "in-sync" for each in objects)
     tolerated = f" · {count(found.tolerated, 'tolerated field')}" if found.tolerated else ""
     screen.line(f"{apart} of {count(len(objects), 'object')} not as declared{tolerated}")
@@ -206,7 +194,7 @@ def _objects(
 
 def _waiting(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
     state = f"approved by {plan.approved_by}" if plan.approved_by else "waits for a person"
-    screen.line(f"! {plan.id} {one_line(state)}, since {age(plan.made_at, now)}")
+    screen.line(f"! {plan.id} {one_line(state)}, made {age(plan.made_at, now)} ago")
     screen.line(f"  {one_line(plan.told)}")
     for step in plan.steps[:10]:
         screen.line(f"    {one_line(step)}")

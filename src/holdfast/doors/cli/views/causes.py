@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.text import age, columns, count, one_line
+from holdfast.doors.cli.views.forms import show_list
+from holdfast.doors.cli.views.text import age, columns, count
 
 _HEADS = ["CAUSE", "DRIFTS", "TYPE", "FIRST SEEN", "EXAMPLE"]
 
@@ -37,19 +38,15 @@ def show_causes(screen: Screen, drifts: Sequence[Moved], *, now: datetime) -> No
                 screen.line(line)
             told = f"{count(len(drifts), 'drift')} of {count(len(groups), 'cause')}"
             screen.line(told if drifts else "No drift.")
-        case "markdown":
-            screen.line("| " + " | ".join(_HEADS) + " |")
-            screen.line("|" + "---|" * len(_HEADS))
-            for row in rows:
-                cells = [one_line(cell).replace("|", "\\|") for cell in row]
-                screen.line("| " + " | ".join(cells) + " |")
-        case "name":
-            for cause, _ in ordered:
-                screen.line(one_line(cause))
-        case "jsonl":
-            screen.records("DriftCauseList", [_body(*group) for group in ordered])
         case _:
-            screen.document("DriftCauseList", {"items": [_body(*group) for group in ordered]})
+            show_list(
+                screen,
+                "DriftCauseList",
+                heads=_HEADS,
+                rows=rows,
+                names=(cause for cause, _ in ordered),
+                bodies=(_body(*group) for group in ordered),
+            )
 
 
 def _row(cause: str, found: Sequence[Moved], now: datetime) -> list[str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.ink import Ink
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.application_drifts import body, by, show_fields
+from holdfast.doors.cli.views.application_drifts import by, show_fields
 from holdfast.doors.cli.views.applications import named
+from holdfast.doors.cli.views.forms import masked
 from holdfast.doors.cli.views.text import age, count, one_line
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
+_DONE = {"+": "created", "~": "updated", "-": "deleted"}
 _RESTARTED = ("Deployment", "StatefulSet", "DaemonSet")
 
 
@@ -27,7 +30,9 @@ def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime)
     show_fields(screen, drift.entries, last="BECOMES")
     screen.line()
     screen.line(f"Effect: {one_line(effect(drift))}")
-    asked = f"asked for by {drift.requested_by}" if drift.requested_by else f"route {drift.route}"
+    asked = f"route {drift.route}" if drift.route else "no route matches it"
+    if drift.requested_by:
+        asked = f"asked for by {drift.requested_by}"
     writers = ", ".join(dict.fromkeys(by(entry) for entry in drift.entries))
     screen.line(
         f"Changed by {one_line(writers)}, seen {age(drift.first_seen, now)} ago; {one_line(asked)}."
@@ -37,13 +42,15 @@ def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime)
 
 def show_plan_approval(screen: Screen, plan: WaitingPlanForm, *, now: datetime) -> None:
     """Write what the approval of a parked plan would do."""
-    head = f"{plan.id}  {plan.application}  waits since {age(plan.made_at, now)}"
+    head = f"{plan.id}  {plan.application}  made {age(plan.made_at, now)} ago"
     screen.line(screen.paint(one_line(head), Ink.CHANGE))
     screen.line(one_line(plan.told))
     for step in plan.steps:
         screen.line(f"  {one_line(step)}")
-    what = f"carries out {count(len(plan.steps), 'step')}" if plan.steps else "follows that commit"
-    screen.line(f"Effect: {what} of {plan.commit[:7]}.")
+    marks = Counter(step[:1] for step in plan.steps)
+    done = ", ".join(f"{marks[mark]} {word}" for mark, word in _DONE.items() if marks[mark])
+    what = f"{done}, as {plan.commit[:7]} declares" if done else f"{plan.commit[:7]} is followed"
+    screen.line(f"Effect: {what}.")
     screen.line(f"Plan:   {plan.digest}")
 
 
@@ -72,4 +79,4 @@ def show_decided(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str
         case "name":
             screen.line(drift.id)
         case _:
-            screen.document("Drift", body(drift))
+            screen.document("Drift", masked(drift))

@@ -14,7 +14,8 @@ from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.causes import Moved
 from holdfast.doors.cli.views.explained import OBJECTS
-from holdfast.doors.cli.views.text import age, columns, one_line
+from holdfast.doors.cli.views.forms import masked, show_list
+from holdfast.doors.cli.views.text import age, columns, one_line, shown, stamp
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
 
 _HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]
@@ -32,19 +33,15 @@ def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime)
             still = [each.first_seen for each in drifts if each.resolved_at is None]
             oldest = f" · oldest {age(min(still), now)}" if still else ""
             screen.line(f"{len(still)} open{oldest}" if drifts else "No drift.")
-        case "markdown":
-            screen.line("| " + " | ".join(_HEADS) + " |")
-            screen.line("|" + "---|" * len(_HEADS))
-            for each in drifts:
-                cells = [one_line(cell).replace("|", "\\|") for cell in _row(each, now)]
-                screen.line("| " + " | ".join(cells) + " |")
-        case "name":
-            for each in drifts:
-                screen.line(each.id)
-        case "jsonl":
-            screen.records("DriftList", [drift_body(each) for each in drifts])
         case _:
-            screen.document("DriftList", {"items": [drift_body(each) for each in drifts]})
+            show_list(
+                screen,
+                "DriftList",
+                heads=_HEADS,
+                rows=(_row(each, now) for each in drifts),
+                names=(each.id for each in drifts),
+                bodies=(drift_body(each) for each in drifts),
+            )
 
 
 def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
@@ -54,9 +51,9 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
         return
     kinds = " + ".join(drift.kinds)
     screen.line(f"{drift.id}  {drift.workload}  {kinds} drift, {_state(drift)}")
-    ended = f", resolved {_when(drift.resolved_at)}" if drift.resolved_at else ""
+    ended = f", resolved {stamp(drift.resolved_at)}" if drift.resolved_at else ""
     ago = age(drift.first_seen, now)
-    screen.line(f"First seen {_when(drift.first_seen)} ({ago} ago){ended}")
+    screen.line(f"First seen {stamp(drift.first_seen)} ({ago} ago){ended}")
     screen.line()
     rows = [
         [_path(entry), _text(entry.live), _text(entry.desired), entry.kind.value, _by(entry)]
@@ -86,7 +83,7 @@ def show_history(screen: Screen, entries: Sequence[HistoryEntry]) -> None:
             rows = [
                 [
                     str(each.seq),
-                    _when(each.at),
+                    stamp(each.at),
                     str(each.workload).rstrip("/"),
                     each.action,
                     str(each.writer),
@@ -99,16 +96,14 @@ def show_history(screen: Screen, entries: Sequence[HistoryEntry]) -> None:
             for line in columns(heads, rows) if rows else ["No history."]:
                 screen.line(line)
         case "jsonl":
-            screen.records("HistoryList", [history_body(each) for each in entries])
+            screen.records("HistoryList", [_history_body(each) for each in entries])
         case _:
-            screen.document("HistoryList", {"items": [history_body(each) for each in entries]})
+            screen.document("HistoryList", {"items": [_history_body(each) for each in entries]})
 
 
 def drift_body(drift: DriftRecord) -> Mapping[str, object]:
     """Write one drift for programs."""
-    import msgspec
-
-    return _masked(msgspec.to_builtins(drift_to_json(drift)))
+    return masked(drift_to_json(drift))
 
 
 def moved(drift: DriftRecord) -> Moved:
@@ -121,17 +116,8 @@ def moved(drift: DriftRecord) -> Moved:
     )  # fmt: skip
 
 
-def history_body(entry: HistoryEntry) -> Mapping[str, object]:
-    """Write one audit row for programs."""
-    import msgspec
-
-    return _masked(msgspec.to_builtins(history_to_json(entry)))
-
-
-def _masked(form: Tree) -> Mapping[str, object]:
-    masked = redact_tree(form)
-    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-    return masked
+def _history_body(entry: HistoryEntry) -> Mapping[str, object]:
+    return masked(history_to_json(entry))
 
 
 def _row(drift: DriftRecord, now: datetime) -> list[str]:
@@ -169,11 +155,4 @@ def _path(entry: DriftEntry) -> str:
 
 
 def _text(value: Tree) -> str:
-    if value is None:
-        return "(not set)"
-    masked = redact_tree(value)
-    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
-
-
-def _when(at: datetime) -> str:
-    return at.strftime("%Y-%m-%d %H:%M:%SZ")
+    return "(not set)" if value is None else shown(value)

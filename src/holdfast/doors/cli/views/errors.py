@@ -19,6 +19,7 @@ def show_error(session: Session, error: HoldfastError) -> None:
 
     screen = session.screen
     changed = error.changed.partition("\n")[0]
+    todo = session.caller.spoken(error.todo)
     problems = error.problems if isinstance(error, ValidationError) else ()
     if screen.output in ("json", "yaml", "jsonl"):
         body: dict[str, object] = {
@@ -26,7 +27,7 @@ def show_error(session: Session, error: HoldfastError) -> None:
             "summary": error.summary,
             "happened": error.happened,
             "changed": changed,
-            "next": error.todo,
+            "next": todo,
             "problems": [
                 {"where": each.field, "reason": each.reason, "fix": each.fix} for each in problems
             ],
@@ -42,7 +43,7 @@ def show_error(session: Session, error: HoldfastError) -> None:
         from holdfast.core.show import plan_text  # needed here alone, and slow to load
 
         details += plan_text(error.plan, ascii_only=screen.ascii_only).splitlines()
-    details += [line for line in (changed, f"Next: {error.todo}" if error.todo else "") if line]
+    details += [line for line in (changed, f"Next: {todo}" if todo else "") if line]
     screen.error(error.code, f"{error.summary}. {error.happened}", details)
 
 

@@ -5,17 +5,15 @@ A cluster's operator reports on the objects that it keeps in its own words; they
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 
 from holdfast.core.drift import Cause
 from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftEntry, DriftRecord
-from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.text import age, one_line
+from holdfast.doors.cli.views.text import age, one_line, shown, stamp
 
 OBJECTS = "/objects"
 """The path of an entry that tells of the objects made from a workload."""
@@ -23,7 +21,7 @@ CAUSES = {
     Cause.PERSON: "a tool that people use by hand or in scripts",
     Cause.AUTOSCALER: "an autoscaler; declare bounds instead of a number to let it be",
     Cause.CONTROLLER: "a controller, which may write it again; one of the two should stop",
-    Cause.ADMISSION: "an admission webhook, which changes what is written on its way in",
+    Cause.ADMISSION: "an admission webhook or the API server, which changes what is written",
     Cause.HARDWARE: "the hardware underneath",
     Cause.GITOPS: "another GitOps tool, which may write it again; let one of the two own it",
     Cause.UNKNOWN: "a tool that Holdfast does not know",
@@ -60,7 +58,7 @@ def _of_field(entry: DriftEntry, now: datetime) -> Iterator[str]:
         yield "Who wrote it is not recorded."
         return
     at = entry.writer.at
-    when = f" at {at:%Y-%m-%d %H:%M:%SZ} ({age(at, now)} ago)" if at else ""
+    when = f" at {stamp(at)} ({age(at, now)} ago)" if at else ""
     by = one_line(str(entry.writer))
     through = f" through {entry.writer.subresource}" if entry.writer.subresource else ""
     yield f"{by} wrote it{through}{when}: {CAUSES[entry.cause]}."
@@ -75,7 +73,4 @@ def _of_objects(entry: DriftEntry) -> Iterator[str]:
 
 
 def _value(value: Tree) -> str:
-    if value is None:
-        return "not set"
-    masked = redact_tree(value)
-    return one_line(masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False))
+    return "not set" if value is None else one_line(shown(value))

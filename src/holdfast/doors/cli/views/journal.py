@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from holdfast.core.redact import redact_tree
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.applications import stamp
-from holdfast.doors.cli.views.text import columns
+from holdfast.doors.cli.views.forms import masked
+from holdfast.doors.cli.views.text import columns, stamp
 from holdfast.wire.gitops_http_v1 import JournalEntryForm
 
 _HEADS = ["SEQ", "AT", "APPLICATION", "ABOUT", "ACTION", "BY", "SUMMARY"]
@@ -30,18 +29,10 @@ def show_journal(screen: Screen, entries: Sequence[JournalEntryForm]) -> None:
             for line in columns(heads, rows) if rows else ["No history."]:
                 screen.line(line)
         case "jsonl":
-            screen.records("JournalList", [_body(each) for each in entries])
+            screen.records("JournalList", [masked(each) for each in entries])
         case _:
-            screen.document("JournalList", {"items": [_body(each) for each in entries]})
+            screen.document("JournalList", {"items": [masked(each) for each in entries]})
 
 
 def _detail(entry: JournalEntryForm) -> str:
-    return json.dumps(_body(entry).get("detail", {}))
-
-
-def _body(entry: JournalEntryForm) -> Mapping[str, object]:
-    import msgspec
-
-    masked = redact_tree(msgspec.to_builtins(entry))
-    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-    return masked
+    return json.dumps(masked(entry).get("detail", {}))

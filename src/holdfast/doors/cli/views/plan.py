@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.plan import Action, Plan, Step
-from holdfast.core.redact import redact_tree
 from holdfast.core.show import plan_markdown, plan_text, symbol
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Fields
 from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.forms import masked
 from holdfast.wire.plan_v1 import step_to_json
 
 
@@ -44,9 +44,4 @@ def plan_body(plan: Plan) -> Mapping[str, object]:
 
 def step_body(step: Step) -> Fields:
     """Write one step, with credentials masked."""
-    import msgspec
-
-    form: Tree = msgspec.to_builtins(step_to_json(step))
-    masked = redact_tree(form)
-    assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-    return {"symbol": symbol(step, ascii_only=True), **masked}
+    return {"symbol": symbol(step, ascii_only=True), **masked(step_to_json(step))}

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.ink import Ink
 from holdfast.core.plan import Action
-from holdfast.core.redact import redact_tree
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.application_drifts import value
-from holdfast.doors.cli.views.applications import body, named
+from holdfast.doors.cli.views.applications import named
+from holdfast.doors.cli.views.forms import masked
 from holdfast.doors.cli.views.text import columns, count, one_line
 from holdfast.wire.gitops_http_v1 import SyncedForm, SyncPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
@@ -23,8 +23,6 @@ def show_sync_plan(
     screen: Screen, plan: SyncPlanForm, drifts: Sequence[ApplicationDriftForm]
 ) -> None:
     """Write what a sync would do, and which drift it would put back besides."""
-    import msgspec
-
     match screen.output:
         case "table":
             for step in plan.steps:
@@ -52,9 +50,7 @@ def show_sync_plan(
             for step in plan.steps:
                 screen.line(named(step.object))
         case _:
-            masked = redact_tree(msgspec.to_builtins(plan))
-            assert isinstance(masked, dict)  # noqa: S101  # a form is a mapping
-            screen.document("SyncPlan", {**masked, "drifts": [each.id for each in drifts]})
+            screen.document("SyncPlan", {**masked(plan), "drifts": [each.id for each in drifts]})
 
 
 def show_synced(screen: Screen, outcome: SyncedForm) -> None:
@@ -89,5 +85,5 @@ def _body(outcome: SyncedForm) -> Mapping[str, object]:
         "refused": [
             {"object": named(each.object), "message": each.message} for each in outcome.refused
         ],
-        "application": body(outcome.application),
+        "application": masked(outcome.application),
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from holdfast.core.ink import clean
-from holdfast.core.redact import redact
+from holdfast.core.redact import redact, redact_tree
+from holdfast.core.tree import Tree
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
 
@@ -45,6 +47,24 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in table
     ]
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write rows as a Markdown table, with cells made safe as in `columns`."""
+    table = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in [list(heads), *table]]
+    return [lines[0], "|" + "---|" * len(heads), *lines[1:]]
+
+
+def shown(value: Tree) -> str:
+    """Write a value that is set: a text as it is, the rest as JSON, credentials masked."""
+    masked = redact_tree(value)
+    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+
+
+def stamp(at: datetime) -> str:
+    """Write a time."""
+    return at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def age(since: datetime | None, now: datetime) -> str:

@@ -11,6 +11,7 @@ from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.redact import redact_tree
 from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.forms import show_list
 from holdfast.doors.cli.views.text import age, columns, count
 
 _HEADS = ["WORKLOAD", "BACKEND", "MODEL", "READY", "SYNC", "PHASE", "AGE"]
@@ -44,15 +45,15 @@ def show_workloads(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> No
         case "table" | "wide":
             for line in table(screen, seen, now=now):
                 screen.line(line)
-        case "markdown":
-            _markdown(screen, seen, now)
-        case "name":
-            for each in seen:
-                screen.line(str(each.live.id))
-        case "jsonl":
-            screen.records("WorkloadList", [body(each) for each in seen])
         case _:
-            screen.document("WorkloadList", {"items": [body(each) for each in seen]})
+            show_list(
+                screen,
+                "WorkloadList",
+                heads=_HEADS,
+                rows=(_row(each, now) for each in seen),
+                names=(str(each.live.id) for each in seen),
+                bodies=(body(each) for each in seen),
+            )
 
 
 def table(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> list[str]:
@@ -131,11 +132,3 @@ def _canary(live: Live) -> str:
         return ""
     now, declared = live.status.canary_weight, canary.get("weight")
     return f"{now}%" if now == declared else f"{now}% of {declared}%"
-
-
-def _markdown(screen: Screen, seen: Sequence[Seen], now: datetime) -> None:
-    screen.line("| " + " | ".join(_HEADS) + " |")
-    screen.line("|" + "---|" * len(_HEADS))
-    for each in seen:
-        cells = [cell.replace("|", "\\|") for cell in _row(each, now)]
-        screen.line("| " + " | ".join(cells) + " |")

@@ -102,7 +102,7 @@ class Keeper:
             return seen.verdict
         declared = self._made_ready(key[0], declared)
         verdict = self._judged(declared, live, around, rules)
-        if verdict.state is State.SUSPECT:
+        if verdict.unsettled:
             verdict = await self._asked(declared, live, around, rules, verdict)
         if plain:
             self._remember(key, around, rules, verdict)

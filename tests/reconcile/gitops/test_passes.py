@@ -54,6 +54,20 @@ async def test_what_git_declares_is_applied_and_then_left_alone() -> None:
     assert len(world.kube.writes) == writes
 
 
+async def test_a_new_commit_is_applied_around_an_edit_that_waits_for_its_own_decision() -> None:
+    world = World()
+    world.git.commit({"a.yaml": configmap("a", x="1", v="1", w="1")})
+    await world.sync()
+    set_data(world, "a", "x", "9")
+    await world.look()
+    (drift,) = world.drifts
+    world.git.commit({"a.yaml": configmap("a", x="1", v="2")})
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "9", "v": "2"}
+    (still,) = world.drifts
+    assert (still.id, still.entries) == (drift.id, drift.entries)
+
+
 async def test_without_automatic_sync_a_new_commit_is_only_reported() -> None:
     world = await two(sync=SyncSpec())
     world.git.commit({"a.yaml": configmap("a", x="7"), "b.yaml": configmap("b", w="2")})

@@ -52,6 +52,8 @@ class KeptPlan:
     steps: tuple[str, ...]
     """One line for each step, redacted."""
     made_at: datetime
+    requested_by: str = ""
+    """Who asked for the sync that it is of; the controller itself when empty."""
     approved_by: str = ""
     comment: str = ""
 

@@ -62,6 +62,15 @@ class Verdict:
         """What moved without being declared."""
         return tuple(found for found in self.differing if not found.pending)
 
+    @property
+    def unsettled(self) -> bool:
+        """True when a dry run would tell more: whether it moved at all, or, of an object that
+        did, what of it was declared anew."""
+        return self.state is State.SUSPECT or any(
+            found.pending and not found.confirmed and found.field_class is FieldClass.OWNED
+            for found in self.findings
+        )
+
     def leaving(self, paths: frozenset[Path]) -> Verdict:
         """The same, with some of what moved only observed."""
         if not paths:

@@ -7,6 +7,7 @@ has moved since it was looked at.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
@@ -92,6 +93,7 @@ class Desk(Tolerance):
                 raise StalePlan(f"{id} is another plan now.", todo="Review it again.")
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
+            _check_eyes(spec, actor, {kept.requested_by})
             after = replace(kept, approved_by=actor, comment=one_line(comment))
             following.shelf.put_plan(after)
             following.shelf.note("approved", f"{id} was approved.", subject=id, actor=actor)
@@ -215,15 +217,8 @@ class Desk(Tolerance):
     ) -> None:
         spec = following.application.spec.drift or DriftSpec()
         _check_comment(spec, comment)
-        if not spec.four_eyes:
-            return
-        involved = {drift.requested_by, drift.chosen_by}
-        involved |= {entry.writer.actor or "" for entry in drift.entries if entry.writer}
-        if _person(actor) in {_person(each) for each in involved if each}:
-            raise PermissionDenied(
-                f"{actor} asked for this or made the change, so somebody else has to approve it.",
-                todo="Have another reviewer approve it.",
-            )
+        writers = {entry.writer.actor or "" for entry in drift.entries if entry.writer}
+        _check_eyes(spec, actor, {drift.requested_by, drift.chosen_by} | writers)
 
 
 _DONE = {
@@ -242,6 +237,14 @@ def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> No
     if credential_in(comment):
         raise ValidationError(
             "The comment looks as if it held a credential.", todo="Leave it out of the comment."
+        )
+
+
+def _check_eyes(spec: DriftSpec, actor: str, involved: Collection[str]) -> None:
+    if spec.four_eyes and _person(actor) in {_person(each) for each in involved if each}:
+        raise PermissionDenied(
+            f"{actor} asked for this or made the change, so somebody else has to approve it.",
+            todo="Have another reviewer approve it.",
         )
 
 

@@ -63,17 +63,20 @@ class Sync(Hands):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
         if sure and not parked:
             self._clear(following)
-        approved = shelf.plans.get(plan.id)
-        agreed = approved is not None and approved.approved_by and approved.digest == plan.digest
+        # What waits is the deletions alone: the rest may be done by then, and they still hold.
+        deletions = _deletes(plan)
+        approved = shelf.plans.get(deletions.id)
+        agreed = bool(approved and approved.approved_by and approved.digest == deletions.digest)
         waits = bool(parked) and not agreed and not (request and request.force)
         if waits:
-            await self._park(following, plan, list(parked), voice)
-            plan = _without_deletes(plan)
-        if not (asked or agreed):
-            plan = _without_deletes(plan)
+            await self._park(following, deletions, list(parked), voice)
         window = open_now(sync.windows or (), now)
-        if not (request or agreed or (sync.automatic and window.open)):
-            return
+        if not (request or (sync.automatic and window.open)):
+            if not agreed:
+                return
+            plan = deletions
+        elif waits or not (asked or agreed):
+            plan = _without_deletes(plan)
         if plan:
             await self._carry_out(following, plan, seen, voice)
         if agreed and approved is not None:
@@ -169,6 +172,7 @@ class Sync(Hands):
                 reasons=tuple(each.why for each in parked), told=told,
                 steps=tuple(words.step_line(step) for step in plan.changes),
                 made_at=voice.now,
+                requested_by=following.request.actor if following.request else "",
             )
         )  # fmt: skip
         shelf.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
@@ -205,6 +209,10 @@ def _wanted(following: Following) -> Mapping[ObjectRef, object]:
 def _without_deletes(plan: SyncPlan) -> SyncPlan:
     steps = tuple(step for step in plan.steps if step.action is not Action.DELETE)
     return replace(plan, steps=steps)
+
+
+def _deletes(plan: SyncPlan) -> SyncPlan:
+    return replace(plan, steps=tuple(s for s in plan.steps if s.action is Action.DELETE))
 
 
 def _first(failed: list[Done]) -> str:

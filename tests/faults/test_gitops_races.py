@@ -6,6 +6,7 @@ Each schedule is a number. One that fails is had again with `Races(NUMBER).run()
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -20,7 +21,7 @@ from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.apply import AT_ONCE
-from holdfast.reconcile.gitops.following import SyncRequest
+from holdfast.reconcile.gitops.following import Following, SyncRequest
 from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
 
 A = config_ref("a")
@@ -163,6 +164,24 @@ async def test_a_pause_that_failed_does_not_hold() -> None:
     assert await world.data("heal") == {"x": "1"}
 
 
+async def test_a_pause_that_two_controllers_were_asked_for_at_once_holds_in_both() -> None:
+    world = await one(route(Remediation.SELF_HEAL))
+    here = await world.start()
+    other = second(world)
+    there = await other.start()
+    until = world.clock.now() + timedelta(hours=1)
+
+    async def pause(which: World, following: Following) -> None:
+        with contextlib.suppress(Conflict):
+            await which.desk().pause(following, actor="maria", reason="INC-1", until=until)
+
+    await asyncio.gather(pause(world, here), pause(other, there))
+    assert set(here.shelf.holds) | set(there.shelf.holds) == set(here.shelf.holds)
+    await world.look()
+    await other.look()
+    assert await world.data("a") == {"x": "9"}
+
+
 async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() -> None:
     """The answer to the opening was lost, so the ledger does not know its number."""
     world = StoryWorld()
@@ -298,7 +317,7 @@ async def test_nothing_is_put_back_before_what_is_declared_is_known() -> None:
     await world.look()
     (drift,) = world.drifts
     await world.start()
-    with pytest.raises(NotFound, match="not known yet"):
+    with pytest.raises(NotFound, match="not known"):
         await world.desk().revert(PROJECT, drift.id, actor="maria")
 
 

@@ -75,7 +75,10 @@ def test_a_drift_is_exported_by_its_own_fields_alone() -> None:
     async def scenario(book: Book) -> None:
         body = gitops_v1.body(gitops_v1.drift_to_json(DRIFT))
         await book.write([put("drf-1", body={**body, "scratch": "not for export"})], [])
-        (exported,) = await read(book_export.drift_lines(book, application="team/chat"))
+        lines = book_export.drift_lines(book, application="team/chat", project="acme")
+        (exported,) = await read(lines)
+        elsewhere = book_export.drift_lines(book, application="team/chat", project="other")
+        assert not await read(elsewhere)
         assert exported == {
             "apiVersion": "holdfast.dev/v1",
             "kind": "Drift",

@@ -408,3 +408,16 @@ def test_a_webhook_is_taken_by_its_raw_body_and_only_where_one_is_configured(
         running.services.hook = None
         assert httpx2.post(url, content=b"x", headers=headers).status_code == 404
         assert len(taken) == 1
+
+
+def test_what_does_without_a_review_needs_the_right_to_review(here: Here) -> None:
+    def forced(*scopes: str) -> int:
+        token = here.served.server.token(PROJECT, list(scopes), name="joe")
+        answer = here.http.post(
+            "/applications/shop/sync", json={"force": True}, headers=bearer(token)
+        )
+        return answer.status_code
+
+    assert forced("write") == 403
+    assert here.data() == {"x": "9"}
+    assert forced("write", "approve") in (200, 202)

@@ -72,7 +72,7 @@ def test_the_first_drift_comes_before_the_second_page_is_read() -> None:
     async def scenario() -> None:
         book = PagedBook()
         await book.write([drift(number) for number in range(35)], [])
-        lines = book_export.drift_lines(book, application="team/shop")
+        lines = book_export.drift_lines(book, application="team/shop", project=PROJECT)
         found = [await anext(lines)]
         assert book.pages == 1
         book.go_on.set()
@@ -89,7 +89,12 @@ def test_an_export_that_ends_with_a_page_is_whole(number: int) -> None:
         book = PagedBook()
         book.go_on.set()
         await book.write([drift(each) for each in range(number)], [])
-        lines = [line async for line in book_export.drift_lines(book, application="team/shop")]
+        lines = [
+            line
+            async for line in book_export.drift_lines(
+                book, application="team/shop", project=PROJECT
+            )
+        ]
         assert len(set(ids(lines))) == len(lines) == number
 
     asyncio.run(scenario())
@@ -103,7 +108,7 @@ def test_drifts_that_move_meanwhile_come_once() -> None:
         book.go_on.set()
         await book.write([drift(number) for number in range(35)], [])
         found = []
-        async for line in book_export.drift_lines(book, application="team/shop"):
+        async for line in book_export.drift_lines(book, application="team/shop", project=PROJECT):
             found.append(line)
             if len(found) == 12:
                 moved = [drift(number, seen=1, note="moved") for number in (3, 30)]

@@ -26,7 +26,7 @@ from holdfast.core.ownership.delegated import (
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.recognize import learn, recognized
-from holdfast.core.ownership.signals import Case, Declaration, Finding, Signal
+from holdfast.core.ownership.signals import APPLIED, Case, Declaration, Finding, Signal
 from holdfast.core.tree import Fields, Path
 
 
@@ -65,10 +65,11 @@ class Verdict:
     @property
     def unsettled(self) -> bool:
         """True when a dry run would tell more: whether it moved at all, or, of an object that
-        did, what of it was declared anew."""
+        did, what of it was declared anew. That the declaration is another is known already."""
         return self.state is State.SUSPECT or any(
             found.pending and not found.confirmed and found.field_class is FieldClass.OWNED
             for found in self.findings
+            if found.change.path != APPLIED
         )
 
     def leaving(self, paths: frozenset[Path]) -> Verdict:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.adapters.store import Record, Store, Token, TokenKind
+from holdfast.adapters.store import Record, Scope, Store, Token, TokenKind
 from holdfast.core import tokens
 from holdfast.doors.server.errors import CHALLENGE, HttpError, not_found
 from holdfast.doors.server.limits import Buckets, peer_key
@@ -52,12 +52,7 @@ class Authorizer:
                 "Use a credential of the project you ask for.",
             )
         if route.scope is not None and route.scope not in scopes:
-            raise HttpError(
-                403,
-                "scope_insufficient",
-                f"Not permitted. This credential lacks the scope {route.scope}. Nothing was "
-                f"changed. Use one with that scope, or have it created.",
-            )
+            raise lacking(route.scope)
         if self._rates is not None and (wait := self._rates.take(token.id)):
             raise _slow_down(wait, "This credential asks too often.")
         request.token = token
@@ -102,6 +97,16 @@ class Authorizer:
             f"Send a token of this server, and send it in the Authorization header.",
             headers=CHALLENGE,
         )
+
+
+def lacking(scope: Scope) -> HttpError:
+    """A credential that is good, and not for this."""
+    return HttpError(
+        403,
+        "scope_insufficient",
+        f"Not permitted. This credential lacks the scope {scope}. Nothing was changed. "
+        f"Use one with that scope, or have it created.",
+    )
 
 
 def own_record(store: Store, request: Request) -> Record:

@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+from holdfast.adapters.store import Scope
 from holdfast.core.errors import Conflict, HoldfastError, NotFound, PermissionDenied, StalePlan
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.objects import ObjectRef
 from holdfast.core.redact import redact
 from holdfast.doors.server import gitops_forms as forms
+from holdfast.doors.server.authorize import lacking
 from holdfast.doors.server.body import read_form
 from holdfast.doors.server.errors import HttpError
 from holdfast.doors.server.gitops_routes import (
@@ -62,11 +64,14 @@ async def sync(services: Services, request: Request) -> Answer:
     """Have Git applied, and with `wait` tell what became of it.
 
     Objects on hold are left out. `prune` deletes what is no longer declared; `force` also does
-    what a guard or a window holds back, and what waits for a review.
+    what a guard or a window holds back, and what waits for a review, so it needs the scope
+    `approve` as well.
     """
     desk, book = desk_of(services)
     form = await read_form(request, SyncForm, MAX_BODY)
     following = application_of(services, request)
+    if form.force and not (request.token and request.token.allows(Scope.APPROVE)):
+        raise lacking(Scope.APPROVE)
     newest = await book.entries(application=str(following.application.id), limit=1)
     desk.sync(following, actor=actor_of(request), prune=form.prune, force=form.force)
     done = await _handled(services, following, form.wait)

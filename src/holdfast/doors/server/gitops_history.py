@@ -27,16 +27,12 @@ async def list_history(services: Services, request: Request) -> Answer:
 
     `subject` is the id of a drift, a plan or a hold.
     """
-    desk, book = desk_of(services)
     query = request.known_query("application", "subject", "since", "before", "limit")
     limit = request.number("limit", default=100, high=MAX_ROWS)
     before = request.number("before", default=0, high=2**62, low=0)
-    chosen, gone = await with_departed(
-        desk, book, request.params["project"], query.get("application", "")
-    )
-    names = {str(each.application.id) for each in chosen} | {str(each.application) for each in gone}
+    book, names = await _asked(services, request.params["project"], query.get("application", ""))
     found: list[Entry] = []
-    for name in sorted(names):
+    for name in names:
         found += await book.entries(
             application=name, subject=query.get("subject", ""), since=_since(query.get("since")),
             before=before, limit=limit,
@@ -54,22 +50,25 @@ async def export(services: Services, request: Request) -> Stream:
 
     One application after the other. A line says in `kind` what it is.
     """
-    _, book = desk_of(services)
     query = request.known_query("application", "what")
     what = query.get("what", "drifts")
     if what not in ("drifts", "journal"):
         raise HttpError(400, "invalid", "The parameter what is either drifts or journal.")
-    names = _names(services, request)
-    return Stream(
-        headers=[(b"content-type", JSON_LINES.encode())],
-        chunks=_lines(book, names, journal=what == "journal"),
-    )
+    project = request.params["project"]
+    book, names = await _asked(services, project, query.get("application", ""))
+    chunks = _journals(book, names) if what == "journal" else _drifts(book, names, project)
+    return Stream(headers=[(b"content-type", JSON_LINES.encode())], chunks=chunks)
 
 
-async def _lines(book: Book, names: Sequence[str], *, journal: bool) -> AsyncIterator[bytes]:
+async def _journals(book: Book, names: Sequence[str]) -> AsyncIterator[bytes]:
     for name in names:
-        lines = (journal_lines if journal else drift_lines)(book, application=name)
-        async for line in lines:
+        async for line in journal_lines(book, application=name):
+            yield line
+
+
+async def _drifts(book: Book, names: Sequence[str], project: str) -> AsyncIterator[bytes]:
+    for name in names:
+        async for line in drift_lines(book, application=name, project=project):
             yield line
 
 
@@ -90,12 +89,12 @@ async def hook(services: Services, request: Request) -> Answer:
     return Answer(status=answer.status)
 
 
-def _names(services: Services, request: Request) -> list[str]:
-    """The applications that are asked about: one, or all of the project."""
-    desk, _ = desk_of(services)
-    project, name = request.params["project"], request.query.get("application", "")
-    chosen = [desk.application(project, name)] if name else desk.applications(project)
-    return [str(following.application.id) for following in chosen]
+async def _asked(services: Services, project: str, name: str) -> tuple[Book, list[str]]:
+    """The applications that are asked about: one, or all of the project, gone ones too."""
+    desk, book = desk_of(services)
+    chosen, gone = await with_departed(desk, book, project, name)
+    names = {str(each.application.id) for each in chosen} | {str(each.application) for each in gone}
+    return book, sorted(names)
 
 
 def _since(text: str | None) -> datetime | None:

@@ -28,15 +28,16 @@ async def journal_lines(
         before = page[-1].seq
 
 
-async def drift_lines(book: Book, *, application: str) -> AsyncIterator[bytes]:
-    """Give every drift of an application once, open or ended, by id."""
+async def drift_lines(book: Book, *, application: str, project: str) -> AsyncIterator[bytes]:
+    """Give every drift once that an application had in a project, open or ended, by id."""
     after = ""
     while True:
         page = await book.records_after(
             RecordKind.DRIFT, application=application, after=after, limit=PAGE
         )
         for record in page:
-            yield json_line(drift_to_json(record))
+            if record.body["project"] == project:
+                yield json_line(drift_to_json(record))
         if len(page) < PAGE:
             return
         after = page[-1].key

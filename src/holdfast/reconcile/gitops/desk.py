@@ -22,12 +22,15 @@ from holdfast.core.gitops import message
 from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.inventory import KeptPlan
+from holdfast.core.gitops.pull_text import branch_of
 from holdfast.core.gitops.standing import Standing
 from holdfast.core.redact import credential_in
 from holdfast.reconcile.gitops.following import Following, SyncRequest
 from holdfast.reconcile.gitops.heal import plan_for
 from holdfast.reconcile.gitops.result import Voice
 from holdfast.reconcile.gitops.tolerate import Tolerance, one_line
+
+_PROPOSED = frozenset({"codify-requested", "revert-requested"})
 
 
 class Desk(Tolerance):
@@ -170,8 +173,9 @@ class Desk(Tolerance):
         **changes: object,
     ) -> ObjectDrift:
         following, _ = self.drift(project, id)
+        shelf = following.shelf
         async with following.lock:
-            await following.shelf.refresh()
+            await shelf.refresh()
             drift = self._open(following, id)
             if drift.state is DriftState.APPROVED:
                 raise Conflict(
@@ -182,6 +186,10 @@ class Desk(Tolerance):
             _check_comment(spec, comment, needed=action == "rejected")
             changes = {"decided_by": actor, "comment": one_line(comment), **changes}
             after = replace(drift, **changes)  # type: ignore[arg-type]
+            ended = shelf.ended.get(branch_of(after))
+            if ended is not None and action in _PROPOSED and ended.branch not in shelf.pulls:
+                # Whoever asks for one again is not held to the answer of before.
+                shelf.put_pull(replace(ended, stopped=""), done=True)
             voice = await self._decided(following, after, action, actor, comment)
             if after.state is DriftState.REJECTED:
                 about, reason = voice.about(after), one_line(comment)

@@ -116,6 +116,11 @@ class Shelf:
         form = wire.body(hold)
         self._put(RecordKind.HOLD, hold.id, form, state=CLOSED if ended else OPEN)
 
+    def take_back(self, hold: Hold) -> None:
+        """Let go of a hold that could not be committed, unless the ledger has it all the same."""
+        if (RecordKind.HOLD, hold.id) not in self._versions:
+            self.holds.pop(hold.id, None)
+
     def put_plan(self, plan: KeptPlan, *, done: bool = False) -> None:
         """Keep a plan that waits, or put it away."""
         if done:

@@ -79,6 +79,9 @@ class Opening:
             return  # one that could not be read looks as if it were deleted
         if self._source.commit is None or self._source.stale:
             return  # it is looked at again when there is something to base it on
+        if kept is None and (told := self._refused(drift, branch)):
+            self._shelf.put_drift(replace(drift, state=DriftState.REJECTED, note=told))
+            return
         if kept is None and claim is None and (told := self._too_many()):
             self._shelf.put_drift(replace(drift, note=told))
             return
@@ -227,6 +230,13 @@ class Opening:
             number=pull.number if pull else 0, url=pull.url if pull else "", checked_at=now,
             opened_at=kept.opened_at if kept else now, lately=kept.lately if kept else lately,
         )  # fmt: skip
+
+    def _refused(self, drift: ObjectDrift, branch: str) -> str:
+        """How a person said no to exactly this since it began, though it was another meanwhile."""
+        ended = self._shelf.ended.get(branch)
+        if ended is None or (ended.drift, ended.digest) != (drift.id, drift.digest):
+            return ""
+        return ended.stopped if ended.opened_at >= drift.first_seen else ""
 
     def _too_many(self) -> str:
         """Why no further pull request is opened now; empty when one may be."""

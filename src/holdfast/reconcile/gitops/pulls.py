@@ -163,7 +163,7 @@ class Pulls:
         """A person said no: the same drift is not proposed again."""
         by = f" by {pull.closed_by}" if pull.closed_by else ""
         told = f"{kept.url} was closed{by}."
-        following.shelf.put_pull(kept, done=True)
+        following.shelf.put_pull(replace(kept, stopped=told), done=True)
         following.shelf.note("pull-rejected", told, subject=kept.drift, actor=pull.closed_by or "?")
         voice.event("DriftRejected", told)
         if drift is not None:

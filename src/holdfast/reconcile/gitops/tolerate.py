@@ -98,7 +98,7 @@ class Tolerance(Inquiry):
                 following.shelf.note("paused", told + hold.reason, subject=hold.id, actor=actor)
                 await self._commit(following)
         except BaseException:
-            following.shelf.holds.pop(hold.id, None)  # the ledger tells whether it began
+            following.shelf.take_back(hold)
             raise
         self._wake(following.application.id)
         return hold

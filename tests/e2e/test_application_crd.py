@@ -116,6 +116,6 @@ def test_the_columns_show_what_matters(cluster: Cluster, namespace: str) -> None
     )  # fmt: skip
     head, row = cluster.kubectl("get", "holdapp", "-n", namespace).splitlines()
     assert head.split() == ["NAME", "PROJECT", "SYNC", "HEALTH", "REVISION", "DRIFT", "AGE"]
-    assert row.split()[:-1] == ["shop", "acme", "drifted", "healthy", "01234567", "2"]
+    assert row.split()[:-1] == ["shop", "acme", "drifted", "healthy", "0123456", "2"]
     stored = application_from_json(cluster.get("holdapp", "shop", namespace))
     assert stored.status == status

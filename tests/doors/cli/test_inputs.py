@@ -66,6 +66,14 @@ def test_every_problem_of_every_file_is_told_with_its_line() -> None:
     ]  # fmt: skip
 
 
+def test_another_kubernetes_object_is_one_problem_that_names_its_kind() -> None:
+    Path("a.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+    (problem,) = problems("a.yaml")
+    assert problem == (
+        "a.yaml:2: kind: 'ConfigMap' is not declared here. Give documents of Workload."
+    )
+
+
 def test_two_declarations_of_one_slug_are_refused() -> None:
     Path("a.yaml").write_text(CHAT)
     Path("b.yaml").write_text(CHAT.replace("support-bot", "Support Bot"))

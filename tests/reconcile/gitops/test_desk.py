@@ -308,3 +308,19 @@ async def test_a_secret_in_a_comment_is_refused() -> None:
     (drift,) = world.drifts
     with pytest.raises(ValidationError, match="credential"):
         await desk.reject(PROJECT, drift.id, actor="m", comment="use ghp_" + "a" * 36)
+
+
+async def test_a_sync_during_a_hold_decides_nothing_about_what_is_held() -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    following = world.following
+    assert following is not None
+    until = world.clock.now() + timedelta(hours=1)
+    await desk.pause(following, actor="maria", reason="INC-1", until=until)
+    await world.look()
+    before = [entry.seq for entry in await world.book.entries(application="team/shop")]
+    desk.sync(following, actor="joe", prune=False, force=False)
+    await world.look()
+    (drift,) = world.drifts
+    assert (drift.state, drift.decided_by) == (DriftState.HELD, "")
+    said = await world.book.entries(application="team/shop")
+    assert "held" not in {entry.action for entry in said if entry.seq not in before}

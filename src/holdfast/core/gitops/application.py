@@ -327,7 +327,7 @@ class ApplicationStatus:
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "short_revision", self.revision and self.revision[:8])
+        object.__setattr__(self, "short_revision", self.revision and self.revision[:7])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

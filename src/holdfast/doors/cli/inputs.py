@@ -15,9 +15,11 @@ from pathlib import Path
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.gitops.application import KIND as APPLICATION
 from holdfast.core.gitops.application import Application
+from holdfast.core.redact import quoted
 from holdfast.core.service.spec import KIND, InferenceService
 from holdfast.core.workload import WorkloadSpec
 from holdfast.doors.cli.views.text import count
+from holdfast.wire.spec_v1 import KIND as WORKLOAD
 from holdfast.wire.spec_v1 import spec_from_document
 from holdfast.wire.yaml import MAX_BYTES, Document, read_documents
 
@@ -166,6 +168,9 @@ def _take(
             found.append(_service(each))
         elif applications is not None and _is_application(each):
             applications.append(_application(each))
+        elif _is_foreign(each):
+            known = [WORKLOAD, *[KIND] * services, *[APPLICATION] * (applications is not None)]
+            problems.append(_foreign(each, known))
         else:
             found.append(Declared(spec=spec_from_document(each.value), source=each.where()))
     except ValidationError as error:
@@ -173,6 +178,22 @@ def _take(
             problems.extend(_placed(problem, each) for problem in error.problems)
         else:
             problems.append(Problem(field=each.where(), reason=error.happened, fix=error.todo))
+
+
+def _is_foreign(document: Document) -> bool:
+    """True for another Kubernetes object, of which every field would be a problem of its own."""
+    value = document.value
+    return isinstance(value, dict) and "metadata" in value and value.get("kind") != WORKLOAD
+
+
+def _foreign(document: Document, known: list[str]) -> Problem:
+    assert isinstance(document.value, dict)  # noqa: S101  # asked before
+    kind = quoted(str(document.value.get("kind", "")), 63)
+    problem = Problem(
+        field="kind", reason=f"{kind} is not declared here.",
+        fix=f"Give documents of {' or '.join(known)}.",
+    )  # fmt: skip
+    return _placed(problem, document)
 
 
 def _service(document: Document) -> Declared:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.redact import redact, redact_tree
 from holdfast.core.tree import Tree
 
@@ -131,15 +132,16 @@ class _Format(logging.Formatter):
             if ours and name not in _STANDARD
         }
         fields: dict[str, Tree] = {**said, **given}
-        if record.exc_info and record.exc_info[0] is not None:
-            # The frames alone: local values and messages may hold what a request carried.
-            lines = traceback.extract_tb(record.exc_info[2])
-            fields = {
-                **fields,
-                "exception": record.exc_info[0].__name__,
-                "reason": str(record.exc_info[1])[:500],
-                "frames": [f"{line.filename}:{line.lineno} {line.name}" for line in lines[-12:]],
-            }
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            lines = traceback.extract_tb(error.__traceback__)
+            fields["exception"] = type(error).__name__
+            # Local values, and the messages of other exceptions, may hold what a request carried.
+            if isinstance(error, HoldfastError | OSError):
+                fields["reason"] = str(error)[:500]
+            fields["frames"] = [
+                f"{line.filename}:{line.lineno} {line.name}" for line in lines[-12:]
+            ]
         return fields
 
 

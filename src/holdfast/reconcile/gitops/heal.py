@@ -73,11 +73,10 @@ class Healer(Hands):
             if each is None or each.standing not in DIFFERS:
                 continue
             now = self._clock.now()
-            drift = _asked_for(following, drift)
-            decided = decide(
-                drift, owner=each.owner,
-                hold=following.hold_of(drift.object, now), window=window, now=now,
-            )  # fmt: skip
+            hold = following.hold_of(drift.object, now)
+            if hold is None:
+                drift = _asked_for(following, drift)
+            decided = decide(drift, owner=each.owner, hold=hold, window=window, now=now)
             drift = await self._settled(following, drift, decided, voice)
             if decided.move is Move.HEAL:
                 heals.append(drift)

@@ -167,23 +167,20 @@ async def test_an_application_is_late_while_its_passes_fail_or_its_spec_is_wrong
 
 
 async def test_lines_of_the_log_and_of_the_journal_name_the_project(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    logs.configure(form="json", level="info")
-    try:
-        machine = Machine()
-        async with machine.working():
-            id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
-            await machine.reaches(id, "synced")
-            await machine.edit("a", "9")
-            await eventually(lambda: "DriftCorrected" in {n.reason for n in machine.notes}, "it")
-            fail_passes_over(machine, id)
-            machine.controller.wake(id)
-            await eventually(lambda: passes(machine, "error") >= 1, "a failure")
-        entries = await machine.book.entries(application=str(id))
-    finally:
-        logging.getLogger("holdfast").handlers = []
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    caplog.set_level(logging.INFO, logger="holdfast")
+    machine = Machine()
+    async with machine.working():
+        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await machine.reaches(id, "synced")
+        await machine.edit("a", "9")
+        await eventually(lambda: "DriftCorrected" in {n.reason for n in machine.notes}, "it")
+        fail_passes_over(machine, id)
+        machine.controller.wake(id)
+        await eventually(lambda: passes(machine, "error") >= 1, "a failure")
+    entries = await machine.book.entries(application=str(id))
+    lines = [json.loads(logs.JsonFormat().format(record)) for record in caplog.records]
     named = [line for line in lines if "application" in line]
     assert {line["event"] for line in named} == {"not-reconciled"}
     assert {line["project"] for line in named} == {"ml-platform"}

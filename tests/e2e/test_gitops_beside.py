@@ -66,6 +66,8 @@ def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team
         lambda: "never written" in shop.until_drift("ConfigMap", "theirs").get("note", ""),
         "it to be told that the object is another's",
     )
+    # A drift is on record before what is missing is created.
+    shop.until(lambda: shop.live("ConfigMap", "ours"), "what is ours to be applied")
     assert shop.data("ConfigMap", "ours")["mode"] == "fast"
     shop.holdfast("sync", shop.id, "--force", "--prune")
     shop.until(lambda: shop.live("ConfigMap", "ours"), "the sync to be over")

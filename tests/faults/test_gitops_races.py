@@ -6,7 +6,6 @@ Each schedule is a number. One that fails is had again with `Races(NUMBER).run()
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -21,7 +20,7 @@ from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.apply import AT_ONCE
-from holdfast.reconcile.gitops.following import Following, SyncRequest
+from holdfast.reconcile.gitops.following import SyncRequest
 from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
 
 A = config_ref("a")
@@ -164,21 +163,26 @@ async def test_a_pause_that_failed_does_not_hold() -> None:
     assert await world.data("heal") == {"x": "1"}
 
 
-async def test_a_pause_that_two_controllers_were_asked_for_at_once_holds_in_both() -> None:
+async def test_a_pause_that_two_controllers_were_asked_for_at_once_holds_in_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = await one(route(Remediation.SELF_HEAL))
     here = await world.start()
     other = second(world)
     there = await other.start()
     until = world.clock.now() + timedelta(hours=1)
+    commit = here.shelf.commit
 
-    async def pause(which: World, following: Following) -> None:
-        with contextlib.suppress(Conflict):
-            await which.desk().pause(following, actor="maria", reason="INC-1", until=until)
+    async def later() -> None:
+        monkeypatch.undo()
+        await other.desk().pause(there, actor="maria", reason="INC-1", until=until)
+        await commit()
 
-    await asyncio.gather(pause(world, here), pause(other, there))
-    assert set(here.shelf.holds) | set(there.shelf.holds) == set(here.shelf.holds)
+    monkeypatch.setattr(here.shelf, "commit", later)
+    with pytest.raises(Conflict):
+        await world.desk().pause(here, actor="maria", reason="INC-1", until=until)
+    assert set(here.shelf.holds) == set(there.shelf.holds) != set()
     await world.look()
-    await other.look()
     assert await world.data("a") == {"x": "9"}
 
 

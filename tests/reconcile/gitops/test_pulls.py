@@ -351,6 +351,13 @@ class Two:
         with suppress(Conflict):
             await world.look()
 
+    async def open_after_the_claim(self) -> None:
+        """Have the new one open a pull request, once the claim of the old one is too old."""
+        await self.look(self.new)
+        assert not self.forge.pulls, "a claim is left to who made it, for a while"
+        self.new.pass_time(120)
+        await self.look(self.new)
+
     async def rest(self) -> None:
         for _ in range(3):
             self.old.pass_time(120)
@@ -371,10 +378,7 @@ async def test_one_that_a_person_answered_while_another_controller_opens_one_is_
     edit(two.old, "a", "9")
 
     async def meanwhile() -> None:
-        await two.look(two.new)
-        assert not two.forge.pulls, "a claim is left to who made it, for a while"
-        two.new.pass_time(120)
-        await two.look(two.new)
+        await two.open_after_the_claim()
         answered = replace(two.forge.pulls[1], state=decided, closed_by="maria")
         two.forge.pulls[1] = answered
 
@@ -396,21 +400,15 @@ async def test_one_too_many_is_closed_although_its_controller_ended_at_once() ->
     await two.begin()
     edit(two.old, "a", "9")
 
-    async def meanwhile() -> None:
-        await two.look(two.new)
-        assert not two.forge.pulls, "a claim is left to who made it, for a while"
-        two.new.pass_time(120)
-        await two.look(two.new)
-        await close_first(two.forge)
-
     async def killed() -> None:
         raise TargetUnavailable("The connection broke.")
 
-    async def then() -> None:
-        await meanwhile()
+    async def meanwhile() -> None:
+        await two.open_after_the_claim()
+        await close_first(two.forge)
         two.forge.after_opening = killed
 
-    two.forge.before_opening = then
+    two.forge.before_opening = meanwhile
     await two.look(two.old)
     assert two.forge.pulls[2].state is PullState.OPEN
     two.old.following = None

@@ -47,14 +47,14 @@ cluster-stop: $(READY) ## End that cluster and the operator
 demo-kubernetes: $(READY) ## See the operator at work on a real control plane, in about a minute
 	@$(BIN)/python examples/kubernetes_demo.py
 
-demo-gitops: $(READY) ## See drift become a pull request, a review and a heal, in about a minute
+demo-gitops: $(READY) ## See drift become a pull request, a review and a heal, in a minute or two
 	@$(BIN)/python examples/gitops_demo.py
 
 check: lint types test ## What CI runs, no more and no less
 
-check-long: $(READY) ## The long runs: thousands of kill points, properties with many examples
+check-long: $(READY) ## The long runs: kill points, many examples, every seeded bug put back
 	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) -m long --timeout 3600
-	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) tests/core tests/wire --timeout 3600
+	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) tests/core tests/wire tests/doors/server/test_openapi.py tests/doors/server/test_gitops_openapi.py --timeout 3600
 
 bench: $(READY) ## Measure, as ratios against a peer in the same run
 	@$(BIN)/python -m bench

@@ -145,7 +145,9 @@ class Stage:
     def follow(self) -> None:
         """Make the namespaces, and the Applications that declare what is in them."""
         secret = {"apiVersion": "v1", "kind": "Secret", "stringData": self._credentials}
-        items: list[Object] = [{**secret, "metadata": {"name": "git", "namespace": TEAM}}]
+        bound = {"holdfast.dev/hosts": "127.0.0.1:*"}
+        metadata = {"name": "git", "namespace": TEAM, "annotations": bound}
+        items: list[Object] = [{**secret, "metadata": metadata}]
         for name in self.size.names():
             items.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.cluster.apply(*items)
@@ -227,7 +229,7 @@ def controller(cluster: Cluster, store: Path, *options: str) -> Iterator[Control
     begun = log.tell()
     process = subprocess.Popen(
         [HOLDFAST, "gitops", "--namespace", TEAM, "--no-elect", "--db", str(store), "--port", "0",
-         "--log-format", "json", "--log-level", "warning", *options],
+         "--allow-local", "--log-format", "json", "--log-level", "warning", *options],
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
         stdout=log,
         stderr=log,

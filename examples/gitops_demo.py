@@ -1,4 +1,4 @@
-"""GitOps on a real cluster and a real forge, on this machine, in about a minute.
+"""GitOps on a real cluster and a real forge, on this machine, in a minute or two.
 
 Run it with `make demo-gitops`. It starts a Kubernetes control plane (pods are scheduled but not
 run), a Gitea and `holdfast gitops`, and then changes things that Git declares by hand.
@@ -14,10 +14,10 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -33,7 +33,9 @@ from tests.support.testbed import NoTestbed, find_or_build, say_on_stderr  # noq
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT, PLATFORM, NAMESPACE = "acme", "platform", "chat"
 HOOK = "signs-what-the-forge-says"
-PATIENCE = 60.0
+PATIENCE = 180.0
+LONG = 5.0
+"""Seconds of waiting after which it is said what for."""
 CONFIG = """\
 apiVersion: v1
 kind: ConfigMap
@@ -83,6 +85,9 @@ spec:
       - name: all-else-heals
         remediation: self-heal
 """
+
+
+T = TypeVar("T")
 
 
 class Demo:
@@ -136,7 +141,7 @@ class Demo:
             now = found.get("status") or {}
             return all(now.get(name) == value for name, value in status.items())
 
-        wait_until(so, PATIENCE, what)
+        self._wait(so, what)
 
     def drift(self, state: str) -> dict[str, Any]:
         """Wait for a drift in that state, and give it."""
@@ -144,12 +149,27 @@ class Demo:
         def found() -> dict[str, Any] | None:
             return next((each for each in self.drifts() if each["state"] == state), None)
 
-        return wait_until(found, PATIENCE, f"a drift to be {state}")
+        return self._wait(found, f"a drift to be {state}")
 
     def until_settled(self) -> None:
         """Wait until no drift is open."""
-        wait_until(lambda: not self.drifts(), PATIENCE, "the last drift to end")
+        self._wait(lambda: not self.drifts(), "the last drift to end")
         self.until("everything to be as declared", sync="synced", health="healthy")
+
+    def _wait(self, predicate: Callable[[], T], what: str) -> T:
+        """Ask once a second, since each question is a program of its own; say what takes long."""
+        asked_at = time.monotonic()
+        told = False
+
+        def ask() -> T:
+            nonlocal told
+            found = predicate()
+            if not found and not told and time.monotonic() - asked_at > LONG:
+                told = True
+                print(f"   (waiting for {what})", flush=True)
+            return found
+
+        return wait_until(ask, PATIENCE, what, every=1.0)
 
 
 def tell(demo: Demo) -> None:
@@ -248,7 +268,7 @@ def controller(cluster: Cluster, folder: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [HOLDFAST, "gitops", "--namespace", PLATFORM, "--lease-namespace", PLATFORM,
-             "--db", folder / "gitops.db", "--port", "0", "--log-format", "json"],
+             "--allow-local", "--db", folder / "gitops.db", "--port", "0", "--log-format", "json"],
             env=cluster.kubectl_environment(), stdout=output, stderr=output,
         )  # fmt: skip
 
@@ -299,7 +319,10 @@ def play(cluster: Cluster, gitea: Gitea, folder: Path) -> None:
     values = {"token": bot.token, "username": bot.name, "webhook": HOOK}
     cluster.apply({
         "apiVersion": "v1", "kind": "Secret", "stringData": values,
-        "metadata": {"name": "git", "namespace": PLATFORM},
+        "metadata": {
+            "name": "git", "namespace": PLATFORM,
+            "annotations": {"holdfast.dev/hosts": "127.0.0.1:*"},  # it goes to no other host
+        },
     })  # fmt: skip
     with controller(cluster, folder) as address:
         repository.add_webhook(f"{address}/hooks/gitea", HOOK, ("push", "pull_request"))

@@ -13,6 +13,7 @@ from tests.support.cluster_fixture import (
 from tests.support.cluster_target import definitions, kubeconfig
 from tests.support.gitea_fixture import gitea, gitea_repository
 from tests.support.postgres import postgres, postgres_server
+from tests.support.processes import let_children_be_interrupted
 from tests.support.promtool import promtool
 
 __all__ = [
@@ -29,3 +30,5 @@ __all__ = [
     "pytest_configure",
     "pytest_itemcollected",
 ]
+
+let_children_be_interrupted()

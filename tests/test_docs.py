@@ -68,13 +68,15 @@ def test_the_testing_page_shows_tests_that_pass(tmp_path: Path) -> None:
     assert len(tests) >= 2
 
 
-def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    """Typed by a machine, in order, in one shell; every command must succeed."""
-    text = (ROOT / "docs" / "tutorial.md").read_text()
+def typed(page: str, replaced: dict[str, str], cwd: Path) -> str:
+    """Type the commands of a page, in order, in one shell; every one must succeed."""
+    text = (ROOT / "docs" / page).read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     script = "set -euo pipefail\n" + "\n".join(blocks)
-    script = script.replace("/tmp/holdfast-tutorial", str(tmp_path))
-    script = script.replace("$PWD/.venv/bin", str(Path(sys.executable).parent))
+    for old, new in replaced.items():
+        assert old in script, old
+        script = script.replace(old, new)
+    script = f'export PATH="{Path(sys.executable).parent}:$PATH"\n{script}'
     port = subprocess.run(
         [sys.executable, "-c", "import socket; s=socket.socket(); s.bind(('127.0.0.1', 0)); "
          "print(s.getsockname()[1])"],
@@ -83,8 +85,26 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
     script = script.replace("8400", port)
     script = "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n" + script
     played = subprocess.run(
-        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100
+        ["bash", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=100
     )
     assert played.returncode == 0, played.stdout[-2000:] + played.stderr[-3000:]
-    assert "configuration" in played.stdout
-    assert "ops-laptop" in played.stdout
+    return played.stdout
+
+
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    places = {"/tmp/holdfast-tutorial": str(tmp_path)}
+    said = typed("tutorial.md", places, ROOT)
+    assert "configuration" in said
+    assert "ops-laptop" in said
+    assert "resource" in said, "the process that was killed"
+
+
+def test_the_page_about_serving_runs_as_typed(tmp_path: Path) -> None:
+    """Its first block runs in a terminal of its own."""
+    places = {
+        "/var/lib/holdfast": str(tmp_path),
+        'holdfast serve --db "$DB"': 'holdfast serve --port 8400 --db "$DB" > log 2>&1 &',
+    }
+    said = typed("how-to/serve.md", places, tmp_path)
+    assert "ik_live_" in said
+    assert "is revoked" in said

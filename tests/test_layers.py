@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "adapters/git": INNER | {"adapters/clock"},
     "adapters/http": INNER | {"adapters/clock"},
     "adapters/kubernetes": INNER | {"adapters/clock", "adapters/outward"},
+    "adapters/log_stream": INNER,
     "adapters/memory": INNER | {"adapters/clock"},
     "adapters/notify": INNER | {"adapters/clock"},
     "adapters/outward": INNER,

@@ -78,6 +78,7 @@ Who decided is recorded as the token's name and id, refused decisions too.
 ## Errors
 
 One shape: `{{"error": "<code>", "message": "…", "request_id": "…"}}`, with `problems` for refused input and `plan` for drift.
+Under `/endpoint/` the same stands where clients of OpenAI's API look for it: `{{"error": {{"message": "…", "type": "…", "code": "<code>", "param": null}}, "message": "…", "request_id": "…"}}`. An error of the workload itself passes as it is; it carries the header `X-Holdfast-Replica`, and ours do not.
 The message says what happened, what was or was not changed, and what to do next.
 
 | status | codes |
@@ -86,7 +87,7 @@ The message says what happened, what was or was not changed, and what to do next
 | 401 | `unauthenticated` |
 | 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient` |
 | 404 | `not_found`: absent, or another project's |
-| 409 | `slug_taken`, `conflict`, `drift`, `stale_plan` |
+| 409 | `conflict`: another writer was first; `stale_plan`, `drift`, `already_exists`, `slug_taken`, `ambiguous`, `invalid_state`, `refused` |
 | 412 | `precondition_failed` |
 | 413, 414, 415, 431 | too large, or of a form that is not accepted |
 | 422 | `idempotency_key_reused` |

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import (
         ApiError,
         AuthError,
+        BackendError,
         ConfigurationError,
         Conflict,
         DriftError,
@@ -72,10 +73,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
     "core.drift": "Cause Drift DriftedField DriftKind Situation",
-    "core.errors": "ApiError AuthError ConfigurationError Conflict DriftError DriftWarning"
-    " HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy StoreFull"
-    " StoreHeld StoreUnavailable"
-    " TargetUnavailable ValidationError WaitTimeout WorkloadFailed",
+    "core.errors": "ApiError AuthError BackendError ConfigurationError Conflict DriftError"
+    " DriftWarning HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy"
+    " StoreFull StoreHeld StoreUnavailable TargetUnavailable ValidationError"
+    " WaitTimeout WorkloadFailed",
     "core.ledger": "DriftEntry DriftRecord HistoryEntry",
     "core.live": "Live Phase Progress Status Writer",
     "core.outcome": "EndpointRef Outcome",
@@ -100,6 +101,7 @@ __all__ = [
     "AuthError",
     "Autoscaling",
     "Backend",
+    "BackendError",
     "Canary",
     "Cause",
     "ChangeKind",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
 from enum import StrEnum
 from typing import Any
 
+import inferencekey
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from tests.strategies import credentials, specs, trees
 from holdfast.core.errors import ValidationError
 from holdfast.core.scan import MAX_DEPTH, MAX_TEXT, MAX_VALUES
 from holdfast.core.workload import (
+    PUBLISHED,
     SPEC_FIELDS,
     Backend,
     Canary,
@@ -91,6 +94,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"command": "vllm --api-key=-hunter2"}, "command"),
     ({"command": "vllm --quiet --api-key hunter2"}, "command"),
     ({"command": "env HF_TOKEN=hunter2 vllm"}, "command"),
+    ({"command": "python3 server.py --port ${PROT}"}, "command"),
+    ({"command": "python3 server.py --port $PORT"}, "command"),
+    ({"command": "python3 server.py --port=$PORT"}, "command"),
+    ({"args": ["--port", "${PROT}"]}, "args"),
+    ({"canary": {"weight": 5, "command": "x ${PROT}"}}, "canary.command"),
+    ({"command": "FOO=1 python3 server.py"}, "command"),
+    ({"slug": "../../etc/passwd"}, "slug"),
+    ({"slug": "a b"}, "slug"),
     ({"args": "x"}, "args"),
     ({"args": [1]}, "args"),
     ({"args": ["--hf-token", "hunter2"]}, "args"),
@@ -220,7 +231,7 @@ def test_bad_input_is_refused_by_the_name_of_its_field(given: dict[str, Any], fi
     for problem in error.problems:
         assert problem.field
         assert problem.reason.endswith(".")
-        assert problem.fix.endswith(".")
+        assert problem.fix.endswith((".", "?"))
         assert str(problem) in str(error)
 
 
@@ -340,10 +351,19 @@ def test_a_spec_keeps_what_was_checked_when_the_caller_goes_on_to_change_theirs(
 @pytest.mark.parametrize(
     "given",
     [
-        {"command": "vllm --api-key $KEY --hf-token=${HF_TOKEN}"},
+        {"command": "sh -c 'exec vllm --api-key $KEY --port ${PORT}'"},
+        {"command": "vllm --port ${PORT} --host=${HOST} --model ${MODEL}"},
+        {"command": "env A=1 vllm"},
+        {"image": "x", "args": ["${OF_THE_ENTRY_POINT}"]},
         {"command": "vllm --api-key --quiet"},
         {"command": "vllm --max-num-batched-tokens 8192"},
-        {"env": {"HF_TOKEN": "short"}, "config": {"eos_token": "</s>"}},
+        {"env": {"USE_AUTH_TOKEN": "1", "X_TOKEN": "true"}, "config": {"eos_token": "</s>"}},
+        {"command": "vllm --api-key ${KEY}", "secrets": {"KEY": {"name": "a", "key": "b"}}},
+        {"command": "vllm --api-key $(KEY)", "secrets": {"KEY": {"name": "a", "key": "b"}}},
+        {"command": "vllm --root $(ROOT) --x=${ROOT}/y", "env": {"ROOT": "/srv"}},
+        {"image": "vllm/vllm-openai:v0.9@sha256:" + "0" * 64},
+        {"env": {"PROXY": "http://user:${PASS}@proxy:3128", "AUTH": "Bearer $(KEY)"}},
+        {"description": "Ask contact:jane@example.com. It takes bearer tokens; see api-key docs."},
         {"description": "tabs\tand\nnew lines, ünïcödé and 👩‍🚀"},
         {"replicas": 0, "config": {"a": 2**63 - 1, "b": -(2**63), "c": None, "d": [True, 1.5]}},
         {"args": []},
@@ -355,8 +375,82 @@ def test_good_input_is_taken(given: dict[str, Any]) -> None:
 
 
 def test_long_hostile_texts_are_checked_in_linear_time() -> None:
-    for piece in ("eyJ-", "--a", "eyJaaaaaaaa.", "://a:", "-token ", "ik_sdk_a", "a-", "' ", "$("):
+    pieces = ("eyJ-", "--a", "eyJaaaaaaaa.", "://a:", "-token ", "ik_sdk_a", "a-", "' ", "$(",
+              "a:b", "a:bcd ", "hvs.", "Authorization: ", "A_TOKEN", "A=", "${a}")  # fmt: skip
+    for piece in pieces:
         text = piece * (MAX_TEXT // len(piece))
         given = {**GOOD, "description": text, "command": text, "backend": text, "slug": text}
         with pytest.raises(ValidationError):
             WorkloadSpec(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"command": "x ${PROT}"}, "Did you mean ${PORT}?"),
+        ({"command": "x $PORT"}, "Did you mean ${PORT}?"),
+        ({"command": "x ${HUB_TOKEN}"}, "Declare it under env or secrets"),
+        ({"command": "x $(HUB_TOKEN)"}, "Declare it under env or secrets"),
+        ({"command": "x --key $ROOT", "env": {"ROOT": "/"}}, "Write ${ROOT}."),
+        ({"command": "FOO=1 x"}, "move FOO to env."),
+        ({"slug": "a b"}, "Did you mean a-b?"),
+        ({"canary": {"weight": 5, "modle": "m"}}, "Did you mean model?"),
+        ({"resources": {"gpuMemory": "1Gi"}}, "Did you mean gpu_memory?"),
+        ({"resources": {"zzz": "1Gi"}}, "Known fields: cpu, gpu, gpu_memory, memory."),
+    ],
+)
+def test_a_likely_slip_is_answered_with_what_was_meant(given: dict[str, Any], hint: str) -> None:
+    assert any(hint in problem.fix for problem in refused(**given).problems)
+
+
+def test_a_spec_takes_the_published_clients_fields_by_their_place() -> None:
+    published = ("Bot", "bot", "m", "vllm", "acme", "about it", "vllm serve m")
+    placed = WorkloadSpec(*published, replicas=2)  # type: ignore[misc]
+    named = WorkloadSpec(
+        name="Bot", slug="bot", model="m", backend="vllm", project="acme",
+        description="about it", command="vllm serve m", replicas=2,
+    )  # fmt: skip
+    assert placed == named
+    for wrong, named_twice in (((*published, "model"), {}), (("Bot", "bot"), {"slug": "other"})):
+        with pytest.raises((TypeError, ValidationError)):
+            WorkloadSpec(*wrong, model="m", backend="vllm", **named_twice)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="at most 14"):
+        WorkloadSpec(*map(str, range(15)))  # type: ignore[call-arg, misc]
+
+
+def test_the_fields_that_may_be_given_by_place_are_those_of_the_published_spec() -> None:
+    theirs = list(inspect.signature(inferencekey.WorkloadSpec).parameters)
+    assert list(PUBLISHED) == theirs
+
+
+LEAKS = [
+    {"command": "vllm --api-key x"},
+    {"command": "vllm --api-key=hunter2"},
+    {"command": "curl --basic-auth me:x"},
+    {"command": "env HF_TOKEN=abc vllm"},
+    {"command": "sh -c 'HF_TOKEN=abc exec vllm'"},
+    {"command": "sh -c 'exec vllm --api-key abc'"},
+    {"command": "x -H 'Authorization: Bearer abc'"},
+    {"command": "x -H Authorization:abc"},
+    {"env": {"HF_TOKEN": "abc"}},
+    {"env": {"DB_PASSWORD": "1234"}},
+    {"env": {"HEADERS": "authorization=Bearer abcdef"}},
+    {"env": {"AUTH": "Bearer abcdefgh"}},
+    {"env": {"PROXY": "user:pass@proxy:3128"}},
+    {"env": {"DSN": "postgres://user:pass@db/x"}},
+    {"env": {"A": "AGE-SECRET-KEY-1" + "Q" * 58}},
+    {"env": {"A": "hvs." + "a1" * 12}},
+    {"env": {"A": "AIza" + "a1" * 18}},
+    {"env": {"A": "nvapi-" + "a1" * 12}},
+    {"env": {"A": "https://hooks.slack.com/services/T0/B0/abcdefgh"}},
+    {"config": {"url": "https://hooks.slack.com/services/T0/B0/abcdefgh"}},
+]
+
+
+@pytest.mark.parametrize("given", LEAKS, ids=lambda given: str(*given.values())[:40])
+def test_what_looks_like_a_credential_is_refused_and_not_repeated(given: dict[str, Any]) -> None:
+    error = refused(**given)
+    assert any("secret in clear" in each.reason or "credential" in each.reason
+               for each in error.problems)  # fmt: skip
+    for secret in ("hunter2", "abc", "1234", "pass@", "QQQ", "a1a1", "T0/B0"):
+        assert secret not in str(error)

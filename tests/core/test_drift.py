@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -18,8 +19,18 @@ from holdfast.core.drift import (
     find_drift,
     kind_of,
 )
-from holdfast.core.live import Absent, Live, Unknown, Writer
+from holdfast.core.live import (
+    Absent,
+    FailedReplica,
+    Live,
+    OutdatedReplica,
+    Status,
+    Unknown,
+    Writer,
+)
 from holdfast.core.names import WorkloadId
+from holdfast.core.plan import Action, make_plan
+from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields, Path
 from holdfast.core.workload import WorkloadSpec
 
@@ -145,3 +156,68 @@ def test_a_revision_follows_the_declaration_and_not_where_it_stood() -> None:
 def test_a_writer_is_shown_with_its_credential() -> None:
     assert str(Writer(manager="curl", actor="ops")) == "curl (ops)"
     assert str(Writer(manager="curl")) == "curl"
+
+
+def stuck(written: Fields, *runs: OutdatedReplica) -> Live:
+    """A workload whose new replica fails, with what serves in its place."""
+    failed = FailedReplica(name="primary-2", generation=2, reason="It exited with code 3.")
+    return replace(live(written), status=Status(failed=(failed,), outdated=runs))
+
+
+def old(fields: Fields | None, secrets: tuple[str, ...] = ()) -> OutdatedReplica:
+    return OutdatedReplica(name="primary-1", generation=1, fields=fields, secrets=secrets)
+
+
+def test_what_is_written_and_does_not_run_is_drift_with_the_reason() -> None:
+    desired = Desired(id=WHERE, fields={"image": "new", "name": "x"})
+    seen = stuck({"image": "new", "name": "x"}, old({"image": "old"}))
+    drift = find_drift(desired=desired, live=seen)
+    assert drift.situation is Situation.DRIFTED
+    (field,) = drift.fields
+    assert (field.change.path, field.change.live, field.change.desired) == (
+        ("image",),
+        "old",
+        "new",
+    )
+    assert "exited with code 3" in field.evidence
+    step = make_plan([drift]).steps[0]
+    assert step.action is Action.UPDATE
+    assert step.write == {"image": "new"}
+    assert "exited with code 3" in plan_text(make_plan([drift]))
+
+
+def test_a_rollout_under_way_is_no_drift() -> None:
+    desired = Desired(id=WHERE, fields={"image": "new"})
+    seen = replace(live({"image": "new"}), status=Status(outdated=(old({"image": "old"}),)))
+    assert find_drift(desired=desired, live=seen).situation is Situation.IN_SYNC
+
+
+def test_a_replica_that_cannot_start_is_drift_even_when_nothing_serves_in_its_place() -> None:
+    desired = Desired(id=WHERE, fields={"image": "new"})
+    for seen in (stuck({"image": "new"}), stuck({"image": "new"}, old(None))):
+        drift = find_drift(desired=desired, live=seen)
+        assert [each.change.path for each in drift.fields] == [("replicas", "primary-2")]
+        assert drift.kinds == (DriftKind.RESOURCE,)
+        step = make_plan([drift]).steps[0]
+        assert (step.action, step.write) == (Action.UPDATE, {})
+
+
+def test_going_back_to_what_still_runs_is_a_change_of_what_is_written() -> None:
+    desired = Desired(id=WHERE, fields={"image": "old"})
+    drift = find_drift(desired=desired, live=stuck({"image": "new"}, old({"image": "old"})))
+    (field,) = drift.fields
+    assert (field.change.live, field.change.desired) == ("new", "old")
+
+
+def test_a_field_that_nobody_declared_is_no_drift_when_it_runs_otherwise() -> None:
+    desired = Desired(id=WHERE, fields={"name": "x"})
+    seen = stuck({"image": "new", "name": "x"}, old({"image": "old"}))
+    assert find_drift(desired=desired, live=seen).situation is Situation.IN_SYNC
+
+
+def test_a_rotated_secret_that_did_not_arrive_is_secret_drift() -> None:
+    fields: Fields = {"secrets": {"HF_TOKEN": "hub/token"}}
+    drift = find_drift(
+        desired=Desired(id=WHERE, fields=fields), live=stuck(fields, old({}, ("HF_TOKEN",)))
+    )
+    assert drift.kinds == (DriftKind.SECRET,)

@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.core import errors
 from holdfast.core.errors import (
+    MAX_PROBLEMS,
     ApiError,
+    BackendError,
     Conflict,
     DriftError,
     HoldfastError,
@@ -37,6 +39,8 @@ def example(kind: type[HoldfastError]) -> HoldfastError:
             return DriftError("It moved.", plan=Plan(steps=()), todo="Look.")
         case "ApiError":
             return ApiError("It failed.", status=502, reason="bad_gateway")
+        case "BackendError":
+            return BackendError("It failed.", message="out of memory", status=500, todo="Wait.")
         case "PermissionDenied":
             return PermissionDenied("Not yours.", reason="project_scope_mismatch")
         case "ValidationError":
@@ -75,7 +79,8 @@ def test_an_error_survives_a_pickle_and_a_copy(kind: type[HoldfastError]) -> Non
 def test_a_message_is_the_summary_and_then_full_sentences(kind: type[HoldfastError]) -> None:
     text = str(example(kind))
     assert text.startswith(f"{kind.summary}. ")
-    assert "changed." in text
+    # A prompt that a backend refused concerns nothing that is kept.
+    assert "changed." in text or kind is BackendError
 
 
 def test_a_message_says_what_happened_what_was_changed_and_what_to_do() -> None:
@@ -90,12 +95,12 @@ def test_a_message_says_what_happened_what_was_changed_and_what_to_do() -> None:
 
 
 def test_every_problem_is_in_the_message() -> None:
-    problems = [Problem(field=name, reason="bad.", fix="Mend it.") for name in "ab"]
+    problems = [Problem(field=name, reason="bad.", fix="Fix it.") for name in "ab"]
     error = ValidationError(problems=problems)
     assert error.problems == tuple(problems)
     assert str(error) == (
         "Input was refused. 2 problems found. Nothing was changed."
-        "\n  a: bad. Mend it.\n  b: bad. Mend it."
+        "\n  a: bad. Fix it.\n  b: bad. Fix it."
     )
     assert "1 problem found." in str(ValidationError(problems=problems[:1]))
 
@@ -108,3 +113,10 @@ def test_the_tree_has_the_shape_that_callers_rely_on() -> None:
         for kind in CLASSES
         for each in kind.__mro__
     )
+
+
+def test_of_very_many_problems_a_hundred_are_told() -> None:
+    found = [Problem(field=f"f{n}", reason="it is wrong.", fix="Fix it.") for n in range(1_000)]
+    error = ValidationError(problems=found)
+    assert len(error.problems) == MAX_PROBLEMS
+    assert "1000 problems found" in str(error) and "and 900 more" in str(error)

@@ -14,6 +14,7 @@ from holdfast.core.names import (
     WorkloadId,
     canonical_slug,
     checked_slug,
+    derived_slug,
     is_slug,
     slug_problems,
 )
@@ -32,9 +33,34 @@ from holdfast.core.names import (
         ("a" * MAX_SLUG, "a" * MAX_SLUG),
     ],
 )
-def test_a_slug_gets_one_canonical_form(text: str, slug: str) -> None:
-    assert checked_slug(text) == slug
-    assert is_slug(slug)
+def test_a_name_becomes_one_slug(text: str, slug: str) -> None:
+    assert derived_slug(text) == slug
+    assert checked_slug(slug) == slug
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("../../etc/passwd", "etc-passwd"),
+        ("a b", "a-b"),
+        ("a.b", "a-b"),
+        ("Support-Bot", "support-bot"),
+        (" chat", "chat"),
+        ("a--b", "a-b"),
+        ("chat-", "chat"),
+    ],
+)
+def test_a_slug_that_somebody_gave_is_never_rewritten(text: str, meant: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        checked_slug(text)
+    (problem,) = caught.value.problems
+    assert "is not a slug" in problem.reason
+    assert problem.fix == f"Did you mean {meant}?"
+
+
+def test_what_a_slug_may_mean_is_not_suggested_when_it_holds_a_secret() -> None:
+    (problem,) = slug_problems("password=hunter2hunter2", field="slug")
+    assert "hunter2" not in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +110,16 @@ def test_canonical_twice_is_canonical_once(text: str) -> None:
 
 @given(st.text())
 def test_text_without_problems_becomes_a_slug(text: str) -> None:
-    assert bool(slug_problems(text, field="slug")) != is_slug(canonical_slug(text)) or (
+    problems = slug_problems(text, field="slug", derive=True)
+    assert bool(problems) != is_slug(canonical_slug(text)) or (
         # Refused as typed, although its canonical form would do.
         not text.isascii() or not text.isprintable() or text.startswith("__")
     )
+
+
+@given(st.text())
+def test_a_slug_that_is_taken_stands_as_it_was_given(text: str) -> None:
+    assert bool(slug_problems(text, field="slug")) != is_slug(text)
 
 
 @given(SLUGS)

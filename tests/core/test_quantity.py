@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import DURATIONS, QUANTITIES
 
-from holdfast.core.quantity import canonical_quantity, parse_duration, parse_quantity
+from holdfast.core.quantity import (
+    canonical_quantity,
+    parse_duration,
+    parse_quantity,
+    readable_quantity,
+    shown_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +91,31 @@ def test_a_long_hostile_text_is_read_in_linear_time() -> None:
     for text in ("1" * 655_360, "1m" * 327_680, "1." * 327_680, "1e" * 327_680):
         assert parse_quantity(text) is None
         assert parse_duration(text) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("8589934592", "8Gi"), ("8Gi", "8Gi"), (8589934592, "8Gi"), ("1024", "1Ki"),
+        ("1536Mi", "1536Mi"), ("5000000000", "5G"), ("8589934593", "8589934593"), ("0.5", "500m"),
+        ("0.0005", "0.0005"), ("2", "2"), ("0", "0"), ("many", "many"), ("1000", "1000"),
+    ],
+)  # fmt: skip
+def test_an_amount_is_shown_as_people_write_it(value: str | int, text: str) -> None:
+    assert readable_quantity(value) == text
+
+
+@given(QUANTITIES)
+def test_an_amount_that_is_shown_is_the_same_amount(text: str) -> None:
+    assert parse_quantity(readable_quantity(text)) == parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (14.9941, "15 s"), (900, "900 s"), (2_000_000.0, "2000000 s"), (2.5, "2.5 s"), (3.0, "3 s"),
+        (0.7, "0.7 s"), (0.004, "0.004 s"), (9.96, "10 s"), (0, "0 s"),
+    ],
+)  # fmt: skip
+def test_a_time_is_told_as_people_do(seconds: float, text: str) -> None:
+    assert shown_seconds(seconds) == text

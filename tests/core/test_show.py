@@ -20,12 +20,16 @@ from holdfast.core.live import Absent, Live, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan
 from holdfast.core.show import (
+    LONGEST,
+    MAX_LINES,
     plan_html,
     plan_markdown,
     plan_text,
     show_value,
     summary,
     symbol,
+    text_diff,
+    value_diff,
 )
 from holdfast.core.tree import Tree
 
@@ -266,3 +270,109 @@ def test_clean_text_is_printable_and_says_the_same(text: str) -> None:
     if text.isprintable():
         assert clean(text) == text
     assert json.dumps(clean(text))
+
+
+CREATE = make_plan(
+    [
+        find_drift(
+            desired=Desired(
+                id=where("new"),
+                fields={
+                    "name": "new",
+                    "command": "vllm serve m",
+                    "env": {"A": "1", "API_TOKEN": "hunter2"},
+                    "secrets": {"HF_TOKEN": {"name": "hub", "key": "token"}},
+                    "resources": {"memory": "8589934592", "cpu": "2048", "gpu": 1024},
+                    "args": ["--a", "b"],
+                    "description": "x" * 1_000,
+                },
+            ),
+            live=Absent(id=where("new")),
+        )
+    ]
+)
+
+
+def test_a_plan_that_creates_shows_what_it_creates() -> None:
+    long = "x" * 99 + "…" + "x" * 100
+    assert plan_text(CREATE) == (
+        "  +  acme/new    create\n"
+        "     + name                   new\n"
+        "     + command                vllm serve m\n"
+        "     + env.A                  1\n"
+        "     + env.API_TOKEN          ***\n"
+        "     + secrets.HF_TOKEN.name  hub\n"
+        "     + secrets.HF_TOKEN.key   token\n"
+        "     + resources.memory       8Gi\n"
+        "     + resources.cpu          2048\n"
+        "     + resources.gpu          1024\n"
+        '     + args                   ["--a", "b"]\n'
+        f"     + description            {long}\n"
+        "\n"
+        "Plan: 1 to create, 0 to update, 0 to delete."
+    )
+    for page in (plan_markdown(CREATE), plan_html(CREATE)):
+        assert "vllm serve m" in page
+        assert "8Gi" in page
+        assert "hunter2" not in page
+
+
+def test_memory_is_shown_as_it_is_written_and_a_text_of_that_name_as_it_is() -> None:
+    field = drifted("8589934592", "17179869184", "resources", "memory")
+    assert show_value(field, live=True) == "16Gi"
+    assert show_value(field, live=False) == "8Gi"
+    assert show_value(drifted("8589934592", "1", "env", "memory"), live=False) == "8589934592"
+    assert show_value(drifted("8589934592", "1", "data", "limits", "x"), live=False) == "8589934592"
+
+
+def test_values_of_several_lines_are_shown_line_by_line() -> None:
+    old = "\n".join(f"line {number}" for number in range(50_000))
+    new = old.replace("line 25000\n", "line x\x1b[31m\nmore\n")
+    field = drifted(new, old)
+    assert show_value(field, live=True, width=34) == "(50000 lines)"
+    assert value_diff(field) == [
+        "--- live",
+        "+++ declared",
+        "@@ -24998,7 +24998,8 @@",
+        " line 24997",
+        " line 24998",
+        " line 24999",
+        "-line 25000",
+        "+line x\\x1b[31m",
+        "+more",
+        " line 25001",
+        " line 25002",
+        " line 25003",
+    ]
+    text = plan_text(Plan(steps=(replace(PLAN.steps[0], fields=(field,)),)))
+    assert "         +more\n" in text
+    assert len(text) < 2_000
+    markdown = plan_markdown(Plan(steps=(replace(PLAN.steps[0], fields=(field,)),)))
+    assert "```diff\n--- live\n" in markdown
+
+
+@given(st.lists(st.text(max_size=5)), st.lists(st.text(max_size=5)))
+def test_a_diff_of_lines_is_bounded_and_applies(old: list[str], new: list[str]) -> None:
+    lines = text_diff("\n".join(["same"] * 9 + old), "\n".join(["same"] * 9 + new))
+    assert len(lines) <= MAX_LINES + 1
+    assert all(len(line) <= LONGEST for line in lines)
+
+
+def test_two_huge_values_with_nothing_in_common_are_compared_in_bounded_time_and_space() -> None:
+    lines = text_diff(
+        "\n".join(f"{number} a" * 40 for number in range(40_000)),
+        "\n".join(f"{number} b" * 40 for number in range(40_000)),
+    )
+    assert len(lines) == MAX_LINES + 1
+    assert lines[-1] == "(more; -o json shows both values whole)"
+
+
+def test_a_value_that_was_one_line_or_was_not_there_is_compared_too() -> None:
+    assert text_diff(None, "a\nb")[2:] == ["@@ -0,0 +1,2 @@", "+a", "+b"]
+    assert text_diff("a", "a\nb")[3:] == [" a", "+b"]
+    assert text_diff("a", "b") == []
+    assert text_diff("a\nHF_TOKEN=hunter2hunter2\n", None)[3:] == ["-a", "-HF_TOKEN=***"]
+
+
+def test_the_lines_of_a_secret_are_not_shown() -> None:
+    assert value_diff(drifted("a\nb", "c\nd", "env", "API_TOKEN")) == []

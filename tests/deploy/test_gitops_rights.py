@@ -104,7 +104,8 @@ def test_the_cluster_takes_the_controller_under_the_restricted_standard(
     failed = [each for each in again["status"]["conditions"] if each["type"] == "ReplicaFailure"]
     assert failed == []
     assert cluster.get("pvc", NAME, place)["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert cluster.get("networkpolicy", NAME, place)["spec"]["policyTypes"] == ["Ingress"]
+    policy = cluster.get("networkpolicy", NAME, place)["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
 
 
 class Account:

@@ -28,7 +28,7 @@ def test_the_images_packages_are_locked_to_the_tested_versions() -> None:
     extras = project["optional-dependencies"]
     wanted = ("server", "kubernetes", "gitops", "postgres")
     needed = [*project["dependencies"], *(each for name in wanted for each in extras[name])]
-    names = {re.split(r"[<>=~\[]", each)[0] for each in needed} - {"holdfast"}
+    names = {re.split(r"[<>=~\[]", each)[0] for each in needed} - {"holdfast-ml"}
     locked = pins("deploy/requirements.txt")
     assert names <= set(locked)
     tested = pins("requirements/dev.txt")

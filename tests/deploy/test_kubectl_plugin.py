@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.cluster import Cluster
+from tests.support.cluster_target import report
 from tests.support.inference_services import document
 
 from holdfast.wire.crd import crd
@@ -133,8 +134,30 @@ def test_an_edit_with_kubectl_is_explained_with_its_tool_and_time(
     listed = kubectl("holdfast", "drift", "list", "-n", namespace)
     assert "kubectl-edit" in listed.stdout and "person" in listed.stdout
     explained = kubectl("holdfast", "drift", "explain", "bot", "-n", namespace).stdout
-    assert "replicas is 5, declared is 2." in explained
+    assert "replicas is 5; 2 is declared." in explained
     assert "kubectl-edit wrote it at 20" in explained and "people" in explained
+
+
+def test_drift_that_nobody_looked_for_is_unknown_and_not_absent(
+    kubectl: Kubectl, cluster: Cluster, namespace: str
+) -> None:
+    cluster.apply(document({}, namespace=namespace))
+    condition = {
+        "type": "DriftDetected",
+        "status": "Unknown",
+        "reason": "InvalidSpec",
+        "message": "The spec was refused, so nobody looked.",
+        "lastTransitionTime": "2026-10-01T10:00:00Z",
+    }
+    report(cluster, namespace, "my-llama", conditions=[condition])
+    for form in ("table", "json"):
+        listed = kubectl("holdfast", "drift", "list", "-n", namespace, "-o", form)
+        assert listed.returncode == 0, listed.stderr
+        assert "No drift.\n" not in listed.stdout
+        assert "my-llama has drifted is unknown: The spec was refused, so nobody" in listed.stderr
+    assert kubectl("holdfast", "drift", "list", "-n", namespace, "--exit-code").returncode == 1
+    explained = kubectl("holdfast", "drift", "explain", "my-llama", "-n", namespace)
+    assert "my-llama has drifted is unknown:" in explained.stderr
 
 
 def test_the_operators_word_on_its_objects_is_shown_in_sentences(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,45 @@ def test_what_is_added_on_demand_is_components_of_the_base(
     chosen = ", ".join(f"{base}/{each}" for each in components)
     (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{chosen}]\n")
     assert by_name(documents(kustomize(tmp_path))) == by_name(objects(installation))
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "reached"),
+    [
+        ("169.254.169.254", 80, False),
+        ("169.254.170.2", 80, False),
+        ("100.100.100.200", 80, False),
+        ("168.63.129.16", 80, False),
+        ("fe80::1", 443, False),
+        ("fd00:ec2::254", 80, False),
+        ("169.254.20.10", 53, True),  # where a node keeps its cache of names
+        ("10.96.0.1", 443, True),
+        ("10.0.0.7", 6443, True),
+        ("192.168.1.9", 3000, True),
+        ("140.82.121.4", 22, True),
+        ("2001:db8::1", 443, True),
+    ],
+)
+def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> None:
+    """Anywhere that applications name, but not to where clouds keep a node's credentials."""
+    (policy,) = [
+        each for each in objects(Installation(gitops=Gitops())) if each["kind"] == "NetworkPolicy"
+    ]
+    spec: Any = policy["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    place = ip_address(address)
+    answers = []
+    for rule in spec["egress"]:
+        inside = not rule.get("to") or any(
+            place in ip_network(to["ipBlock"]["cidr"])
+            and not any(place in ip_network(out) for out in to["ipBlock"]["except"])
+            for to in rule["to"]
+        )
+        on = any(
+            each["protocol"] == "TCP" and each.get("port", port) == port for each in rule["ports"]
+        )
+        answers.append(inside and on)
+    assert any(answers) is reached
 
 
 @pytest.mark.timeout(900)  # Helm may have to be built

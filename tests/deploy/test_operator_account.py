@@ -43,7 +43,9 @@ def work(cluster: Cluster, place: str, namespace: str, folder: Path, flags: list
     export = CliRunner().invoke(cli, ["install", "--export", "--namespace", place, *flags])
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=export.stdout)
     token = cluster.kubeconfig_for_service_account(NAME, place)
-    with operator(token, folder, [f"--namespace={namespace}"] if flags else []):
+    # Where it looks by itself in a pod.
+    own = [f"--lease-namespace={place}", *([f"--namespace={namespace}"] if flags else [])]
+    with operator(token, folder, own):
         small = {"resources": {"gpuMemory": None}}
         scaled = {**small, **canary(), "minReplicas": 2, "maxReplicas": 5}
         cluster.apply(document(scaled, namespace=namespace))

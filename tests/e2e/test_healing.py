@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.edits import DEPLOYMENT, SECRET, SERVICE, changed
-from tests.support.ownership import MANAGER, Bench, managers, on_cluster
+from tests.support.ownership import MANAGER, Bench, apply, managers, on_cluster
 
 from holdfast.core.errors import ValidationError
 from holdfast.core.ownership.delegated import SEED, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.signals import Declaration
+from holdfast.core.ownership.signals import AppliedRecord, Declaration
 from holdfast.core.ownership.verdict import State
+from holdfast.core.tree import show_path
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
 pytestmark = pytest.mark.cluster
@@ -84,7 +85,7 @@ def test_a_port_that_was_moved_under_its_name_is_moved_back(
 
     async def story(bench: Bench) -> None:
         declared = bench.declared(SERVICE)
-        made: Any = await bench.keeper.create(declared)
+        made: Any = (await bench.keeper.create(declared)).live
         bench.patch(
             "service", "json", [{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]
         )
@@ -92,7 +93,7 @@ def test_a_port_that_was_moved_under_its_name_is_moved_back(
         with pytest.raises(ValidationError):
             await bench.client.apply(declared.item, manager=MANAGER, force=True)
         found = await bench.keeper.look(declared, live)
-        healed: Any = await bench.keeper.heal(declared, live, found)
+        healed: Any = (await bench.keeper.heal(declared, live, found)).live
         assert [port["port"] for port in healed["spec"]["ports"]] == [80]
         assert healed["spec"]["clusterIP"] == made["spec"]["clusterIP"]
         await assert_in_sync(bench, declared)
@@ -216,7 +217,7 @@ def test_an_object_that_is_gone_or_another_one_is_not_written(
 ) -> None:
     async def story(bench: Bench) -> None:
         declared = bench.declared(SERVICE)
-        first: Any = await bench.keeper.create(declared)
+        first: Any = (await bench.keeper.create(declared)).live
         bench.kubectl("set", "selector", "service", "bot", "app=other")
         live = await bench.live(declared)
         found = await bench.keeper.look(declared, live)
@@ -329,7 +330,7 @@ def test_a_value_added_to_a_secret_goes_and_the_rest_is_put_back(
 ) -> None:
     async def story(bench: Bench) -> None:
         declared = bench.declared(SECRET)
-        before: Any = await bench.keeper.create(declared)
+        before: Any = (await bench.keeper.create(declared)).live
         bench.patch("secret", "merge", {"stringData": {"token": "hunter2-next", "more": "x"}})
         healed = await bench.heal(declared)
         assert healed["data"] == before["data"]
@@ -357,3 +358,56 @@ def test_an_account_that_may_only_read_gets_a_verdict(cluster: Cluster, namespac
 
     on_cluster(cluster, namespace, prepare)
     on_cluster(cluster, namespace, story, kubeconfig=cluster.kubeconfig_for("reader"))
+
+
+@pytest.mark.parametrize("item", [DEPLOYMENT, SERVICE, SECRET], ids=lambda item: item["kind"])
+def test_what_the_server_stored_is_as_recorded_when_the_declaration_changes(
+    cluster: Cluster, namespace: str, item: dict[str, Any]
+) -> None:
+    """Defaults and spellings of the server are no edit: only what was declared anew differs."""
+
+    async def story(bench: Bench) -> None:
+        first = bench.declared(item)
+        written = await bench.keeper.create(first)
+        assert written.altered == ()
+        record = AppliedRecord(digest=first.digest, values=bench.keeper.values(first, written.live))
+        labels = {**item["metadata"].get("labels", {}), "tier": "two"}
+        anew = {**item, "metadata": {**item["metadata"], "labels": labels}}
+        found = await bench.look(bench.declared(anew, record=record))
+        assert found.drifted == ()
+        anew_paths = {each.change.path[-1] for each in found.differing if each.pending}
+        assert anew_paths - {"holdfast.dev/applied"} == {"tier"}
+
+    on_cluster(cluster, namespace, story)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["alone", "beside a commit"])
+def test_an_edit_that_is_signed_as_ours_is_drift_and_goes(
+    cluster: Cluster, namespace: str, moved: bool
+) -> None:
+    """`kubectl apply --server-side --force-conflicts` with our name and a made-up digest."""
+
+    async def story(bench: Bench) -> None:
+        first = bench.declared(DEPLOYMENT)
+        written = await bench.keeper.create(first)
+        record = AppliedRecord(digest=first.digest, values=bench.keeper.values(first, written.live))
+        forged = copy.deepcopy(first.item)
+        metadata: Any = forged["metadata"]
+        metadata["annotations"]["holdfast.dev/applied"] = "sha256:made-up"
+        evil: Any = forged
+        server(evil)["image"] = "registry.example/evil:1"
+        pod(evil)["containers"].append({"name": "miner", "image": "registry.example/m:1"})
+        apply(cluster, forged, namespace)
+        item = changed(DEPLOYMENT, lambda new: new["spec"].update(minReadySeconds=5))
+        declared = bench.declared(item if moved else DEPLOYMENT, record=record)
+        found = await bench.look(declared)
+        paths = {show_path(each.change.path) for each in found.drifted}
+        assert "spec.template.spec.containers[name=server].image" in paths
+        assert "spec.template.spec.containers[name=miner]" in paths
+        pending = {show_path(each.change.path) for each in found.differing if each.pending}
+        assert ("spec.minReadySeconds" in pending) is moved
+        healed = await bench.heal(declared)
+        assert server(healed)["image"] == "registry.example/vllm:v1"
+        assert containers(healed) == ["server"]
+
+    on_cluster(cluster, namespace, story)

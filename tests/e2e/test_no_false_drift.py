@@ -67,6 +67,7 @@ def test_the_corpus_is_large_and_of_many_kinds() -> None:
     assert len({str(ref_of(item)) for item in items}) == len(items)
 
 
+@pytest.mark.timeout(300)
 def test_what_is_applied_and_left_alone_never_drifts_and_what_is_edited_does(
     cluster: Cluster,
 ) -> None:

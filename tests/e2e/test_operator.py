@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, KubectlFailed
 from tests.support.figures import unanswered
 from tests.support.operator_process import (
     AGENT,
@@ -351,3 +351,107 @@ def test_one_look_makes_what_is_declared_and_ends(
         assert operator.process.wait(60) == 0
     assert exists(cluster, "deployment", "bot-primary", namespace)
     assert status_of(cluster, namespace)["observedGeneration"] == 1
+
+
+def test_a_heal_that_admission_denies_is_told_and_comes_when_the_policy_goes(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    group, name = "admissionregistration.k8s.io/v1", namespace
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["deployments"],
+    }
+    other = "object.spec.template.spec.containers[0].image.startsWith('example.com/')"
+    policy = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [rule],
+            },
+            "validations": [{"expression": other, "message": "only our registry"}],
+        },
+    }
+    binding = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+    def denied() -> bool:
+        try:
+            cluster.kubectl("set", "image", "deployment/bot-primary", "server=elsewhere/x", "-n",
+                            namespace, "--dry-run=server")  # fmt: skip
+        except KubectlFailed:
+            return True
+        return False
+
+    with running(cluster, namespace, tmp_path) as operator:
+        cluster.apply(service(namespace))
+        settled(cluster, namespace)
+        cluster.apply(policy, binding)
+        try:
+            wait_until(denied, 30, "the policy to hold")
+            image = "server=example.com/other:1"
+            cluster.kubectl("set", "image", "deployment/bot-primary", image, "-n", namespace)
+            status = wait_status(
+                cluster,
+                namespace,
+                lambda it: condition(it, "UpToDate").get("reason") == "WriteRefused",
+            )
+            assert "only our registry" in condition(status, "UpToDate")["message"]
+            told = ("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}")
+            wait_until(lambda: "WriteRefused" in cluster.kubectl(*told), 20, "the event")
+        finally:
+            cluster.kubectl("delete", "validatingadmissionpolicybinding", name)
+            cluster.kubectl("delete", "validatingadmissionpolicy", name)
+        wait_status(
+            cluster,
+            namespace,
+            lambda it: condition(it, "UpToDate").get("reason") == "AsDeclared",
+            timeout=90,
+        )
+        assert operator.said("not-reconciled")
+
+
+def test_a_writer_every_second_is_not_answered_every_second(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Each heal of a pod template makes a rollout, so a fight costs more than the drift."""
+    with running(cluster, namespace, tmp_path):
+        cluster.apply(service(namespace))
+        settled(cluster, namespace)
+        before = len(writes(cluster, namespace, "deployments"))
+        for number in range(10):
+            image = f"server=example.com/other:{number}"
+            cluster.kubectl("set", "image", "deployment/bot-primary", image, "-n", namespace)
+            pause(1)
+        status = wait_status(
+            cluster,
+            namespace,
+            lambda it: condition(it, "DriftDetected").get("reason") == "Fighting",
+        )
+        said = condition(status, "DriftDetected")["message"]
+        assert "kubectl-set and holdfast-operator keep changing" in said
+        assert len(writes(cluster, namespace, "deployments")) - before <= 4
+
+
+@pytest.mark.parametrize("election", [(), ("--no-leader-election",)], ids=["elected", "alone"])
+def test_one_look_beside_an_operator_at_work_is_refused_and_writes_nothing(
+    election: tuple[str, ...], cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    with running(cluster, namespace, tmp_path, name="installed"):
+        cluster.apply(service(namespace))
+        wait_status(cluster, namespace, lambda status: status.get("ready"))
+        before = writes(cluster, namespace)
+        with running(
+            cluster, namespace, tmp_path, "--once", *election, name="second", until=""
+        ) as second:
+            assert second.process.wait(60) != 0
+        assert "renews it" in (tmp_path / "second.log").read_text()
+        assert writes(cluster, namespace) == before

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.edits import DEPLOYMENT, EDITS, SERVER, Edit, make
-from tests.support.ownership import KEY, MANAGER, NOW, apply, corpus, declare, verdict
+from tests.support.ownership import (
+    KEY,
+    MANAGER,
+    NOW,
+    Bench,
+    apply,
+    corpus,
+    declare,
+    on_cluster,
+    verdict,
+)
 
 from holdfast.core.drift import Cause
 from holdfast.core.ownership.delegated import FieldClass, Surroundings
@@ -115,6 +125,16 @@ def test_what_an_admission_policy_rewrites_is_told_from_an_edit(
         [found] = verdict(DEPLOYMENT, live, dry_run=dry_run).drifted
         assert show_path(found.change.path) == "metadata.labels.app"
         assert (found.cause, found.writer) == (Cause.ADMISSION, None)
+
+        async def heal(bench: Bench) -> None:
+            declared = bench.declared(DEPLOYMENT)
+            bench.kubectl("set", "image", "deployment/bot", "server=registry.example/evil:1")
+            written = await bench.write(declared)
+            [altered] = written.altered
+            assert show_path(altered.change.path) == "metadata.labels.app"
+            assert altered.cause is Cause.ADMISSION
+
+        on_cluster(cluster, namespace, heal)
     finally:
         for item in (binding, policy):
             cluster.kubectl("delete", item["kind"], item["metadata"]["name"])

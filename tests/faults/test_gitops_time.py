@@ -13,7 +13,7 @@ from tests.support.gitops_world import World, config_ref, configmap, route
 from tests.support.service_world import StoryClock
 
 from holdfast.core.errors import TargetUnavailable, ValidationError
-from holdfast.core.gitops.application import HoldEnd, Remediation
+from holdfast.core.gitops.application import DriftSpec, HoldEnd, IgnoreSpec, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.objects import ref_of
@@ -133,7 +133,11 @@ async def test_an_annotation_does_not_hold_for_ever() -> None:
         assert world.following is not None
         assert not world.following.shelf.holds
         jumping(world).passed += 60
-    assert len(world.forge.pulls) == 1
+    # Longer than annotations are granted was asked for, so its end is its route's, and says so.
+    assert await world.data("a") == {"x": "1"}
+    assert not world.forge.pulls
+    (told,) = [line.summary for line, _ in world.book._lines if line.action == "pause-expired"]
+    assert told.endswith("ended: what changed under it goes the way of its route again.")
 
 
 async def test_a_restart_does_not_forget_a_fight() -> None:
@@ -192,8 +196,14 @@ async def test_an_admission_that_rewrites_gets_few_writes_and_an_alarm(tells: bo
             world.pass_time(60)
         assert heals(world) - before <= 5
     (drift,) = world.drifts
-    assert drift.state is DriftState.FIGHTING
-    assert [notice for notice in world.notices if "fight" in notice.type]
+    assert (drift.state, drift.altered) == (DriftState.PARKED, True), "nobody is named for it"
+    assert [notice for notice in world.notices if "failed" in notice.type]
+    world.kube.apply = plain  # type: ignore[method-assign]
+    for _minute in range(31):
+        world.pass_time(60)
+        await world.look()
+    assert world.drifts == []
+    assert await world.data("a") == {"x": "1"}
 
 
 @pytest.mark.parametrize(
@@ -386,3 +396,39 @@ async def hold(world: World, until: datetime, by: str) -> None:
         return
     stamp = until.isoformat()
     world.kube.edit(A, lambda item: item["metadata"]["annotations"].update({PAUSED_UNTIL: stamp}))
+
+
+async def hidden(world: World) -> tuple[str, DriftState]:
+    """The value of the field and the state of its drift after the controller's own next pass.
+
+    It looks at nothing else than what time alone brings up, when it said that it would.
+    """
+    assert world.last is not None
+    world.pass_time(world.last.requeue_after)
+    await world.look(set())
+    data = await world.data("a")
+    assert isinstance(data, dict)
+    return str(data["x"]), next((each.state for each in world.drifts), DriftState.RESOLVED)
+
+
+@pytest.mark.parametrize("whose", ["ledger", "application"])
+async def test_a_rule_that_expires_is_looked_at_when_it_does(whose: str) -> None:
+    start = World().clock.now()
+    expires = (start + timedelta(seconds=30)).isoformat()
+    rule = IgnoreSpec(name="test", owner="maria", pointer="/data/x", expires=expires)
+    drift = DriftSpec(ignore=(rule,)) if whose == "application" else DriftSpec()
+    world = World(route(Remediation.REPORT), drift=drift)
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.look()
+    world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
+    await world.look()
+    if whose == "ledger":
+        (open_drift,) = world.drifts
+        until = start + timedelta(seconds=30)
+        await world.desk().ignore(
+            PROJECT, open_drift.id, actor="maria", reason="a load test", until=until
+        )
+        await world.look()
+    assert world.drifts == []
+    assert world.last is not None and world.last.requeue_after <= 30
+    assert await hidden(world) == ("9", DriftState.DETECTED)

@@ -15,7 +15,9 @@ from tests.support.ownership import KEY, MANAGER, NOW
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.core.errors import PermissionDenied, ValidationError
+from holdfast.adapters.memory.kube.kinds import custom
+from holdfast.core.drift import Cause
+from holdfast.core.errors import PermissionDenied, Problem, TargetUnavailable, ValidationError
 from holdfast.core.ownership.delegated import SEED, FieldClass, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.objects import at
@@ -23,7 +25,7 @@ from holdfast.core.ownership.owned import UNTRACKED, read_ownership
 from holdfast.core.ownership.signals import Declaration, declare
 from holdfast.core.ownership.verdict import State
 from holdfast.core.tree import Fields
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.keeper import LASTING, Keeper
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
 
@@ -31,9 +33,13 @@ class SetClock(SystemClock):
     """Stands until it is set."""
 
     time = NOW
+    passed = 0.0
 
     def now(self) -> datetime:
         return self.time
+
+    def monotonic(self) -> float:
+        return self.passed
 
 
 class Counting(MemoryKube):
@@ -62,6 +68,18 @@ class Busy(Counting):
             manager="a-controller",
         )
         return applied
+
+
+class Mirroring(Counting):
+    """Has an admission policy that sends images to a mirror, as long as it is there."""
+
+    policy = True
+
+    async def apply(self, item: Fields, **more: Any) -> Fields:
+        item = copy.deepcopy(item)
+        if self.policy and isinstance(at(item, ("spec", "template")), dict):
+            image(item)["image"] = f"mirror/{image(item)['image'].removeprefix('mirror/')}"
+        return await super().apply(item, **more)
 
 
 class Stage:
@@ -134,7 +152,7 @@ def test_what_is_forgotten_or_too_old_is_asked_again() -> None:
         await stage.keeper.look(stage.declared(), live)
         assert stage.kube.asked == 2
         other = stage.declared(SERVICE)
-        await stage.keeper.look(other, await stage.keeper.create(other))
+        await stage.keeper.look(other, (await stage.keeper.create(other)).live)
         await stage.keeper.look(stage.declared(), live)
         assert stage.kube.asked == 3
 
@@ -174,6 +192,119 @@ def test_a_heal_that_the_server_refuses_is_drift_with_its_reason() -> None:
     play(story())
 
 
+class Typed(Counting):
+    """Refuses a null at some fields, in the words and with the causes of an API server."""
+
+    refused = ("spec.size", "spec.parts[1].size", "spec.other")
+    sent: Any = None
+
+    async def apply(self, item: Fields, **more: Any) -> Fields:
+        spec: Any = item["spec"]
+        there = {"spec.size": spec.get("size", 0), "spec.other": spec.get("other", 0)}
+        if "parts" in spec:
+            there["spec.parts[1].size"] = spec["parts"][1].get("size", 0)
+        wrong = [each for each in self.refused if there.get(each, 0) is None]
+        if wrong:
+            problems = [
+                Problem(field=each, reason=f'Invalid value: "null": {each}', fix="")
+                for each in wrong
+            ]
+            raise ValidationError("it is invalid", problems=problems)
+        self.sent = item
+        return await super().apply(item, **more)
+
+
+def test_a_null_that_the_schema_refuses_is_left_out_and_any_other_is_sent() -> None:
+    """As `kubectl apply` takes them; in the values of a chart a null means something."""
+    thing: dict[str, Any] = {
+        "apiVersion": "x.example/v1",
+        "kind": "Thing",
+        "metadata": {"name": "a"},
+        "spec": {
+            "size": None,
+            "values": {"gone": None},
+            "parts": [{"size": None}, {"size": None, "n": 1}],
+        },
+    }
+
+    async def story() -> None:
+        kube = Typed()
+        kube.serve(custom("x.example/v1", "Thing"))
+        stage = Stage(thing, kube)
+        await stage.keeper.create(stage.declared())
+        assert kube.sent["spec"] == {
+            "values": {"gone": None},
+            "parts": [{"size": None}, {"n": 1}],
+        }
+        found = await stage.keeper.look(stage.declared(), await stage.live())
+        assert found.state is State.IN_SYNC
+        kube.refusal = ValidationError("field is immutable", problems=[
+            Problem(field="spec.unheard", reason="is immutable", fix=""),
+        ])  # fmt: skip
+        with pytest.raises(ValidationError):
+            await stage.keeper._sent(stage.declared().item, dry_run=True)
+
+    play(story())
+
+
+def failing(*, failed: bool) -> TargetUnavailable:
+    error = TargetUnavailable("PATCH /x answered 500: something within it broke")
+    error.failed = failed
+    return error
+
+
+def test_a_server_that_keeps_failing_at_one_object_refuses_it() -> None:
+    """A moment's failure is an outage, which ends; one that lasts would hide the object."""
+
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        stage.kube.refusal = failing(failed=True)
+        with pytest.raises(TargetUnavailable):
+            await stage.keeper.look(stage.declared(), await stage.live())
+        stage.clock.passed = LASTING - 1
+        with pytest.raises(TargetUnavailable):
+            await stage.keeper.look(stage.declared(), await stage.live())
+        stage.clock.passed = LASTING + 1
+        found = await stage.keeper.look(stage.declared(), await stage.live())
+        assert found.state is State.DRIFTED
+        assert "something within it broke" in found.drifted[0].evidence
+        assert found.recheck_at is not None, "it may be mended without an event"
+
+    play(story())
+
+
+def test_a_failure_that_ended_in_between_has_not_lasted() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        for _ in range(2):
+            change_and_change_back(stage)
+            stage.kube.refusal = failing(failed=True)
+            with pytest.raises(TargetUnavailable):
+                await stage.keeper.look(stage.declared(), await stage.live())
+            stage.kube.refusal = None
+            await stage.keeper.look(stage.declared(), await stage.live())
+            stage.clock.passed += LASTING + 1
+
+    play(story())
+
+
+def test_a_server_that_does_not_answer_at_all_refuses_nothing() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        stage.kube.refusal = failing(failed=False)
+        for _ in range(3):
+            with pytest.raises(TargetUnavailable):
+                await stage.keeper.look(stage.declared(), await stage.live())
+            stage.clock.passed += LASTING + 1
+
+    play(story())
+
+
 def test_without_the_right_to_dry_run_only_values_are_drift() -> None:
     async def story() -> None:
         stage = Stage()
@@ -203,7 +334,7 @@ def test_a_heal_removes_additions_and_leaves_what_is_delegated() -> None:
         )
         live = await stage.live()
         found = await stage.keeper.look(stage.declared(), live)
-        healed: Any = await stage.keeper.heal(stage.declared(), live, found)
+        healed: Any = (await stage.keeper.heal(stage.declared(), live, found)).live
         assert [each["name"] for each in image(healed)["env"]] == ["A", "B"]
         assert healed["spec"]["replicas"] == 9
 
@@ -226,7 +357,7 @@ def test_what_is_left_alone_keeps_its_value_whether_it_was_changed_added_or_remo
             found = await stage.keeper.look(renewed, live)
             left = frozenset(item.change.path for item in found.drifted if leaves)
             assert len(left) == (3 if leaves else 0)
-            healed: Any = await stage.keeper.heal(renewed, live, found, leave=left)
+            healed: Any = (await stage.keeper.heal(renewed, live, found, leave=left)).live
             assert image(healed)["image"] == "v3"
             assert sorted(each["name"] for each in image(healed)["env"]) == sorted(
                 each["name"] for each in env
@@ -247,11 +378,38 @@ def test_a_wiped_record_is_ours_again_while_a_controller_writes() -> None:
         live = await stage.live()
         found = await stage.keeper.look(stage.declared(), live)
         assert found.state is State.WIPED
-        healed = await stage.keeper.heal(stage.declared(), live, found)
+        healed: Any = (await stage.keeper.heal(stage.declared(), live, found)).live
         owners = read_ownership(healed["metadata"]["managedFields"])  # type: ignore[index, call-overload]
         (ours,) = (entry for entry in owners.entries if entry.manager == MANAGER)
         (unknown,) = (entry for entry in owners.entries if entry.manager == UNTRACKED)
         assert not ours.paths & unknown.paths
+
+    play(story())
+
+
+def test_what_could_not_be_taken_back_after_a_wipe_is_taken_back_by_the_next_heal() -> None:
+    """A controller was faster than each of our tries, so the server still names another owner."""
+
+    async def story() -> None:
+        longer = changed(DEPLOYMENT, lambda item: item["spec"]["template"]["spec"][
+            "containers"].append({"name": "extra", "image": "registry.example/x:1"}))  # fmt: skip
+        stage = Stage(longer)
+        await stage.keeper.create(stage.declared())
+        ref = ref_of(stage.declared().item)
+        wipe: Fields = {"op": "replace", "path": "/metadata/managedFields", "value": [{}]}
+        await stage.kube.patch(ref, [wipe], manager="a-backup")
+        stage.edit(lambda item: image(item).update(image="other"))
+        live = await stage.live()
+        found = await stage.keeper.look(stage.declared(), live)
+        for _ in range(5):
+            stage.kube.fail_next("patch", KubeConflict("It moved.", reason=ConflictReason.CHANGED))
+        await stage.keeper.heal(stage.declared(), live, found)
+        shorter = stage.declared(DEPLOYMENT)
+        live = await stage.live()
+        found = await stage.keeper.look(shorter, live)
+        healed: Any = (await stage.keeper.heal(shorter, live, found)).live
+        names = [each["name"] for each in healed["spec"]["template"]["spec"]["containers"]]
+        assert names == [image(DEPLOYMENT)["name"]]
 
     play(story())
 
@@ -262,7 +420,8 @@ def test_replicas_are_parked_before_they_are_no_longer_declared() -> None:
         await stage.keeper.create(stage.declared())
         shorter = stage.declared(changed(DEPLOYMENT, lambda item: item["spec"].pop("replicas")))
         live = await stage.live()
-        healed: Any = await stage.keeper.heal(shorter, live, await stage.keeper.look(shorter, live))
+        found = await stage.keeper.look(shorter, live)
+        healed: Any = (await stage.keeper.heal(shorter, live, found)).live
         assert healed["spec"]["replicas"] == 2
         owners = read_ownership(healed["metadata"]["managedFields"]).owners(
             ("spec", "replicas"), "apps/v1"
@@ -275,7 +434,7 @@ def test_replicas_are_parked_before_they_are_no_longer_declared() -> None:
 def test_a_start_value_is_seeded_where_nobody_declares_one() -> None:
     async def story() -> None:
         stage = Stage(changed(DEPLOYMENT, lambda item: item["spec"].pop("replicas")))
-        made = await stage.keeper.create(stage.declared())
+        made: Any = (await stage.keeper.create(stage.declared())).live
         seeded: Any = await stage.keeper.park(made, replicas=4)
         assert seeded["spec"]["replicas"] == 4
         found = await stage.keeper.look(stage.declared(), await stage.live())
@@ -295,7 +454,88 @@ def test_an_object_that_was_replaced_or_is_going_is_not_written() -> None:
         assert refused.value.reason is ConflictReason.REPLACED
         going = copy.deepcopy(live)
         going["metadata"]["deletionTimestamp"] = "2026-11-16T01:00:00Z"
-        assert await stage.keeper.heal(stage.declared(), going, found) == going
+        assert (await stage.keeper.heal(stage.declared(), going, found)).live == going
         assert await stage.live() == live
+
+    play(story())
+
+
+def test_a_heal_that_admission_rewrote_is_not_a_heal() -> None:
+    async def story() -> None:
+        stage = Stage(kube=Mirroring())
+        declared = stage.declared()
+        made = await stage.keeper.create(declared)
+        assert [found.change.path[-1] for found in made.altered] == ["image"]
+        stage.edit(lambda item: image(item).update(image="evil"))
+        live = await stage.live()
+        found = await stage.keeper.look(declared, live)
+        assert found.healable and not found.altered
+        written = await stage.keeper.heal(declared, live, found)
+        (altered,) = written.altered
+        assert altered.cause is Cause.ADMISSION
+        assert str(altered.change.live).startswith("mirror/")
+        assert image(written.live)["image"] == altered.change.live
+
+    play(story())
+
+
+def test_what_admission_rewrites_is_asked_again_more_and_more_rarely_until_it_is_gone() -> None:
+    """Nothing in the cluster tells that a policy is gone: the verdict must not outlive it."""
+
+    async def story() -> None:
+        kube = Mirroring()
+        stage = Stage(kube=kube)
+        declared = stage.declared()
+        await stage.keeper.create(declared)
+        for wait in (15, 30, 60, 120, 240, 300, 300):
+            asked = kube.asked
+            found = await stage.keeper.look(declared, await stage.live())
+            assert found.altered and not found.healable
+            assert found.recheck_at == stage.clock.now() + timedelta(seconds=wait)
+            stage.clock.time += timedelta(seconds=wait - 1)
+            assert await stage.keeper.look(declared, await stage.live()) == found
+            assert kube.asked == asked + 1
+            stage.clock.time += timedelta(seconds=1)
+        kube.policy = False
+        live = await stage.live()
+        found = await stage.keeper.look(declared, live)
+        assert found.healable and not found.altered and found.recheck_at is None
+        assert (await stage.keeper.heal(declared, live, found)).altered == ()
+        after = await stage.keeper.look(declared, await stage.live())
+        assert after.state is State.IN_SYNC
+
+    play(story())
+
+
+def test_an_ignored_field_that_admission_rewrites_does_not_spoil_a_heal() -> None:
+    async def story() -> None:
+        stage = Stage(kube=Mirroring())
+        declared = stage.declared()
+        await stage.keeper.create(declared)
+        rule = IgnoreRule(
+            name="mirrors",
+            owner="team",
+            glob="spec.template.spec.containers[*].image",
+            security=True,
+        )
+        stage.edit(lambda item: item["spec"].update(revisionHistoryLimit=3, replicas=7))
+        live = await stage.live()
+        found = await stage.keeper.look(declared, live, ignore=[rule])
+        assert (await stage.keeper.heal(declared, live, found)).altered == ()
+
+    play(story())
+
+
+def test_an_answer_for_want_of_rights_is_not_remembered_for_ever() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.keeper.create(stage.declared())
+        change_and_change_back(stage)
+        stage.kube.refusal = PermissionDenied("no dry run for you")
+        await stage.keeper.look(stage.declared(), await stage.live())
+        stage.kube.refusal = None
+        stage.clock.time += timedelta(seconds=15)
+        await stage.keeper.look(stage.declared(), await stage.live())
+        assert stage.kube.asked == 2
 
     play(story())

@@ -289,8 +289,8 @@ ERRORS: list[tuple[HoldfastError, str]] = [
         f"1 of 2 changes were made before that. {OUTCOME_UNKNOWN}",
     ),
     (
-        ValidationError(problems=[Problem(field="a", reason="bad.", fix="Mend it.")]),
-        "1 of 2 changes were made before that.\n  a: bad. Mend it.",
+        ValidationError(problems=[Problem(field="a", reason="bad.", fix="Fix it.")]),
+        "1 of 2 changes were made before that.\n  a: bad. Fix it.",
     ),
 ]
 

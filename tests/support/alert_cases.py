@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 DAY = 24 * 60
 WEB = {"namespace": "shop", "name": "web"}
-REPO = {"repo": "https://git.example/a"}
+REPO = {"repo": "3f0c9a17be"}
 
 
 @dataclass(frozen=True, kw_only=True)

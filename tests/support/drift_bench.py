@@ -27,7 +27,8 @@ from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 MANAGER = "holdfast-gitops"
 EDITOR = "kubectl-edit"
 AT_ONCE = 16
-PATIENCE = 30.0
+PATIENCE = 120.0
+"""A pod of the corpus wants all GPUs of one node, which other tests may have for a while."""
 T = TypeVar("T")
 
 _BEFORE = (
@@ -75,7 +76,7 @@ class DriftBench:
         found: dict[str, Verdict] = {}
 
         async def one(each: Declaration) -> None:
-            found[_name(each)] = await self.keeper.look(each, await self.keeper.create(each))
+            found[_name(each)] = await self.keeper.look(each, (await self.keeper.create(each)).live)
 
         left = list(declared)
         for kinds in _BEFORE:
@@ -101,12 +102,12 @@ class DriftBench:
             live = await self.live(declared)
             try:
                 found = await self.keeper.look(declared, live)
-                healed: Any = await self.keeper.heal(declared, live, found)
+                written = await self.keeper.heal(declared, live, found)
             except KubeConflict as conflict:
                 if conflict.reason is not ConflictReason.CHANGED:
                     raise
             else:
-                return live, dict(healed)
+                return live, dict(written.live)
 
     async def until(
         self, declared: Declaration, holds: Callable[[dict[str, Any]], object], what: str

@@ -101,7 +101,7 @@ def controlling(
     controller = Controller(
         cluster,
         directory,
-        ("--namespace", namespace, "--lease-namespace", namespace,
+        ("--allow-local", "--namespace", namespace, "--lease-namespace", namespace,
          "--kubectl", cluster.programs.path("kubectl"), *_sops(), *options),
     )  # fmt: skip
     controller.start()

@@ -31,6 +31,7 @@ from tests.support.gitops_process import AGENT, PROJECT, install
 from tests.support.kube_api import KubeApi, RequestFailed
 from tests.support.sops import IDENTITY
 
+from holdfast.core.gitops.address import HOSTS
 from holdfast.core.resource import API_VERSION, GROUP, VERSION
 from holdfast.wire.application_crd import RESOURCE
 
@@ -245,7 +246,10 @@ class Scene:
         """Put a credential beside the Application."""
         document = {
             "apiVersion": "v1", "kind": "Secret", "stringData": values,
-            "metadata": {"name": f"{self.name}-{name}", "namespace": self.team.namespace},
+            "metadata": {
+                "name": f"{self.name}-{name}", "namespace": self.team.namespace,
+                "annotations": {HOSTS: "127.0.0.1:*, localhost:*"},
+            },
         }  # fmt: skip
         path = _PLURALS["Secret"].format(self.team.namespace)
         self.api.request("POST", f"/{path}", document)

@@ -208,6 +208,8 @@ def gitops(
     directory.mkdir(parents=True, exist_ok=True)
     scope = ("--namespace", namespace, "--lease-namespace", namespace) if namespace else ()
     turn = () if elect else ("--no-elect",)
+    if not elect and not namespace:
+        turn += ("--lease-namespace", "default")  # other tests hold Leases of their own
     held = GitopsProcess(cluster, directory, ("--allow-local", *scope, *turn, *options))
     held.start(until)
     try:

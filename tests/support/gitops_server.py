@@ -10,7 +10,7 @@ Every decision is followed by a pass, as the controller makes one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -88,7 +88,10 @@ def world_named(name: str, *, project: str = PROJECT, book: MemoryBook, world: W
 
 @contextmanager
 def served(
-    tmp_path: Path, *worlds: World, hook: Callable[..., HookAnswer] | None = None, **config: Any
+    tmp_path: Path,
+    *worlds: World,
+    hook: Callable[..., Awaitable[HookAnswer]] | None = None,
+    **config: Any,
 ) -> Iterator[Served]:
     """Serve these worlds until the block ends. They share the ledger of the first."""
     kept: list[Served] = []

@@ -115,7 +115,9 @@ class MemoryRepository:
 
     async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
         if self.down:
-            raise SourceUnavailable(self.down)
+            error = SourceUnavailable(self.down)
+            error.unreachable = True
+            raise error
         ancestry = Ancestry.FIRST if known is None else Ancestry.AHEAD
         if known == self.head_sha:
             ancestry = Ancestry.SAME

@@ -187,7 +187,7 @@ REFUSED = [
     ),
     Refused(why="too many gpus", change={"resources": {"gpu": 65}}, field="resources.gpu"),
     Refused(why="a backend without an image", change={"backend": "tei"}, field="image"),
-    Refused(why="a backend that is no slug", change={"backend": "My Own"}, field="backend"),
+    Refused(why="a backend that is not a slug", change={"backend": "My Own"}, field="backend"),
     Refused(
         why="a version of an image that is not used",
         change={"image": "registry.example/vllm:1", "vllmVersion": "0.31.0"},

@@ -23,7 +23,7 @@ from holdfast.core.ownership.signals import Declaration
 from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.ownership.verdict import Verdict, judge
 from holdfast.core.tree import Fields, digest
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.keeper import Keeper, Written
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
 MANAGER = "holdfast-operator"
@@ -96,7 +96,13 @@ class Bench:
         return dict(found)
 
     async def look(self, declared: Declaration, **more: Any) -> Verdict:
-        return await self.keeper.look(declared, await self.live(declared), **more)
+        """Look as a controller does: again when another writer was first."""
+        while True:
+            try:
+                return await self.keeper.look(declared, await self.live(declared), **more)
+            except KubeConflict as conflict:
+                if conflict.reason is not ConflictReason.CHANGED:
+                    raise
 
     async def heal(
         self,
@@ -106,16 +112,24 @@ class Bench:
         **more: Any,
     ) -> dict[str, Any]:
         """Look and heal as a controller does: again when another writer was first."""
+        return dict((await self.write(declared, leave=leave, **more)).live)
+
+    async def write(
+        self,
+        declared: Declaration,
+        *,
+        leave: frozenset[tuple[str, ...]] = frozenset(),
+        **more: Any,
+    ) -> Written:
+        """The same, and what the server made of it."""
         while True:
             live = await self.live(declared)
             try:
                 found = await self.keeper.look(declared, live, **more)
-                healed: Any = await self.keeper.heal(declared, live, found, leave=leave)
+                return await self.keeper.heal(declared, live, found, leave=leave)
             except KubeConflict as conflict:
                 if conflict.reason is not ConflictReason.CHANGED:
                     raise
-            else:
-                return dict(healed)
 
     def kubectl(self, *arguments: str) -> str:
         return self.cluster.kubectl(*arguments, "-n", self.namespace)

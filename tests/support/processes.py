@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -103,7 +104,35 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "it") -> T:
+def let_children_be_interrupted() -> None:
+    """Give children the default answer to SIGINT, also in a background job of a script.
+
+    There a shell has it ignored, and a child inherits that: Control-C would not end it. A handler
+    is not inherited; ours does nothing, so this run stays as deaf as the shell asked.
+    """
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):
+        signal.signal(signal.SIGINT, lambda *_: None)
+
+
+@contextmanager
+def started(
+    command: list[str], *, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program to talk to. At the end it is killed and its pipes are closed, come what may:
+    a pipe left open by a test that failed would fail another one, far away."""
+    with subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until(
+    predicate: Callable[[], T], timeout: float = 10.0, what: str = "it", every: float = 0.02
+) -> T:
     """Poll until `predicate` gives something true, and return that."""
     deadline = time.monotonic() + timeout
     while True:
@@ -112,7 +141,7 @@ def wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "i
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout:g} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def free_port() -> int:

@@ -119,7 +119,13 @@ def running_server(
     The runner is on, as on any server on loopback, unless `run=False`. `beside` runs in the
     server's own loop, in a thread only.
     """
-    settings = {"db": tmp_path / "holdfast.db", "port": 0, "log_level": "warning", **config}
+    settings = {
+        "db": tmp_path / "holdfast.db",
+        "port": 0,
+        "log_level": "warning",
+        "shared_runner": True,  # most tests have a project of their own on one server
+        **config,
+    }
     if process:
         with _as_process(tmp_path, settings, limits or {}) as server:
             yield server

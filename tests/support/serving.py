@@ -91,7 +91,12 @@ class Served(RunningServer):
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, env: Mapping[str, str] | None = None) -> Iterator[Served]:
+def serving(
+    folder: Path,
+    *flags: str,
+    env: Mapping[str, str] | None = None,
+    many_projects: bool = True,
+) -> Iterator[Served]:
     """Run a server on `folder` until the block ends. Again on the same folder is a restart.
 
     At the end the server is stopped if it still runs. Its processes are left to whoever holds
@@ -101,9 +106,12 @@ def serving(folder: Path, *flags: str, env: Mapping[str, str] | None = None) -> 
     secrets.mkdir(exist_ok=True)
     out, log = folder / "serve.out", folder / "serve.log"
     out.unlink(missing_ok=True)
+    # Most tests have a project of their own on one server.
+    alone = {"--no-run", "--target", "--shared-runner"} & {*flags}
+    shared = () if alone or not many_projects else ("--shared-runner",)
     with out.open("wb") as stdout, log.open("ab") as stderr:
         process = subprocess.Popen(
-            serve_command(db, "--secrets-dir", str(secrets), *flags),
+            serve_command(db, "--secrets-dir", str(secrets), *shared, *flags),
             cwd=folder,
             env=clean_environment(folder, env),
             stdin=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from tests.support.books import NOON, HandClock, line, put
@@ -101,11 +102,13 @@ def test_a_long_journal_is_read_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch
             return page
 
     async def scenario(book: Book) -> None:
-        await book.write([], [line(f"{number}\n\u2028") for number in range(40)])
-        exported = await read(book_export.journal_lines(book))
+        ours: Fields = {"project": "p"}
+        await book.write([], [line(f"{number}\n\u2028", detail=ours) for number in range(40)])
+        lines = partial(book_export.journal_lines, book, application="team/chat")
+        exported = await read(lines(project="p"))
         assert [each["summary"] for each in exported] == [
             f"{number}\n\u2028" for number in reversed(range(40))
         ]
-        assert await read(book_export.journal_lines(book, subject="drf-9")) == []
+        assert await read(lines(project="other")) == []
 
     asyncio.run(scenario(Watched()))

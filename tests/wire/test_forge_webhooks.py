@@ -262,7 +262,11 @@ def test_a_signing_token_of_gitlab_covers_id_time_and_body() -> None:
     good = standard(body)
     hint = receive(Provider.GITLAB, good, body, SIGNING, now=NOW)
     assert isinstance(hint, Hint)
-    assert hint.delivery == "msg_1"
+    later = receive(
+        Provider.GITLAB, standard(body, NOW + timedelta(seconds=1)), body, SIGNING, now=NOW
+    )
+    assert isinstance(later, Hint)
+    assert hint.delivery != later.delivery
     two = {**good, "webhook-signature": f"v1,AAAA {good['webhook-signature']}"}
     assert verify(Provider.GITLAB, two, body, SIGNING, now=NOW) is None
     for wrong in (
@@ -441,11 +445,12 @@ def test_characters_with_a_meaning_elsewhere_have_none_in_a_repository(other: st
     assert not same_repository("https://github.com/acme/infra", other)
 
 
-def test_a_delivery_without_an_id_is_known_by_its_body() -> None:
+def test_a_delivery_is_known_by_what_is_signed_and_not_by_its_id() -> None:
     body = json.dumps(GITHUB_PUSH).encode()
     headers = headers_for(Provider.GITHUB, "push", body)
-    del headers["X-GitHub-Delivery"]
     one = receive(Provider.GITHUB, headers, body, SECRET, now=NOW)
-    again = receive(Provider.GITHUB, headers, body, SECRET, now=NOW)
+    again = receive(
+        Provider.GITHUB, {**headers, "X-GitHub-Delivery": "another"}, body, SECRET, now=NOW
+    )
     assert isinstance(one, Hint)
     assert one == again

@@ -6,17 +6,22 @@ Called when a `WorkloadSpec` is built, so no target ever meets an invalid one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeGuard
 
-from holdfast.core.command import shell_syntax, split_command
+from holdfast.core.command import (
+    PLACEHOLDERS,
+    leading_variable,
+    shell_syntax,
+    split_command,
+    unknown_placeholder,
+)
 from holdfast.core.errors import Problem
 from holdfast.core.names import is_slug, slug_problems
 from holdfast.core.quantity import parse_duration, parse_quantity
-from holdfast.core.redact import is_reference, names_a_secret, quoted
-from holdfast.core.scan import scan, shown_name
+from holdfast.core.redact import quoted
+from holdfast.core.scan import MAX_TEXT, oversized, scan, secret_argument, shown_name
 
 if TYPE_CHECKING:
     from holdfast.core.workload import WorkloadSpec
@@ -25,6 +30,11 @@ MAX_REPLICAS = 1_000
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _POLICIES = ("fixed", "scheduled", "autoscaling")
+
+
+def size_problem(spec: WorkloadSpec) -> Problem | None:
+    """Say that a spec is too large to be checked any further."""
+    return oversized(_given(spec))
 
 
 def problems(spec: WorkloadSpec) -> list[Problem]:
@@ -60,11 +70,21 @@ def shape_problem(field: str, value: object) -> Problem:
 
 def unknown_problem(field: str, known: list[str]) -> Problem:
     """A mapping has a key that means nothing."""
+    like = nearest(field.rpartition(".")[2], known)
     return Problem(
         field=shown_name(field),
         reason="there is no such field.",
-        fix=f"Known fields: {', '.join(known)}.",
+        fix=f"Did you mean {like}?" if like else f"Known fields: {', '.join(known)}.",
     )
+
+
+def nearest(text: str, known: Iterable[str]) -> str | None:
+    """Return the one of `known` that a misspelt text most likely stands for."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    spelt = {name.lower().replace("-", "_"): name for name in known}
+    found = get_close_matches(text[:100].lower().replace("-", "_"), spelt, n=1, cutoff=0.7)
+    return spelt[found[0]] if found else None
 
 
 def missing_problem(field: str, kind: type, given: set[str]) -> Problem:
@@ -91,7 +111,7 @@ def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     if isinstance(spec.name, str) and len(spec.name) > 200:
         yield Problem(field="name", reason="it is over 200 characters.", fix="Shorten it.")
     if isinstance(spec.slug, str) and (spec.slug or (isinstance(spec.name, str) and spec.name)):
-        yield from slug_problems(spec.slug or spec.name, field="slug")
+        yield from slug_problems(spec.slug or spec.name, field="slug", derive=not spec.slug)
     elif not isinstance(spec.slug, str):
         yield Problem(field="slug", reason="it is not text.", fix="Give a slug or leave it out.")
     if spec.project is not None and not (isinstance(spec.project, str) and is_slug(spec.project)):
@@ -128,10 +148,13 @@ def _command(spec: WorkloadSpec) -> Iterator[Problem]:
         ("canary.command", spec.canary.command if spec.canary else None),
     ):
         if text is not None:
-            yield from _command_line(path, text)
+            yield from _command_line(path, text, declared_variables(spec.env, spec.secrets))
     args = spec.args
     if args is not None:
         if isinstance(args, tuple) and all(isinstance(part, str) for part in args):
+            if spec.image is None:  # the entry point of an image may fill in what it likes
+                declared = declared_variables(spec.env, spec.secrets)
+                yield from placeholder_problems("args", args, declared)
             yield from _arguments("args", args)
         else:
             yield Problem(
@@ -139,10 +162,12 @@ def _command(spec: WorkloadSpec) -> Iterator[Problem]:
             )
 
 
-def _command_line(path: str, text: object) -> Iterator[Problem]:
+def _command_line(path: str, text: object, declared: frozenset[str]) -> Iterator[Problem]:
     if not isinstance(text, str):
         yield Problem(field=path, reason="it is not text.", fix="Write it as one line.")
         return
+    if len(text) > MAX_TEXT:
+        return  # told with the other texts that are too long
     try:
         arguments = split_command(text)
     except ValueError:
@@ -157,20 +182,50 @@ def _command_line(path: str, text: object) -> Iterator[Problem]:
             reason=f"{quoted(shell, 20)} needs a shell, and none is used.",
             fix="Start one program with its arguments, or a script of yours.",
         )
+    variable = leading_variable(arguments)
+    if variable:
+        yield Problem(
+            field=path,
+            reason=f"it begins with {shown_name(variable)}=, which only a shell would set, and "
+            "none is used.",
+            fix=f"Begin with the program, and move {shown_name(variable)} to env.",
+        )
+    yield from placeholder_problems(path, arguments, declared)
     yield from _arguments(path, arguments)
 
 
+def declared_variables(*groups: object) -> frozenset[str]:
+    """The names of what an environment will have, from `env` and `secrets` of any shape."""
+    return frozenset(str(name) for held in groups if isinstance(held, Mapping) for name in held)
+
+
+def placeholder_problems(
+    path: str, arguments: Sequence[str], declared: frozenset[str]
+) -> Iterator[Problem]:
+    """Say that a variable in a line would stay as it is written."""
+    unknown = unknown_placeholder(arguments, declared)
+    if unknown:
+        name = unknown.strip("${}()")
+        like = nearest(name, (*PLACEHOLDERS, *declared))
+        written = f"Write ${{{name}}}." if name in declared else ""
+        yield Problem(
+            field=path,
+            reason=f"nothing fills in {quoted(unknown)}.",
+            fix=written
+            or (f"Did you mean ${{{like}}}?" if like else "")
+            or "Declare it under env or secrets; of others only ${PORT}, ${HOST} and ${MODEL} are "
+            "filled in.",
+        )
+
+
 def _arguments(path: str, arguments: Sequence[str]) -> Iterator[Problem]:
-    for part, after in pairwise([*arguments, ""]):
-        name, equals, inline = part.partition("=")
-        value = inline if equals else "" if after.startswith("-") else after
-        flag = name.startswith("-") or bool(equals)  # `env NAME=value program` is one too
-        if flag and names_a_secret(name) and value and not is_reference(value):
-            yield Problem(
-                field=path,
-                reason=f"{shown_name(name)} has a secret in clear.",
-                fix="Most backends read it from an environment variable: name it under secrets.",
-            )
+    name = secret_argument(arguments)
+    if name is not None:
+        yield Problem(
+            field=path,
+            reason=f"{shown_name(name) or 'it'} has a secret in clear.",
+            fix="Most backends read it from an environment variable: name it under secrets.",
+        )
 
 
 def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
@@ -188,7 +243,7 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
         if name in secrets:
             yield Problem(
                 field=f"env.{shown_name(name)}",
-                reason="it stands under secrets too.",
+                reason="it is also listed under secrets.",
                 fix="Keep one.",
             )
     for name in ("command", "vllm_version"):
@@ -203,7 +258,7 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
             if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
                 yield Problem(
                     field=f"{group}.{shown_name(name)}",
-                    reason="it is no variable name.",
+                    reason="it is not a variable name.",
                     fix="Use letters, digits and underscores, not a digit first.",
                 )
     for name, ref in secrets.items():
@@ -295,7 +350,7 @@ def _resources(spec: WorkloadSpec) -> Iterator[Problem]:
         if value is not None and (amount is None or amount <= 0):
             yield Problem(
                 field=f"resources.{name}",
-                reason="it is no quantity above 0.",
+                reason="it is not a quantity above 0.",
                 fix="Write it like 4, 500m or 16Gi.",
             )
     yield from _count("resources.gpu", resources.gpu, low=0)
@@ -353,7 +408,7 @@ def _times(spec: WorkloadSpec) -> Iterator[Problem]:
         if seconds is None or not 0.001 <= seconds <= 86_400:
             yield Problem(
                 field=field,
-                reason="it is no duration from 1ms to 24h.",
+                reason="it is not a duration from 1ms to 24h.",
                 fix="Write it like 10s, 1m30s or 500ms.",
             )
 
@@ -365,7 +420,7 @@ def _count(field: str, value: object, *, low: int) -> Iterator[Problem]:
         yield Problem(
             field=field,
             reason=f"it is not a whole number from {low} to {MAX_REPLICAS}.",
-            fix="Give such a number.",
+            fix="Use a number in that range.",
         )
 
 

@@ -2,14 +2,17 @@
 
 Drift in a command restarts GPUs, so `--a=b` and `--a b` are equal and the order of flags
 does not matter; the order of positionals does. Values of one repeated flag keep their order.
+The spellings that a backend takes for one flag are one flag here too.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 
+from holdfast.core.scan import MAX_TEXT
 from holdfast.core.tree import Fields, Tree
 
 _SWITCHES = frozenset(
@@ -19,14 +22,76 @@ _SWITCHES = frozenset(
 )
 _SWITCH_PREFIXES = ("--enable-", "--disable-", "--no-", "--use-", "--is-")
 _FLAG = re.compile(r"-{1,2}[A-Za-z]")
+PLACEHOLDERS = ("PORT", "HOST", "MODEL")
+"""What is filled in, written `${PORT}`, where a command runs."""
+_PLACEHOLDER = re.compile(
+    r"(?<!\$)\$(?:\{(?P<ours>[A-Za-z_][A-Za-z0-9_]*)\}|\((?P<kubelet>[A-Za-z_][A-Za-z0-9_]*)\))"
+)
+"""`${NAME}`, and `$(NAME)` as Kubernetes writes it. `$$(NAME)` is a text."""
+_VARIABLE = re.compile(r"(?:-[^=]*=)?\$([A-Za-z_][A-Za-z0-9_]*)")
+"""A whole value written as a shell would fill it in."""
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
+_ALIASES: dict[str, dict[str, str]] = {
+    "vllm": {
+        "-tp": "--tensor-parallel-size",
+        "-pp": "--pipeline-parallel-size",
+        "-dp": "--data-parallel-size",
+        "-dcp": "--decode-context-parallel-size",
+        "-pcp": "--prefill-context-parallel-size",
+        "-dpn": "--data-parallel-rank",
+        "-dpr": "--data-parallel-start-rank",
+        "-dpl": "--data-parallel-size-local",
+        "-dpa": "--data-parallel-address",
+        "-dpp": "--data-parallel-rpc-port",
+        "-dpb": "--data-parallel-backend",
+        "-ep": "--enable-expert-parallel",
+        "-q": "--quantization",
+    },
+    "sglang": {
+        "--model": "--model-path",
+        "--tp": "--tensor-parallel-size",
+        "--tp-size": "--tensor-parallel-size",
+        "--pp-size": "--pipeline-parallel-size",
+        "--dp": "--data-parallel-size",
+        "--dp-size": "--data-parallel-size",
+    },
+    "llama-server": {
+        "-m": "--model",
+        "-a": "--alias",
+        "-c": "--ctx-size",
+        "-b": "--batch-size",
+        "-ub": "--ubatch-size",
+        "-t": "--threads",
+        "-tb": "--threads-batch",
+        "-np": "--parallel",
+        "-ngl": "--gpu-layers",
+        "--n-gpu-layers": "--gpu-layers",
+        "-sm": "--split-mode",
+        "-ts": "--tensor-split",
+        "-mg": "--main-gpu",
+        "-ctk": "--cache-type-k",
+        "-ctv": "--cache-type-v",
+        "-fa": "--flash-attn",
+        "-hf": "--hf-repo",
+        "-hff": "--hf-file",
+    },
+}
+"""By program, the other spellings of a flag and the one that it is compared under. Only what the
+program documents: two flags that are taken for one would hide drift."""
+_FOLDS_UNDERSCORES = frozenset({"vllm", "llama-server"})
+"""Programs that read `--max_model_len` as `--max-model-len`."""
 _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<"})
 
 
 def split_command(text: str) -> list[str]:
-    """Split into arguments as a shell would quote them. Raises ValueError when unbalanced.
+    """Split into arguments as a shell would quote them. Raises ValueError when unbalanced or far
+    too long.
 
     A line that ends in a backslash goes on in the next one.
     """
+    if len(text) > MAX_TEXT:
+        raise ValueError("the command line is too long")  # `shlex` takes quadratic time
     return list(_split(text))
 
 
@@ -38,7 +103,62 @@ def _split(text: str) -> tuple[str, ...]:
 
 def shell_syntax(arguments: list[str]) -> str | None:
     """Return the first argument that only a shell would understand, or None."""
-    return next((part for part in arguments if part in _SHELL or part.startswith("$(")), None)
+    return next((part for part in arguments if part in _SHELL or _is_substitution(part)), None)
+
+
+def _is_substitution(part: str) -> bool:
+    """True for `$(cat file)`; `$(NAME)` is a variable."""
+    return part.startswith("$(") and not _PLACEHOLDER.match(part)
+
+
+def unknown_placeholder(arguments: Sequence[str], declared: Container[str] = ()) -> str | None:
+    """Return the first `${NAME}`, `$(NAME)` or `$NAME` that nothing fills in, or None.
+
+    `declared` has the names of the variables that the environment will have.
+    """
+    if is_script(arguments):
+        return None
+    for part in arguments:
+        bare = _VARIABLE.fullmatch(part)
+        if bare:
+            return f"${bare[1]}"
+        for found in _PLACEHOLDER.finditer(part):
+            name = found["ours"] or found["kubelet"]
+            if name not in PLACEHOLDERS and name not in declared:
+                return found[0]
+    return None
+
+
+def is_script(arguments: Sequence[str]) -> bool:
+    """True for a shell that gets a script by `-c`: what is in it is the shell's to fill in."""
+    if not arguments or _program_name(arguments[0]) not in _SHELLS:
+        return False
+    return any(re.fullmatch(r"-[a-z]*c", part) for part in arguments[1:])
+
+
+def filled(part: str, values: Mapping[str, str]) -> str:
+    """Put the values of variables in the place of `${NAME}` and `$(NAME)`; others stay."""
+
+    def value(found: re.Match[str]) -> str:
+        return values.get(found["ours"] or found["kubelet"], found[0])
+
+    return _PLACEHOLDER.sub(value, part)
+
+
+def as_kubelet_fills(part: str, declared: Container[str]) -> str:
+    """Write `${NAME}` of a declared variable as `$(NAME)`, which the kubelet fills in."""
+
+    def reference(found: re.Match[str]) -> str:
+        name = found["ours"]
+        return f"$({name})" if name and name in declared else found[0]
+
+    return _PLACEHOLDER.sub(reference, part)
+
+
+def leading_variable(arguments: Sequence[str]) -> str | None:
+    """Return the variable of a line like `FOO=1 program`, which only a shell would set."""
+    found = _ASSIGNED.match(arguments[0]) if arguments else None
+    return found[1] if found else None
 
 
 def canonical_command(text: str) -> Fields:
@@ -51,6 +171,7 @@ def canonical_command(text: str) -> Fields:
         arguments = split_command(text)
     except ValueError:
         return {"0": text}
+    program = _program(arguments)
     flags: dict[str, list[Tree]] = {}
     positionals: list[str] = []
     index = 0
@@ -63,7 +184,8 @@ def canonical_command(text: str) -> Fields:
         if not _FLAG.match(part):
             positionals.append(part)
             continue
-        name, equals, value = part.partition("=")
+        given, equals, value = part.partition("=")
+        name = _one_name(given, program)
         if equals:
             flags.setdefault(name, []).append(value)
         elif index < len(arguments) and _takes_value(name) and not _FLAG.match(arguments[index]):
@@ -80,3 +202,25 @@ def canonical_command(text: str) -> Fields:
 
 def _takes_value(name: str) -> bool:
     return name not in _SWITCHES and not name.startswith(_SWITCH_PREFIXES)
+
+
+def _program(arguments: Sequence[str]) -> str:
+    """Say which backend a line starts, as `_ALIASES` calls it; "" for any other program."""
+    for part in arguments[:4]:  # `python3 -m sglang.launch_server`, `env vllm serve`
+        name = _program_name(part)
+        if name in _ALIASES:
+            return name
+        for module, program in (("vllm.", "vllm"), ("sglang.", "sglang")):
+            if part.startswith(module):
+                return program
+    return ""
+
+
+def _program_name(part: str) -> str:
+    return part.rpartition("/")[2]
+
+
+def _one_name(flag: str, program: str) -> str:
+    if program in _FOLDS_UNDERSCORES and flag.startswith("--"):
+        flag = flag.replace("_", "-")
+    return _ALIASES.get(program, {}).get(flag, flag)

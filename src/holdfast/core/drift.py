@@ -84,6 +84,8 @@ class DriftedField:
     kind: DriftKind
     writer: Writer | None = None
     cause: Cause = Cause.UNKNOWN
+    evidence: str = ""
+    """Why what is written does not run, where that is what differs. For people only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +111,61 @@ def find_drift(*, desired: Desired, live: Observation) -> Drift:
             return Drift(desired=desired, live=live, situation=Situation.UNKNOWN)
         case Absent():
             return Drift(desired=desired, live=live, situation=Situation.ABSENT)
-        case Live() if _equal(desired.fields, live.fields):
-            return Drift(desired=desired, live=live, situation=Situation.IN_SYNC)
         case Live():
-            changes = diff(
-                desired=normalize_workload(desired.fields),
-                live=normalize_workload(live.fields),
-                rules=WORKLOAD_RULES,
-            )
-            fields = tuple(drifted_field(change, live.writers) for change in changes)
+            changes = _changes(desired.fields, live.fields)
+            written = tuple(drifted_field(change, live.writers) for change in changes)
+            fields = (*written, *_not_running(desired, live, {each.path for each in changes}))
             situation = Situation.DRIFTED if fields else Situation.IN_SYNC
             return Drift(desired=desired, live=live, situation=situation, fields=fields)
+
+
+def _changes(desired: Fields, live: Fields) -> tuple[Change, ...]:
+    if _equal(desired, live):
+        return ()
+    return diff(
+        desired=normalize_workload(desired), live=normalize_workload(live), rules=WORKLOAD_RULES
+    )
+
+
+def _not_running(desired: Desired, live: Live, known: set[Path]) -> list[DriftedField]:
+    """Find what is written and does not run, because the replicas that should run it failed.
+
+    A rollout under way is no drift; one whose replicas fail is, until they serve. What the
+    replicas in their place were started from is compared field by field; without any, or where
+    it cannot be said in fields, each replica that failed is named.
+    """
+    if not live.status.failed:
+        return []
+    why = " ".join(f"Replica {each.name}: {each.reason}" for each in live.status.failed[:3])
+    found: dict[Path, DriftedField] = {}
+    told = bool(live.status.outdated)
+    for replica in live.status.outdated:
+        if replica.fields is None:
+            told = False
+            continue
+        runs = {**live.fields, **replica.fields}
+        runs = {name: value for name, value in runs.items() if value is not None}
+        changes = [*_changes(desired.fields, runs)]
+        declared = desired.fields.get("secrets")
+        changes += [
+            Change(path=("secrets", name), desired=declared[name], live="an earlier value")
+            for name in replica.secrets
+            if isinstance(declared, dict) and name in declared
+        ]
+        for change in changes:
+            if change.path not in known:
+                field = DriftedField(change=change, kind=kind_of(change.path), evidence=why)
+                found.setdefault(change.path, field)
+    if not told:
+        for failed in live.status.failed:
+            path = ("replicas", failed.name)
+            change = Change(
+                path=path, desired=f"running generation {failed.generation}", live="not running"
+            )
+            found[path] = DriftedField(
+                change=change, kind=DriftKind.RESOURCE, evidence=failed.reason
+            )
+    return [found[path] for path in sorted(found)]
 
 
 def _equal(desired: Fields, live: Fields) -> bool:

@@ -7,7 +7,8 @@ changed, what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
@@ -29,6 +30,25 @@ class Retry(StrEnum):
 
 NOTHING_CHANGED = "Nothing was changed."
 OUTCOME_UNKNOWN = "The request was sent, so whether it took effect is unknown."
+DISTRIBUTION = "holdfast-ml"
+"""What to install. The import and the command are `holdfast`, a name that is another's on PyPI."""
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+@contextmanager
+def requires_extra(extra: str, what: str, *, otherwise: str = "") -> Iterator[None]:
+    """Name the extra to install where a module that `what` needs is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{what} needs {error.name}, which is not installed.",
+            todo=install_extra(extra) + otherwise,
+        ) from error
 
 
 class HoldfastError(Exception):
@@ -52,6 +72,14 @@ class HoldfastError(Exception):
         """The message without its constant summary."""
         return " ".join(part for part in (self.happened, self.changed, self.todo) if part)
 
+    def add_changes(self, made: str) -> None:
+        """Say what was changed before this error, in the place of `NOTHING_CHANGED`.
+
+        What the error itself says of its effect stays: an open question, or its problems.
+        """
+        own = self.changed.removeprefix(NOTHING_CHANGED)
+        self.changed = made + own if own[:1] in ("", "\n") else f"{made} {own}"
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), dict(self.__dict__), self.args)
 
@@ -63,6 +91,20 @@ def _rebuild(
     error.__dict__.update(state)
     error.args = args
     return error
+
+
+@contextmanager
+def having_changed(made: str) -> Iterator[None]:
+    """Let every error from inside say what was changed before; nothing, if `made` is empty.
+
+    For whatever goes on after an effect: the error of the later part knows of itself alone.
+    """
+    try:
+        yield
+    except HoldfastError as error:
+        if made:
+            error.add_changes(made)
+        raise
 
 
 class ConfigurationError(HoldfastError):
@@ -84,8 +126,12 @@ class Problem:
         return f"{self.field}: {self.reason} {self.fix}"
 
 
+MAX_PROBLEMS = 100
+"""So many problems of one input are told; nobody reads more, and each costs work and memory."""
+
+
 class ValidationError(HoldfastError):
-    """The input was refused. `problems` lists everything wrong with it, not only the first."""
+    """The input was refused. `problems` lists what is wrong with it: all of it, up to a hundred."""
 
     code = "invalid"
     summary = "Input was refused"
@@ -98,9 +144,11 @@ class ValidationError(HoldfastError):
         changed: str = NOTHING_CHANGED,
         todo: str = "",
     ) -> None:
-        self.problems = tuple(problems)
+        count = len(problems)
+        self.problems = tuple(problems[:MAX_PROBLEMS])
         lines = "".join(f"\n  {problem}" for problem in self.problems)
-        count = len(self.problems)
+        if count > MAX_PROBLEMS:
+            lines += f"\n  and {count - MAX_PROBLEMS} more."
         text = happened or f"{count} {'problem' if count == 1 else 'problems'} found."
         super().__init__(text, changed=changed + lines, todo=todo)
 
@@ -121,6 +169,27 @@ class InvalidSpec(ValidationError):
 
     code = "invalid-spec"
     summary = "Spec was refused"
+
+
+class RefusedByPolicy(HoldfastError):
+    """A rule stands against what was asked for: another tool's object, a hold, what none can do."""
+
+    code = "refused"
+    summary = "Not done"
+
+
+class InvalidState(HoldfastError):
+    """What was asked for is not possible as things stand, such as approving what is not waiting."""
+
+    code = "invalid-state"
+    summary = "Not possible as it stands"
+
+
+class Ambiguous(HoldfastError):
+    """A name stands for several things, and only the caller knows which one is meant."""
+
+    code = "ambiguous"
+    summary = "Name is ambiguous"
 
 
 class AuthError(HoldfastError):
@@ -193,6 +262,9 @@ class TargetUnavailable(HoldfastError):
     retry = Retry.LATER
     retry_after: float | None = None
     """Seconds that the target asked us to wait, where it did."""
+    failed: bool = False
+    """True when it did answer, in its own words, that it failed at this very request. When that
+    lasts while it answers others, what was asked about is at fault."""
 
 
 class SourceUnavailable(TargetUnavailable):
@@ -203,6 +275,8 @@ class SourceUnavailable(TargetUnavailable):
 
     code = "source-unavailable"
     summary = "Source could not be read"
+    unreachable = False
+    """True when the address gave no answer at all, so that nobody else would get one either."""
 
 
 class StoreUnavailable(TargetUnavailable):
@@ -262,6 +336,19 @@ class ApiError(HoldfastError):
         super().__init__(happened, changed=changed, todo=todo)
         self.status = status
         self.reason = reason
+
+
+class BackendError(ApiError):
+    """The workload's own server answered with an error. `status` and `message` are its own."""
+
+    code = "backend"
+    summary = "Backend answered with an error"
+
+    def __init__(
+        self, happened: str, *, message: str, status: int = 0, reason: str = "", todo: str = ""
+    ) -> None:
+        super().__init__(happened, status=status, reason=reason, changed="", todo=todo)
+        self.message = message
 
 
 class DriftWarning(UserWarning):

@@ -39,7 +39,8 @@ class DriftRecord:
     first_seen: datetime
     resolved_at: datetime | None = None
     resolution: str | None = None
-    """`reconciled`, `reverted`, `declared`, `healed` or `deleted`; None while open."""
+    """`reconciled`, `reverted`, `declared`, `healed`, `superseded` or `deleted`; None while
+    open. Superseded: the replica was stopped or replaced, or ended with its server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,31 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedReplica:
+    """A replica that should run what is written and could not be brought to."""
+
+    name: str
+    generation: int
+    """What it should have been started from."""
+    reason: str
+    """What became of the last attempt: the exit code and the last lines of its log. Redacted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutdatedReplica:
+    """A replica that serves, and was started from something else than what is written now."""
+
+    name: str
+    generation: int
+    """What it was started from; 0 where that was not kept."""
+    fields: Fields | None
+    """The written fields as this replica runs them, where the two differ; None as a value is a
+    field that it runs without. None as a whole: it is not known, or is no field of the workload."""
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets of which it has another value than the present one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """How the workload is doing, as its target reports it."""
 
@@ -50,6 +75,12 @@ class Status:
     canary_weight: int = 0
     """The share of requests that the canary gets now, which is 0 until it is ready."""
     endpoint: str | None = None
+    failed: tuple[FailedReplica, ...] = ()
+    """Replicas that do not run what is written, although they were tried."""
+    outdated: tuple[OutdatedReplica, ...] = ()
+    """Replicas that run something else: during a rollout, and for good once it has failed."""
+    drift_unknown: str = ""
+    """Why nobody can say whether its objects have drifted; empty where that is not in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

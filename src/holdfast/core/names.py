@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.redact import credential_in, quoted
+from holdfast.core.redact import credential_in, quoted, redact
 
 MAX_SLUG = 63
 """A DNS label, so that every target can use the slug as it stands."""
@@ -34,11 +34,13 @@ def canonical_slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()
 
 
-def slug_problems(text: str, *, field: str) -> list[Problem]:
-    """Say what is wrong with a slug; an empty list means it is usable once canonical.
+def slug_problems(text: str, *, field: str, derive: bool = False) -> list[Problem]:
+    """Say what is wrong with a slug; an empty list means that it is usable.
 
-    Letters outside ASCII are refused rather than folded: two names that look alike must
-    not become one workload.
+    A slug that somebody gave must be canonical as it stands, because a rewritten one names
+    another workload than they think. With `derive`, one is made from the text, which may then be
+    any name. Letters outside ASCII are refused rather than folded: two names that look alike
+    must not become one workload.
     """
     shown = quoted(text)
     if not text.isascii():
@@ -52,7 +54,7 @@ def slug_problems(text: str, *, field: str) -> list[Problem]:
     if not text.isprintable():
         return [
             Problem(
-                field=field, reason=f"{shown} has control characters.", fix="Type the slug anew."
+                field=field, reason=f"{shown} has control characters.", fix="Type the slug again."
             )
         ]
     slug = canonical_slug(text)
@@ -74,6 +76,16 @@ def slug_problems(text: str, *, field: str) -> list[Problem]:
                 fix="Shorten it; Holdfast never cuts a name by itself.",
             )
         ]
+    if slug != text and not derive:
+        return [
+            Problem(
+                field=field,
+                reason=f"{shown} is not a slug: only a-z, 0-9 and single dashes between them are.",
+                fix="Give a slug such as 'support-bot'."
+                if redact(text) != text  # what is hidden above must not be shown here
+                else f"Did you mean {slug}?",
+            )
+        ]
     return []
 
 
@@ -83,12 +95,25 @@ def is_slug(text: str) -> bool:
 
 
 def checked_slug(text: str, *, field: str = "slug") -> str:
-    """Return the canonical slug, or raise with the reason."""
+    """Return a slug that somebody gave, or raise with the reason and the slug they may mean."""
+    return _checked(text, field=field, derive=False)
+
+
+def derived_slug(text: str, *, field: str = "slug") -> str:
+    """Make a slug from a name, or raise with the reason.
+
+    Also what the InferenceKey wire does with a slug: its client and its control plane both make
+    it canonical, so the one must not refuse what the other would have sent.
+    """
+    return _checked(text, field=field, derive=True)
+
+
+def _checked(text: str, *, field: str, derive: bool) -> str:
     kind = credential_in(text)
     if kind:  # its canonical form would pass for a name, and be shown as one
         reason = f"it looks like {kind}."
         raise ValidationError(problems=[Problem(field=field, reason=reason, fix="Give a slug.")])
-    problems = slug_problems(text, field=field)
+    problems = slug_problems(text, field=field, derive=derive)
     if problems:
         raise ValidationError(problems=problems)
     return canonical_slug(text)

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     """The policy said to stop. The SDK raises instead of returning this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EndpointRef:
     """What `ensure()` returns: where the workload answers, what happened, and the plan."""
 
@@ -35,3 +35,10 @@ class EndpointRef:
     drift: Drift
     live: Live | None
     """The live side after the outcome; None when the workload was only planned."""
+
+    def __str__(self) -> str:
+        return f"{self.project_slug}/{self.workload_slug} {self.outcome}"
+
+    def __repr__(self) -> str:
+        """Short, for a console or a log: what it holds can be asked for."""
+        return f"<EndpointRef {self} by {self.plan.id}>"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.drift import Drift, DriftedField, Situation
+from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation
 from holdfast.core.errors import StalePlan
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.names import WorkloadId
@@ -170,22 +170,34 @@ def _step(drift: Drift) -> Step:
             uid=None,
             version=None,
         )
-    names = list(dict.fromkeys(field.change.path[0] for field in drift.fields))
+    names = list(
+        dict.fromkeys(
+            field.change.path[0]
+            for field in drift.fields
+            if field.kind is not DriftKind.RESOURCE  # a replica is started, not written
+        )
+    )
     write = _writes(names, desired=drift.desired.fields, live=live.fields)
     restart = any(name in RESTARTING for name in names)
-    count = len(drift.fields)
     return Step(
         id=where,
         action=Action.UPDATE if drift.fields else Action.NOTHING,
-        reason=f"{count} {'field differs' if count == 1 else 'fields differ'}"
-        if count
-        else "it is as declared",
+        reason=_reason(drift.fields),
         disruption=Disruption.RESTART if restart else Disruption.NONE,
         fields=drift.fields,
         write=write,
         uid=live.uid,
         version=live.version,
     )
+
+
+def _reason(fields: tuple[DriftedField, ...]) -> str:
+    count = len(fields)
+    if not count:
+        return "it is as declared"
+    if all(field.evidence for field in fields):
+        return "it is written as declared and does not run so"
+    return f"{count} {'field differs' if count == 1 else 'fields differ'}"
 
 
 def _writes(names: list[str], *, desired: Fields, live: Fields) -> Fields:
@@ -237,6 +249,8 @@ def _basis(step: Step) -> Tree:
                 field.kind.value,
                 field.cause.value,
                 _signature(field.writer),
+                # Only where there is one: plans that were saved before it existed stay valid.
+                *([field.evidence] if field.evidence else []),
             ]
             for field in step.fields
         ],

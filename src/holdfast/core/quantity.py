@@ -15,6 +15,8 @@ _SCALE = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
     "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
 }  # fmt: skip
+_BIG = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki", "E", "P", "T", "G", "M")
+"""Suffixes to write with, best first. A thousand is no kilo of anything here."""
 _DURATION = re.compile(
     r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?(?:([0-9]+)ms)?"
     r"|([0-9]+(?:\.[0-9]+)?)"
@@ -42,6 +44,24 @@ def canonical_quantity(value: str | int | float) -> str:
     return format(amount.normalize(_EXACT), "f") if amount else "0"
 
 
+def readable_quantity(value: str | int | float) -> str:
+    """Write an amount of memory or CPU as people do: `8Gi`, `5G`, `500m`. For display alone.
+
+    An amount that no suffix fits exactly stands as a number.
+    """
+    amount = parse_quantity(value)
+    if amount is None:
+        return str(value)
+    whole = amount == amount.to_integral_value(context=_EXACT)
+    suffixes = _BIG if whole else ("m",)
+    for suffix in suffixes:
+        number = _EXACT.divide(amount, _SCALE[suffix])
+        fits = number == number.to_integral_value(context=_EXACT)
+        if fits and (abs(number) >= 1 or not whole):
+            return f"{int(number)}{suffix}"
+    return canonical_quantity(value)
+
+
 def parse_duration(value: str | int | float) -> float | None:
     """Return seconds for `10s`, `1m30s`, `500ms`, `2.5`; None for what is no duration."""
     if isinstance(value, float):
@@ -52,6 +72,12 @@ def parse_duration(value: str | int | float) -> float | None:
         return None
     parts = zip(found.groups(), _SECONDS, strict=True)
     return float(sum(Decimal(part) * unit for part, unit in parts if part))
+
+
+def shown_seconds(seconds: float) -> str:
+    """Write a time in seconds for people: `15 s`, `2.5 s`, and never `14.9941 s`."""
+    rounded = round(seconds) if seconds >= 10 else round(seconds, 1) or round(seconds, 3)
+    return f"{rounded} s" if isinstance(rounded, int) else f"{rounded:g} s"
 
 
 def _short(value: str | int | float) -> str:

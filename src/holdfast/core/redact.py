@@ -24,18 +24,32 @@ _CREDENTIALS = re.compile(
     | (?<![A-Za-z0-9])(?:
         hf_[A-Za-z0-9]{16,} | sk-[A-Za-z0-9_-]{16,} | gh[pousr]_[A-Za-z0-9]{20,}
       | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
-      | xox[abprs]-[A-Za-z0-9-]{10,} | AKIA[0-9A-Z]{16}(?![A-Za-z0-9]))
+      | xox[abprs]-[A-Za-z0-9-]{10,} | (?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])
+      | AGE-SECRET-KEY-1[0-9A-Za-z]{16,} | hv[sbr]\.[A-Za-z0-9_-]{16,} | AIza[A-Za-z0-9_-]{30,}
+      | nvapi-[A-Za-z0-9_-]{16,} | gsk_[A-Za-z0-9]{20,} | npm_[A-Za-z0-9]{30,}
+      | ya29\.[A-Za-z0-9_-]{16,}
+      | hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{8,})
     | (?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*eyJ)
       [A-Za-z0-9_-]{11,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*
     | -----BEGIN[A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE[ ]KEY-----|\Z)
-    | (?<=://)(?:[^/\s"'<>:@]*:[^/\s"'<>]+|[^/\s"'<>:@]{20,})(?=@)
+    | (?<=://)(?:[^/\s"'<>:@]*:(?!\$[{(]?[A-Za-z_])[^/\s"'<>]+|[^/\s"'<>:@]{20,})(?=@)
+    | (?<![A-Za-z0-9_.@/-])(?!(?i:mailto|contact|owner|e-?mail|author|maintainer|by|from|to):)
+      [A-Za-z0-9_.-]{1,64}+:(?!\$|git@)[^\s"'<>:@/,;]{3,}+
+      (?=@(?!sha(?:256|512):)[A-Za-z0-9])
     """
 )
 _NAME = (
-    r"(?:token|secret|(?:api|access|secret|private|auth)[-_]?key|credentials?"
+    r"(?:token|secret|(?:api|access|secret|private|auth)[-_]?key|credentials?|basic[-_]?auth"
     r"|password|passwd|passphrase)"
 )
 _HINT = re.compile(r"(?i)token|secret|key|credential|passw|passphrase|bearer|basic")
+_PASSWORD_NAME = re.compile(r"(?i)(?:password|passwd|passphrase)$")
+_HEADER = re.compile(
+    r"""(?ix) (?:authorization|x-api-key|api-key)["']?\s*[:=]\s*["']?
+    (?:(?:bearer|basic|token)\s+)? (?P<value>[^\s"']{3,})
+    | ^\s*(?:bearer|basic)\s+(?P<whole>[A-Za-z0-9._~+/=-]{8,})\s*$"""
+)
+"""A header that lets its bearer in, in a value or a script."""
 _SECRET_NAME = re.compile(
     rf"(?i)(?:(?:^|[-_.]|(?-i:(?<=[a-z0-9])(?=[A-Z]))){_NAME}|password|passwd|passphrase)$"
 )
@@ -47,7 +61,9 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+")
 _VALUE = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&}\])]+)"""
 _FLAG = re.compile(rf"(?i)(?<![\w.-])(-{{1,2}}[\w.-]*?{_NAME})(\s+(?!-)){_VALUE}")
 _ASSIGNMENT = re.compile(rf"""(?i)(?=[acpst])({_NAME})(\s?=\s?|\\?["']\s?:\s?){_VALUE}""")
-_REFERENCE = re.compile(r"""["']?\$\{?[A-Za-z_][A-Za-z0-9_]*\}?["']?""")
+_SCRIPT_ASSIGNMENT = re.compile(rf"(?<![\w.-])([A-Z][A-Z0-9_]*?_?(?i:{_NAME}))(=){_VALUE}")
+"""A variable that a script sets, in capitals as variables are."""
+_REFERENCE = re.compile(r"""["']?\$[{(]?[A-Za-z_][A-Za-z0-9_]*[})]?["']?""")
 
 
 class Secret:
@@ -94,8 +110,13 @@ def names_a_secret(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not _VOCABULARY.search(name)
 
 
+def names_a_password(name: str) -> bool:
+    """True for a name under which even a short number is a secret."""
+    return bool(_PASSWORD_NAME.search(name.rstrip("]")))
+
+
 def is_reference(text: str) -> bool:
-    """True for `${NAME}`, which is filled in where a command runs and so is no secret."""
+    """True for `${NAME}` and `$(NAME)`, filled in where a command runs: no secrets."""
     return bool(_REFERENCE.fullmatch(text))
 
 
@@ -105,6 +126,31 @@ def credential_in(text: str) -> str | None:
     if not found:
         return None
     return "a Holdfast token" if found.group().startswith("ik_") else "a credential"
+
+
+def assigned_secret_in(text: str) -> bool:
+    """True for text that gives a secret a value: a header, `HF_TOKEN=…` or `--api-key …` in it.
+
+    Only a text with a blank in it can, or one that is a header: a lone word has a name of its own.
+    """
+    if not _HINT.search(text) and not _HEADER.search(text):
+        return False
+    header = _HEADER.search(text)
+    if header and not is_reference(header["value"] or header["whole"] or ""):
+        return True
+    if " " not in text.strip():
+        return False
+    found = (*_SCRIPT_ASSIGNMENT.finditer(text), *_FLAG.finditer(text))
+    return any(_is_secret_value(each) for each in found)
+
+
+def _is_secret_value(found: re.Match[str]) -> bool:
+    name, _, value = found.groups()
+    before = found.string[max(0, found.start() - 16) : found.end(1)]
+    plain = value.strip("\"'")
+    if is_reference(value) or "$" in value or plain.startswith("-") or _VOCABULARY.search(before):
+        return False
+    return names_a_password(name) or not (plain.isdigit() or plain.lower() in ("true", "false"))
 
 
 def redact(text: str) -> str:

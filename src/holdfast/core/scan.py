@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from types import NoneType
 
 from holdfast.core.errors import Problem
-from holdfast.core.redact import credential_in, is_reference, names_a_secret, redact
+from holdfast.core.redact import (
+    assigned_secret_in,
+    credential_in,
+    is_reference,
+    names_a_password,
+    names_a_secret,
+    redact,
+)
 
 MAX_TEXT = 65_536
 MAX_DEPTH = 32
@@ -23,6 +31,9 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
+
+_PLAIN = re.compile(r"(?i)[0-9]{1,7}|true|false|yes|no|on|off|none|null|auto")
+"""What no credential is."""
 
 
 def scan(named: Iterable[tuple[str, object]]) -> Iterator[Problem]:
@@ -37,6 +48,45 @@ def scan(named: Iterable[tuple[str, object]]) -> Iterator[Problem]:
         yield from _problems(path, value, depth)
 
 
+def oversized(named: Iterable[tuple[str, object]]) -> Problem | None:
+    """Say that a declaration is too large to be looked at any further; None when it is not.
+
+    Costs a bounded amount of work, whatever is given. Everything else that walks a declaration
+    relies on it.
+    """
+    count = 0
+    waiting: list[tuple[object, int]] = []
+    for name, value in named:
+        count += 1
+        waiting.append((value, 0))
+        while waiting and count <= MAX_VALUES:
+            item, depth = waiting.pop()
+            inner: Iterable[object] = ()
+            if isinstance(item, Mapping):
+                inner = item.values()
+            elif isinstance(item, list | tuple):
+                inner = item
+            elif is_dataclass(item):
+                inner = [getattr(item, part.name) for part in fields(item)]
+            if depth > MAX_DEPTH:
+                return Problem(
+                    field=shown_name(name),
+                    reason=f"it is nested over {MAX_DEPTH} deep.",
+                    fix="Flatten it.",
+                )
+            if inner:
+                count += len(item) if isinstance(item, Mapping | list | tuple) else 0
+                if count <= MAX_VALUES:
+                    waiting.extend((each, depth + 1) for each in inner)
+        if count > MAX_VALUES:
+            return Problem(
+                field=shown_name(name),
+                reason=f"there are over {MAX_VALUES} values.",
+                fix="Declare fewer.",
+            )
+    return None
+
+
 def shown_name(name: object) -> str:
     """Write someone's own field name into a problem: no credential, ASCII alone, not too long."""
     text = redact(str(name)) if isinstance(name, str | bool | int | float) else "?"
@@ -44,8 +94,29 @@ def shown_name(name: object) -> str:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """True for a value that is long enough, under a name that usually holds a credential."""
-    return len(value) >= 8 and names_a_secret(name) and not is_reference(value)
+    """True for a value under a name that usually holds a credential, however short it is.
+
+    A switch or a number is none, except as a password: `USE_AUTH_TOKEN: "1"` tells nothing.
+    """
+    if not value or not names_a_secret(name) or is_reference(value):
+        return False
+    return names_a_password(name) or not _PLAIN.fullmatch(value)
+
+
+def secret_argument(arguments: Sequence[str]) -> str | None:
+    """Return the flag or variable of a command line that has a secret in clear, or None.
+
+    Empty for one that stands in the middle of an argument: a header, or a script.
+    """
+    for part, after in pairwise([*arguments, ""]):
+        name, equals, inline = part.partition("=")
+        value = inline if equals else "" if after.startswith("-") else after
+        flag = name.startswith("-") or bool(equals)  # `env NAME=value program` is one too
+        if flag and names_a_secret(name) and value and not is_reference(value):
+            return name
+        if assigned_secret_in(part):
+            return ""
+    return None
 
 
 def _walk(path: str, value: object, depth: int) -> Iterator[tuple[str, object, int]]:
@@ -99,7 +170,7 @@ def _text(path: str, value: str) -> Iterator[Problem]:
     if len(value) > MAX_TEXT:
         yield Problem(field=path, reason=f"it is over {MAX_TEXT} characters.", fix="Shorten it.")
         return
-    kind = credential_in(value)
+    kind = credential_in(value) or ("a credential" if assigned_secret_in(value) else None)
     if kind:
         yield Problem(
             field=path,

@@ -100,7 +100,7 @@ def _value(shape: Shape, value: object, path: str, *, forms: bool) -> Iterator[P
 def _leaf(shape: Shape, value: object, path: str) -> Iterator[Problem]:
     says = shape.form.says if shape.form else _says(shape)
     if not _fits(shape, value):
-        yield Problem(field=path, reason=f"it is not {says}.", fix="Give such a value.")
+        yield Problem(field=path, reason=f"it is not {says}.", fix="Correct the value.")
 
 
 def _says(shape: Shape) -> str:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
 
 from holdfast.core.drift import DriftedField
 from holdfast.core.ink import Ink, Paint, clean, no_paint
 from holdfast.core.plan import Action, Disruption, Plan, Step
+from holdfast.core.quantity import canonical_quantity, parse_quantity, readable_quantity
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
-from holdfast.core.tree import Tree, show_path
+from holdfast.core.tree import Path, Tree, show_path
 
 WIDTH = 34
-"""Longest value shown in a row; longer ones are cut in the middle."""
+"""Longest value shown in a row of a change; longer ones are cut in the middle."""
+LONGEST = 200
+"""Longest value shown where there is room."""
+MAX_LINES = 60
+"""Lines of a unified diff; what is beyond is counted."""
+_COMPARED = 2_000
+"""Lines that are compared at all, after those that both sides begin and end with."""
+_AMOUNTS = frozenset({"memory", "gpu_memory", "gpuMemory", "storage", "ephemeral-storage", "cpu"})
+_AMOUNTS_IN = frozenset({"resources", "requests", "limits", "hard", "capacity"})
 
 
 _WORDS = {
@@ -47,6 +58,8 @@ def plan_text(plan: Plan, *, paint: Paint = no_paint, ascii_only: bool = False) 
         what = _WORDS[step.disruption] if step.action is not Action.CREATE else "create"
         lines.append(f"  {paint(f'{mark:<2}', ink)} {step.id}    {paint(what, Ink.FAINT)}")
         lines.extend(_rows(step, paint, ascii_only))
+        lines.extend(_created(step, paint, ascii_only))
+        lines.extend(f"       why: {text}" for text in _reasons(step, ascii_only=ascii_only))
         lines.append("")
     lines.append(summary(plan))
     return "\n".join(lines)
@@ -77,17 +90,28 @@ def plan_markdown(plan: Plan) -> str:
             lines += [
                 "| "
                 + " | ".join(
-                    text.replace("|", "\\|")
+                    _cell(text)
                     for text in (
                         _code(_path(field)),
-                        _code(show_value(field, live=True)),
-                        _code(show_value(field, live=False)),
+                        _code(show_value(field, live=True, width=LONGEST)),
+                        _code(show_value(field, live=False, width=LONGEST)),
                         field.kind.value,
                         _code(_writer(field)) if field.writer else "unknown",
                     )
                 )
                 + " |"
                 for field in step.fields
+            ]
+            for field in step.fields:
+                more = value_diff(field)
+                if more:
+                    lines += ["", f"{_code(_path(field))}:", "", *_fenced(more, "diff")]
+            lines += [line for text in _reasons(step) for line in ("", _prose(text))]
+        elif step.action is Action.CREATE and step.write:
+            lines += ["| field | declared |", "|---|---|"]
+            lines += [
+                f"| {_cell(_code(path))} | {_cell(_code(text))} |"
+                for path, text in _declared(step, ascii_only=False)
             ]
         else:
             lines.append(_prose(step.reason))
@@ -105,11 +129,16 @@ def plan_html(plan: Plan) -> str:
         for field in step.fields:
             cells = (
                 _path(field),
-                show_value(field, live=True),
-                show_value(field, live=False),
+                show_value(field, live=True, width=LONGEST),
+                show_value(field, live=False, width=LONGEST),
                 _writer(field) if field.writer else "unknown",
             )
-            rows += "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            rows += _table_row(cells)
+        if step.action is Action.CREATE:
+            for path, text in _declared(step, ascii_only=False):
+                rows += _table_row((path, "", text, ""))
+        for text in _reasons(step):
+            rows += f"<tr><td colspan=4>{html.escape(text)}</td></tr>"
     head = "<tr><th>field</th><th>live</th><th>declared</th><th>changed by</th></tr>"
     table = f"<table>{head}{rows}</table>" if rows else ""
     return f"<div><b>{html.escape(summary(plan))}</b>{table}<small>{plan.id}</small></div>"
@@ -127,16 +156,102 @@ def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: b
         return "(not set)"
     if any(names_a_secret(part) for part in field.change.path) and not _is_reference(value):
         return MASK
-    value = redact_tree(value)
+    value = readable(field.change.path, redact_tree(value))
+    if width and (lines := line_count(value)) > 1:
+        return f"({lines} lines)"
     text = _written(value)
     if isinstance(value, str) and (not value or text == _written(other)):
         text = json.dumps(value, ensure_ascii=False)
     text = clean(text, ascii_only=ascii_only)
-    if width and len(text) > width:
-        gap = "..." if ascii_only else "…"
-        keep = width // 2
-        text = f"{text[: keep - len(gap)]}{gap}{text[-keep:]}"
-    return text
+    return cut(text, width, ascii_only=ascii_only) if width else text
+
+
+def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
+    """Take out the middle of a text that is too long."""
+    if len(text) <= width:
+        return text
+    gap = "..." if ascii_only else "…"
+    keep = width // 2
+    return f"{text[: keep - len(gap)]}{gap}{text[-keep:]}"
+
+
+def readable(path: Sequence[str], value: Tree) -> Tree:
+    """Write an amount as people do (`8Gi`), though it is compared as a number."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or len(path) < 2:
+        return value
+    is_amount = (path[-1] in _AMOUNTS and path[-2] in _AMOUNTS_IN) or path[-1] == "sizeLimit"
+    if not is_amount:
+        return value
+    return canonical_quantity(value) if _is_count(path[-1], value) else readable_quantity(value)
+
+
+def _is_count(name: str, value: str | int | float) -> bool:
+    """True for whole CPUs: `1024` of them are not `1Ki`."""
+    amount = parse_quantity(value)
+    return name == "cpu" and amount is not None and amount == int(amount)
+
+
+def line_count(value: Tree) -> int:
+    """Return how many lines a text has; what is no text has one."""
+    return len(value.splitlines()) if isinstance(value, str) else 1
+
+
+def value_diff(field: DriftedField, *, ascii_only: bool = False) -> list[str]:
+    """Compare the two sides of a change line by line, where one of them has several lines."""
+    path, change = field.change.path, field.change
+    if any(names_a_secret(part) for part in path):
+        return []
+    return text_diff(change.live, change.desired, ascii_only=ascii_only)
+
+
+def text_diff(
+    live: Tree, desired: Tree, *, wanted: str = "declared", ascii_only: bool = False
+) -> list[str]:
+    """Give a unified diff of two values where one has several lines; else nothing.
+
+    Bounded in lines, in their length and in what is compared, however long the values are.
+    Credentials are masked, and control characters escaped.
+    """
+    sides = [redact_tree(side) for side in (live, desired)]
+    if max(map(line_count, sides)) < 2:
+        return []
+    old, new = (
+        [] if side is None else side.splitlines() if isinstance(side, str) else [_written(side)]
+        for side in sides
+    )
+    head = _shared(old, new)
+    start = max(0, head - 3)
+    tail = _shared(old[head:][::-1], new[head:][::-1])
+    ends = (len(old) - max(0, tail - 3), len(new) - max(0, tail - 3))
+    cropped = max(end - start for end in ends) > _COMPARED
+    old, new = (
+        side[start : min(end, start + _COMPARED)]
+        for side, end in zip((old, new), ends, strict=True)
+    )
+    lines = ["--- live", f"+++ {wanted}"]
+    for line in list(unified_diff(old, new, lineterm=""))[2:]:
+        found = _HUNK.fullmatch(line)
+        if found and start:  # the lines before were left out, and count
+            shifted = [str(int(part) + start) for part in (found[1], found[3])]
+            line = f"@@ -{shifted[0]}{found[2]} +{shifted[1]}{found[4]} @@"
+        lines.append(cut(clean(line, ascii_only=ascii_only), LONGEST, ascii_only=ascii_only))
+    over = len(lines) - MAX_LINES
+    if over > 0 or cropped:
+        lines = lines[:MAX_LINES]
+        rest = f"{over} more lines" if over > 0 and not cropped else "more"
+        lines.append(f"({rest}; -o json shows both values whole)")
+    return lines
+
+
+_HUNK = re.compile(r"@@ -([0-9]+)((?:,[0-9]+)?) \+([0-9]+)((?:,[0-9]+)?) @@")
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many lines two texts have in common at their beginning."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 def _written(value: Tree) -> str:
@@ -153,6 +268,12 @@ def _path(field: DriftedField, *, ascii_only: bool = False) -> str:
 
 def _writer(field: DriftedField, *, ascii_only: bool = False) -> str:
     return clean(redact(str(field.writer)), ascii_only=ascii_only) if field.writer else ""
+
+
+def _reasons(step: Step, *, ascii_only: bool = False) -> list[str]:
+    """Why what is written does not run, each reason once."""
+    texts = dict.fromkeys(field.evidence for field in step.fields if field.evidence)
+    return [clean(redact(text), ascii_only=ascii_only) for text in texts]
 
 
 def _rows(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
@@ -179,7 +300,51 @@ def _rows(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
             f"     {paint(mark, ink)} {path:<{wide}}  {live:<{wide_live}}  {arrow}  {wanted}"
             f"{paint(by, Ink.FAINT)}"
         )
+        rows += [f"         {line}" for line in value_diff(field, ascii_only=ascii_only)]
     return rows
+
+
+def _declared(step: Step, *, ascii_only: bool) -> Iterator[tuple[str, str]]:
+    """The fields that a step creates, each with the value that it will have."""
+    for path, value in _leaves(step.write):
+        named = any(names_a_secret(part) for part in path) and path[0] != "secrets"
+        if named and not _is_reference(value):
+            text = MASK
+        else:
+            text = _written(readable(path, redact_tree(value)))
+        shown = clean(redact(show_path(path)), ascii_only=ascii_only)
+        yield shown, cut(clean(text, ascii_only=ascii_only), LONGEST, ascii_only=ascii_only)
+
+
+def _leaves(value: Tree, path: Path = ()) -> Iterator[tuple[Path, Tree]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif value is not None and path:
+        yield path, value
+
+
+def _created(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
+    if step.action is not Action.CREATE:
+        return []
+    fields = list(_declared(step, ascii_only=ascii_only))
+    wide = max((len(path) for path, _ in fields), default=0)
+    return [f"     {paint('+', Ink.CREATE)} {path:<{wide}}  {text}" for path, text in fields]
+
+
+def _table_row(cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _fenced(lines: Sequence[str], language: str) -> list[str]:
+    """A Markdown block that its own lines cannot end."""
+    runs = [len(run) for line in lines for run in re.findall("`+", line)]
+    fence = "`" * max(3, 1 + max(runs, default=0))
+    return [f"{fence}{language}", *lines, fence]
 
 
 def _code(text: str) -> str:

@@ -6,9 +6,10 @@ it is never compared and never written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
 from typing import TypeVar
 
 from holdfast.core import check
@@ -171,6 +172,8 @@ class WorkloadSpec:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        if too_large := check.size_problem(self):
+            raise ValidationError("The spec is too large.", problems=[too_large])
         shapes: list[Problem] = []
         for name, kind in NESTED.items():
             put(self, name, _nested(kind, getattr(self, name), name, shapes))
@@ -197,6 +200,35 @@ class WorkloadSpec:
         declared = _plain_fields(self)
         return {name: value for name, value in declared.items() if name not in IDENTITY}
 
+
+PUBLISHED = (
+    "name", "slug", "model", "backend", "project", "description", "command", "vllm_version",
+    "task_type", "config", "execution_policy", "execution_policy_config", "worker_id",
+    "gpu_resource_id",
+)  # fmt: skip
+"""The fields of InferenceKey's own spec in its order: scripts may give them without names."""
+
+
+def _init_by_place(init: Callable[..., None]) -> Callable[..., None]:
+    """Take what InferenceKey's spec takes by its place; type checkers ask for names."""
+
+    @wraps(init)
+    def by_place(self: WorkloadSpec, /, *placed: object, **named: object) -> None:
+        if len(placed) > len(PUBLISHED):
+            raise TypeError(
+                f"WorkloadSpec takes at most {len(PUBLISHED)} fields by their place, "
+                f"{len(placed)} were given"
+            )
+        given = dict(zip(PUBLISHED, placed, strict=False))
+        twice = given.keys() & named.keys()
+        if twice:
+            raise TypeError(f"WorkloadSpec got {', '.join(sorted(twice))} twice")
+        init(self, **given, **named)
+
+    return by_place
+
+
+WorkloadSpec.__init__ = _init_by_place(WorkloadSpec.__init__)  # type: ignore[method-assign]
 
 IDENTITY = frozenset({"slug", "project"})
 NESTED: dict[str, type] = {

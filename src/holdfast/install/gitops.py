@@ -19,6 +19,16 @@ STORE = "/data/holdfast.db"
 CACHE = "/cache"
 SHARED = "/shared"
 """Where the key is that goes with a ledger outside."""
+ELSEWHERE = {
+    "0.0.0.0/0": (
+        "169.254.0.0/16",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+    ),
+    "::/0": ("fe80::/10", "fd00:ec2::254/128"),
+}
+"""Everywhere, but for link-local addresses and where clouds keep a machine's credentials."""
 
 
 def volume(installation: Installation, gitops: Gitops, labels: Fields) -> Fields:
@@ -35,20 +45,27 @@ def volume(installation: Installation, gitops: Gitops, labels: Fields) -> Fields
 
 
 def policy(installation: Installation, labels: Fields, selector: Fields) -> Fields:
-    """Nothing but the one port can be reached.
+    """Nothing but the one port can be reached, and nothing local to the machine is.
 
-    Where the controller itself may go is left open: to the API server, and to the repositories,
-    forges and channels that applications name.
+    The controller goes to the API server, and to the repositories, forges and channels that
+    applications name, which may be anywhere and on any port. It has no business with what a
+    machine keeps at link-local addresses, or a cloud at its own: the identity of the node.
     """
     port: Fields = {"port": "http", "protocol": "TCP"}
+    names: list[Tree] = [{"port": 53, "protocol": kind} for kind in ("UDP", "TCP")]
+    places: list[Tree] = [
+        {"ipBlock": {"cidr": cidr, "except": [*kept_out]}} for cidr, kept_out in ELSEWHERE.items()
+    ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(GITOPS, installation, labels),
         "spec": {
             "podSelector": {"matchLabels": selector},
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [port]}],
+            # Names may be asked for at a link-local address: there a node keeps its cache.
+            "egress": [{"ports": names}, {"to": places, "ports": [{"protocol": "TCP"}]}],
         },
     }
 

@@ -147,9 +147,9 @@ def _about_itself() -> tuple[Alert, ...]:
             because="unread",
             lasts="5m",
             severity="warning",
-            summary="{{ $labels.repo }} should have been read an hour ago.",
-            description="It cannot be read, or not rendered, for {{ $value }} applications. The "
-            "last good commit still counts.",
+            summary="A repository should have been read an hour ago.",
+            description="It cannot be read, or not rendered, for {{ $value }} applications: those "
+            "that the board shows with {{ $labels.repo }}. The last good commit still counts.",
         ),
         Alert(
             name="HoldfastGitSourceStale",

@@ -223,7 +223,8 @@ _GIT = (
     ),
     Panel(
         title="Git lag",
-        tells="Since each repository was last read with success, for any application.",
+        tells="Since each repository was last read with success, for any application. A mark "
+        "stands for its address; the next panel shows whose it is.",
         asks=((f"time() - holdfast_git_last_fetch_timestamp_seconds{{{_GITOPS}}}", "{{repo}}"),),
         unit="s",
     ),

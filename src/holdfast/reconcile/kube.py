@@ -54,7 +54,7 @@ class KubeConflict(Conflict):
     def __init__(
         self, happened: str, *, reason: ConflictReason, owners: tuple[FieldOwner, ...] = ()
     ) -> None:
-        super().__init__(happened, todo="Observe again and decide anew.")
+        super().__init__(happened, todo="Observe again and decide again.")
         self.reason = reason
         self.owners = owners
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.desired import Desired
 from holdfast.core.drift import Drift, find_drift
-from holdfast.core.errors import NOTHING_CHANGED, Conflict, HoldfastError, ValidationError
+from holdfast.core.errors import Conflict, HoldfastError, ValidationError
 from holdfast.core.live import Live, Observation
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import EndpointRef, Outcome
@@ -85,8 +85,7 @@ async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, .
             after = await target.perform(step, key=f"{key}-{index}")
         except HoldfastError as error:
             done = sum(each.action is not Action.NOTHING for each in plan.steps[:index])
-            made = f"{done} of {len(plan.changes)} changes were made before that."
-            error.changed = made + _rest(error.changed)
+            error.add_changes(f"{done} of {len(plan.changes)} changes were made before that.")
             raise
         results.append(after if isinstance(after, Live) else None)
     return tuple(results)
@@ -104,12 +103,6 @@ def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
 
 def _found(desired: Desired, seen: Observation) -> Drift:
     return find_drift(desired=desired, live=seen)
-
-
-def _rest(changed: str) -> str:
-    """What an error says besides that nothing was changed: its problems, or an open question."""
-    rest = changed.removeprefix(NOTHING_CHANGED)
-    return f" {changed}" if rest == changed else rest
 
 
 def _ref(drift: Drift, plan: Plan, outcome: Outcome, live: Observation) -> EndpointRef:

@@ -50,7 +50,7 @@ RESOURCE = Resource(
     description="Keeps one model served, as it is declared.",
 )
 _VARIABLE_NAMES = (
-    "it is no variable name.",
+    "it is not a variable name.",
     "Use letters, digits and underscores, not a digit first.",
 )
 

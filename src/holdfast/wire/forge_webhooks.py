@@ -40,11 +40,6 @@ _EVENTS = {
     Provider.GITLAB: ("x-gitlab-event",),
     Provider.GITEA: ("x-forgejo-event", "x-gitea-event", "x-github-event"),
 }
-_DELIVERIES = {
-    Provider.GITHUB: ("x-github-delivery",),
-    Provider.GITLAB: ("webhook-id", "idempotency-key", "x-gitlab-event-uuid"),
-    Provider.GITEA: ("x-forgejo-delivery", "x-gitea-delivery"),
-}
 _PUSHES = frozenset({"push", "create", "delete", "push hook", "tag push hook"})
 _SYSTEM_PUSHES = frozenset({"push", "tag_push", "repository_update"})
 _URLS = (
@@ -138,17 +133,30 @@ def read(provider: Provider, headers: Mapping[str, str], body: bytes) -> Hint | 
         pull, push = kind == "merge_request", kind in _SYSTEM_PUSHES
     if not pull and not push:
         return None
-    found = [_text(_at(place, key)) for place in (payload.repository, payload.project)
-             for key in _URLS]  # fmt: skip
-    urls = tuple(dict.fromkeys(url for url in found if url and repository_name(url)))
+    urls = _repositories(payload)
     if not urls:
         return Refusal.UNREADABLE
     return Hint(
         repositories=urls,
         branch=_base(payload) if pull else _branch(payload.ref),
         pull=pull,
-        delivery=_delivery(provider, given, body),
+        delivery=_delivery(given if provider is Provider.GITLAB else {}, body),
     )
+
+
+def claimed_repositories(headers: Mapping[str, str], body: bytes) -> frozenset[tuple[str, str]]:
+    """Return the hosts and paths that a body claims to be about, before anything is verified.
+
+    Fit to choose which secrets to try, and for nothing else. Empty for what cannot be read.
+    """
+    if len(body) > LARGEST:
+        return frozenset()
+    try:
+        payload = _decode(_unwrapped(_lowered(headers), body))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return frozenset()
+    names = (repository_name(url) for url in _repositories(payload))
+    return frozenset(name for name in names if name is not None)
 
 
 def same_repository(one: str, other: str) -> bool:
@@ -175,6 +183,12 @@ def repository_name(url: str) -> tuple[str, str] | None:
             return None
     path = path.strip("/").removesuffix(".git").rstrip("/")
     return (host.lower(), path.casefold()) if host and path else None
+
+
+def _repositories(payload: _Payload) -> tuple[str, ...]:
+    found = [_text(_at(place, key)) for place in (payload.repository, payload.project)
+             for key in _URLS]  # fmt: skip
+    return tuple(dict.fromkeys(url for url in found if url and repository_name(url)))
 
 
 class _Payload(msgspec.Struct):
@@ -269,8 +283,8 @@ def _base(payload: _Payload) -> str:
     return _branch(base) or _branch(_at(payload.object_attributes, "target_branch"))
 
 
-def _delivery(provider: Provider, given: Mapping[str, str], body: bytes) -> str:
-    said = _first(given, _DELIVERIES[provider])
-    if re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", said):
-        return said
-    return hashlib.sha256(body).hexdigest()
+def _delivery(given: Mapping[str, str], body: bytes) -> str:
+    """Name a delivery by what its signature covers: anybody could write another id beside it."""
+    covered = [given.get(name, "") for name in ("webhook-id", "webhook-timestamp")]
+    lead = ".".join(covered).encode(errors="replace") if any(covered) else b""
+    return hashlib.sha256(lead + b"." + body).hexdigest()

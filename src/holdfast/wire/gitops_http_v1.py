@@ -196,6 +196,8 @@ class DiffForm(msgspec.Struct, kw_only=True):
     commit: str
     looked_at: datetime
     objects: list[ObjectDiffForm]
+    stale: str = ""
+    """Why that may not be the newest commit; empty when Git was read for this."""
 
 
 class SyncStepForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -216,6 +218,8 @@ class SyncPlanForm(msgspec.Struct, kw_only=True):
     commit: str
     prune: bool
     steps: list[SyncStepForm]
+    stale: str = ""
+    """Why that may not be the newest commit; empty when Git was read for this."""
 
 
 class SyncForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

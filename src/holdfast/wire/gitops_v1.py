@@ -49,6 +49,8 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     route: str = ""
     chosen_by: str = ""
     healable: bool = True
+    found: bool = False
+    fought: bool = False
     state: DriftState
     note: str = ""
     first_seen: datetime
@@ -56,6 +58,8 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     rounds: list[datetime] = []
     plan: str = ""
     requested_by: str = ""
+    first_approver: str = ""
+    first_plan: str = ""
     decided_by: str = ""
     comment: str = ""
     until: datetime | None = None
@@ -111,9 +115,12 @@ def drift_to_json(drift: ObjectDrift) -> ApplicationDriftForm:
         entries=[entry_to_json(entry) for entry in drift.entries],
         where=drift.where, commit=drift.commit, remediation=drift.remediation, pull=drift.pull,
         route=drift.route, chosen_by=drift.chosen_by, healable=drift.healable,
+        found=drift.found, fought=drift.fought,
         state=drift.state, note=drift.note,
         first_seen=drift.first_seen, last_seen=drift.last_seen, rounds=list(drift.rounds),
-        plan=drift.plan, requested_by=drift.requested_by, decided_by=drift.decided_by,
+        plan=drift.plan, requested_by=drift.requested_by,
+        first_approver=drift.first_approver, first_plan=drift.first_plan,
+        decided_by=drift.decided_by,
         comment=drift.comment, until=drift.until, url=drift.url, resolved_at=drift.resolved_at,
         resolution=drift.resolution, digest=drift.digest,
     )  # fmt: skip
@@ -127,9 +134,12 @@ def drift_from_json(form: ApplicationDriftForm) -> ObjectDrift:
         entries=tuple(entry_from_json(entry) for entry in form.entries),
         where=form.where, commit=form.commit, remediation=form.remediation, pull=form.pull,
         route=form.route, chosen_by=form.chosen_by, healable=form.healable,
+        found=form.found, fought=form.fought,
         state=form.state, note=form.note,
         first_seen=form.first_seen, last_seen=form.last_seen, rounds=tuple(form.rounds),
-        plan=form.plan, requested_by=form.requested_by, decided_by=form.decided_by,
+        plan=form.plan, requested_by=form.requested_by,
+        first_approver=form.first_approver, first_plan=form.first_plan,
+        decided_by=form.decided_by,
         comment=form.comment, until=form.until, url=form.url, resolved_at=form.resolved_at,
         resolution=form.resolution,
     )  # fmt: skip

@@ -2,12 +2,14 @@
 
 Names are those of the reference (`modelRef`, `minReplicas`); durations are written `10s`, and
 whole numbers are read as the nanoseconds that the reference's own JSON has. Unknown fields are
-refused, not dropped. Read by the operator from a watch, and by whoever holds a manifest.
+refused, or kept apart for who asks for that. Read by the operator from a watch, and by whoever
+holds a manifest.
 """
 
 from __future__ import annotations
 
 from holdfast.core.errors import InvalidSpec
+from holdfast.core.scan import shown_name
 from holdfast.core.service.spec import (
     API_VERSION,
     KIND,
@@ -24,18 +26,25 @@ from holdfast.wire.shaped_json import (
     refuse,
     texts,
     whole,
+    without_unknown,
     written,
 )
 
 
-def service_from_json(document: object, *, checked: bool = True) -> InferenceService:
+def service_from_json(
+    document: object, *, checked: bool = True, lenient: bool = False
+) -> InferenceService:
     """Read an object as the API server or a file has it. Raises InvalidSpec with all problems.
 
     Without `checked`, only what cannot be read at all is a problem: for who validates it later.
+    `lenient` keeps the fields of a later version apart, in `unknown`, and reads the rest.
     """
     found, problems = read_head(document, KIND)
     metadata = metadata_of(found)
-    spec = read_value(InferenceServiceSpec, found.get("spec"), "", problems)
+    given, unknown = found.get("spec"), list[str]()
+    if lenient:
+        given, unknown = without_unknown(InferenceServiceSpec, given, "spec.")
+    spec = read_value(InferenceServiceSpec, given, "", problems)
     if spec is None:
         raise InvalidSpec(problems=problems)
     service = InferenceService(
@@ -49,6 +58,7 @@ def service_from_json(document: object, *, checked: bool = True) -> InferenceSer
         deleting=metadata.get("deletionTimestamp") is not None,
         spec=spec,
         status=status_from_json(found.get("status")),
+        unknown=tuple(map(shown_name, unknown)),
     )
     refuse(problems, service.validate if checked else None)
     return service

@@ -131,8 +131,10 @@ class JsonReader:
         return _Token("end", "", self._line)
 
     def _unexpected(self, token: _Token) -> Refused:
-        what = "the end" if token.kind == "end" else ascii(token.text[:1])
-        return Refused(token.line, f"JSON cannot have {what} here.", "Mend the JSON.")
+        if token.kind == "end":
+            return Refused(token.line, "the JSON ends too early.", "Complete it.")
+        found = ascii(token.text[:1])
+        return Refused(token.line, f"{found} is not valid JSON here.", "Fix the JSON.")
 
 
 def _number(text: str, line: int) -> int | float:

@@ -89,7 +89,9 @@ class Composer:
         """Refuse a key that the mapping has already: parsers disagree on which one counts."""
         if key in pairs:
             first = pairs[key].line
-            raise Refused(line, f"key {key[:60]!a} is there already, on line {first}.", "Keep one.")
+            raise Refused(
+                line, f"key {key[:60]!a} is given twice, first on line {first}.", "Keep one."
+            )
 
     def checked_text(self, text: str, line: int) -> str:
         """Refuse control characters, however they were written."""

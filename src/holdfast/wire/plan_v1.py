@@ -17,6 +17,7 @@ from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.plan import Action, Disruption, Plan, Step
 from holdfast.core.redact import quoted, redact
 from holdfast.core.tree import parse_pointer, pointer
+from holdfast.wire.decode import prepare
 from holdfast.wire.tree import as_fields, as_tree
 
 API_VERSION = "holdfast.dev/v1"
@@ -42,6 +43,7 @@ class ChangeForm(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
     live: object = None
     writer: WriterForm | None = None
     cause: Cause = Cause.UNKNOWN
+    evidence: str = ""
 
 
 class StepForm(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -76,7 +78,7 @@ def plan_to_json(plan: Plan) -> PlanForm:
 def plan_from_json(document: bytes | str) -> Plan:
     """Read a plan. Refused when it is of another version or was edited after it was made."""
     try:
-        form = msgspec.json.decode(document, type=PlanForm)
+        form = msgspec.json.decode(document, type=prepare(PlanForm))
     except (ValueError, RecursionError) as error:  # ValueError: also text that is no UTF-8
         reason = redact(str(error)).encode("ascii", "backslashreplace").decode()
         raise ValidationError(
@@ -86,13 +88,13 @@ def plan_from_json(document: bytes | str) -> Plan:
         raise ValidationError(
             f"This is a {quoted(form.kind)} of {quoted(form.apiVersion)}, "
             f"not a Plan of {API_VERSION}.",
-            todo="Make the plan anew with this version of Holdfast.",
+            todo="Make a new plan with this version of Holdfast.",
         )
     plan = Plan(steps=tuple(step_from_json(step) for step in form.steps))
     if (plan.id, plan.digest) != (form.id, form.digest):
         raise ValidationError(
             "The plan's digest does not match its steps: it was edited after it was made.",
-            todo="Make the plan anew.",
+            todo="Make a new plan.",
         )
     return plan
 
@@ -118,7 +120,7 @@ def step_from_json(form: StepForm) -> Step:
         problem = Problem(
             field="steps.slug",
             reason=f"{quoted(form.project)} and {quoted(form.slug)} name no workload.",
-            fix="Make the plan anew.",
+            fix="Make a new plan.",
         )
         raise ValidationError(problems=[problem])
     return Step(
@@ -142,6 +144,7 @@ def change_to_json(field: DriftedField) -> ChangeForm:
         live=field.change.live,
         writer=writer_to_json(field.writer) if field.writer else None,
         cause=field.cause,
+        evidence=field.evidence,
     )
 
 
@@ -171,7 +174,7 @@ def _change_from_json(form: ChangeForm) -> DriftedField:
     path = parse_pointer(form.path)
     if not path or not form.path.startswith("/"):
         problem = Problem(
-            field="changes.path", reason="it is no JSON pointer.", fix="Make the plan anew."
+            field="changes.path", reason="it is not a JSON pointer.", fix="Make a new plan."
         )
         raise ValidationError(problems=[problem])
     return DriftedField(
@@ -179,4 +182,5 @@ def _change_from_json(form: ChangeForm) -> DriftedField:
         kind=form.kind,
         writer=writer_from_json(form.writer) if form.writer else None,
         cause=form.cause,
+        evidence=form.evidence,
     )

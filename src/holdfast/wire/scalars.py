@@ -23,6 +23,7 @@ _INTEGER = re.compile(
     r"|(?P<dec>0|[1-9][0-9]*))"
 )
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]*[0-9]")
 _BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
 _LONGEST = 66
 """Digits of the longest 64-bit number, written in binary. Longer is refused before it is read."""
@@ -51,6 +52,14 @@ def plain_scalar(text: str) -> Leaf:
         # commit.
         return text if number in (float("inf"), float("-inf")) else tidy_number(number)
     return text
+
+
+def leading_zero(text: str) -> int | None:
+    """Return what a number such as `010`, which parsers read as 8 or as 10, is read as here."""
+    if not _LEADING_ZERO.fullmatch(text):
+        return None
+    value = plain_scalar(text)
+    return value if isinstance(value, int) else None
 
 
 def reads_as_text(text: str) -> bool:

@@ -56,6 +56,38 @@ def read_value(kind: type[T], value: object, path: str, problems: list[Problem])
     return None if missing else kind(**given)
 
 
+def without_unknown(kind: type, value: object, path: str = "") -> tuple[object, list[str]]:
+    """Leave out the fields of a mapping that one of our dataclasses does not have, and name them.
+
+    For objects that a later version may have written: what is understood of them still counts.
+    """
+    unknown: list[str] = []
+    if not isinstance(value, Mapping):
+        return value, unknown
+    parts = {part.wire: part.shape for part in _members(kind)}
+    kept: dict[str, object] = {}
+    for name, item in value.items():
+        if name not in parts:
+            unknown.append(f"{path}{name}")
+            continue
+        kept[name], more = _known_part(parts[name], item, f"{path}{name}")
+        unknown += more
+    return kept, unknown
+
+
+def _known_part(shape: Shape, value: object, path: str) -> tuple[object, list[str]]:
+    if shape.is_nested:
+        return without_unknown(shape.base, value, f"{path}.")
+    if shape.item is None or not isinstance(value, Mapping | list | tuple):
+        return value, []
+    places = value.items() if isinstance(value, Mapping) else enumerate(value)
+    read = [(place, _known_part(shape.item, item, f"{path}[{place}]")) for place, item in places]
+    unknown = [name for _, (_, more) in read for name in more]
+    if isinstance(value, Mapping):
+        return {place: item for place, (item, _) in read}, unknown
+    return [item for _, (item, _) in read], unknown
+
+
 def read_status(kind: type[T], document: object) -> T | None:
     """Read what a controller wrote; fields of a later version are passed over."""
     if not isinstance(document, Mapping):

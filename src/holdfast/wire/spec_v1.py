@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from holdfast.core.check import unknown_problem
 from holdfast.core.errors import Problem, ValidationError
+from holdfast.core.scan import oversized
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import IDENTITY, SPEC_FIELDS, WorkloadSpec
 
@@ -26,6 +27,8 @@ def spec_from_document(document: object) -> WorkloadSpec:
             f"A workload is a mapping of fields; this is a {type(document).__name__}.",
             todo="Start with name, model and backend.",
         )
+    if too_large := oversized((str(name), value) for name, value in document.items()):
+        raise ValidationError("The spec is too large.", problems=[too_large])
     fields = {str(name): value for name, value in document.items()}
     problems = [
         Problem(field=name, reason=f"it is not {wanted}.", fix=f"Write {name}: {wanted}.")

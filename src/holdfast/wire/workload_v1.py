@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.core.live import Live, Phase, Status
+from holdfast.core.live import FailedReplica, Live, OutdatedReplica, Phase, Status
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
@@ -55,6 +55,23 @@ class UpdateForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     execution_policy_config: dict[str, object] | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class FailedReplicaForm(msgspec.Struct, kw_only=True):
+    """A replica that should run what is written and could not be brought to."""
+
+    name: str
+    generation: int
+    reason: str
+
+
+class OutdatedReplicaForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A replica that serves something else than what is written."""
+
+    name: str
+    generation: int
+    fields: dict[str, object] | None = None
+    secrets: list[str] = []
+
+
 class StatusForm(msgspec.Struct, kw_only=True):
     """How the workload is doing."""
 
@@ -64,6 +81,8 @@ class StatusForm(msgspec.Struct, kw_only=True):
     wanted: int = 0
     canary_weight: int = 0
     endpoint: str | None = None
+    failed: list[FailedReplicaForm] = []
+    outdated: list[OutdatedReplicaForm] = []
 
 
 class WorkloadForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -122,20 +141,12 @@ def workload_to_json(live: Live, *, project_id: str) -> WorkloadForm:
         version=live.version,
         spec=dict(fields),
         writers={name: writer_to_json(writer) for name, writer in live.writers.items()},
-        status=StatusForm(
-            phase=live.status.phase,
-            message=live.status.message,
-            ready=live.status.ready,
-            wanted=live.status.wanted,
-            canary_weight=live.status.canary_weight,
-            endpoint=live.status.endpoint,
-        ),
+        status=_status_to_json(live.status),
     )
 
 
 def workload_from_json(form: WorkloadForm) -> Live:
     """Read a workload that a Holdfast control plane answered."""
-    status = form.status
     return Live(
         id=WorkloadId(project=form.project_slug, slug=form.workload_slug or form.slug),
         uid=form.id,
@@ -143,18 +154,57 @@ def workload_from_json(form: WorkloadForm) -> Live:
         generation=form.generation,
         fields=as_fields(form.spec),
         writers={name: writer_from_json(writer) for name, writer in form.writers.items()},
-        status=Status(
-            phase=status.phase,
-            message=status.message,
-            ready=status.ready,
-            wanted=status.wanted,
-            canary_weight=status.canary_weight,
-            endpoint=status.endpoint,
-        )
-        if status
-        else Status(),
+        status=_status_from_json(form.status) if form.status else Status(),
         created_at=form.created_at,
         updated_at=form.updated_at,
+    )
+
+
+def _status_to_json(status: Status) -> StatusForm:
+    return StatusForm(
+        phase=status.phase,
+        message=status.message,
+        ready=status.ready,
+        wanted=status.wanted,
+        canary_weight=status.canary_weight,
+        endpoint=status.endpoint,
+        failed=[
+            FailedReplicaForm(name=each.name, generation=each.generation, reason=each.reason)
+            for each in status.failed
+        ],
+        outdated=[
+            OutdatedReplicaForm(
+                name=each.name,
+                generation=each.generation,
+                fields=None if each.fields is None else dict(each.fields),
+                secrets=list(each.secrets),
+            )
+            for each in status.outdated
+        ],
+    )
+
+
+def _status_from_json(form: StatusForm) -> Status:
+    return Status(
+        phase=form.phase,
+        message=form.message,
+        ready=form.ready,
+        wanted=form.wanted,
+        canary_weight=form.canary_weight,
+        endpoint=form.endpoint,
+        failed=tuple(
+            FailedReplica(name=each.name, generation=each.generation, reason=each.reason)
+            for each in form.failed
+        ),
+        outdated=tuple(
+            OutdatedReplica(
+                name=each.name,
+                generation=each.generation,
+                fields=None if each.fields is None else as_fields(each.fields),
+                secrets=tuple(each.secrets),
+            )
+            for each in form.outdated
+        ),
     )
 
 

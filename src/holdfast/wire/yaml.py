@@ -16,7 +16,7 @@ from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.tree import Leaf, Tree
 from holdfast.wire.json_text import JsonReader
 from holdfast.wire.nodes import UNPRINTABLE, Composer, Node, Refused, lines_of, tree_of
-from holdfast.wire.scalars import plain_scalar, reads_as_text
+from holdfast.wire.scalars import leading_zero, plain_scalar, reads_as_text
 
 if TYPE_CHECKING:
     import yaml
@@ -54,18 +54,23 @@ class Document:
         return f"{self.source}:{self.lines[pointer]}"
 
 
-def read_documents(data: bytes, *, source: str, json: bool = False) -> list[Document]:
+def read_documents(
+    data: bytes, *, source: str, json: bool = False, octal: bool = True
+) -> list[Document]:
     """Read every document of a file; empty ones are left out.
+
+    A number such as `0755` is octal, as it is for Kubernetes; without `octal` it is refused, for
+    a declaration has no field that is written so.
 
     Raises ValidationError with the file, the line, the reason and the fix.
     """
     composer = Composer()
     try:
         text = _text(data)
-        nodes = JsonReader(text, composer).documents() if json else _yaml(text, composer)
+        nodes = JsonReader(text, composer).documents() if json else _yaml(text, composer, octal)
     except Refused as refused:
         problem = Problem(
-            field=f"{source}:{refused.line}", reason=refused.reason, fix=refused.fix or "Mend it."
+            field=f"{source}:{refused.line}", reason=refused.reason, fix=refused.fix or "Fix it."
         )
         raise ValidationError(f"{source} cannot be read.", problems=[problem]) from None
     return [
@@ -101,24 +106,25 @@ def _text(data: bytes) -> str:
     return text
 
 
-def _yaml(text: str, composer: Composer) -> list[Node]:
+def _yaml(text: str, composer: Composer, octal: bool) -> list[Node]:
     import yaml
 
     loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # Any: either parser
     try:
-        return _Reader(yaml.parse(text, Loader=loader), composer).documents()
+        return _Reader(yaml.parse(text, Loader=loader), composer, octal).documents()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or "it is not YAML"
         line = mark.line + 1 if mark else 1
-        raise Refused(line, f"{ascii(reason)[1:-1][:200]}.", "Mend the YAML.") from None
+        raise Refused(line, f"{ascii(reason)[1:-1][:200]}.", "Fix the YAML.") from None
 
 
 class _Reader:
     """Builds nodes from parser events, so that limits hold before anything is built."""
 
-    def __init__(self, events: Iterator[yaml.Event], composer: Composer) -> None:
+    def __init__(self, events: Iterator[yaml.Event], composer: Composer, octal: bool) -> None:
         self._events = events
+        self._octal = octal
         self._composer = composer
         self._anchors: dict[str, Node | None] = {}
 
@@ -171,7 +177,7 @@ class _Reader:
             line = _line(event)
             if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
                 if merged is not None:
-                    raise Refused(line, "key '<<' is there already.", "Give it a list instead.")
+                    raise Refused(line, "key '<<' is given twice.", "Give it a list instead.")
                 merged = _merged(self._node(next(self._events), depth + 1), line)
                 clash = next((key for key in merged if key in pairs), None)
                 if clash is not None:
@@ -226,13 +232,23 @@ class _Reader:
             _check_tag(tag, "", line)
         try:
             value = plain_scalar(text)
+            zero = None if self._octal else leading_zero(text)
         except ValueError as error:
             raise Refused(line, f"{error}.", "Quote it if it is text.") from None
+        if zero is not None:
+            decimal = int(text.replace("_", ""))
+            raise Refused(
+                line,
+                f"some parsers read {text} as {zero}, others as {decimal}."
+                if zero != decimal
+                else f"{text} begins with a zero.",
+                "Write the number without leading zeros, or quote it if it is text.",
+            )
         if tag is not None:
             kind = tag.removeprefix(_CORE)
             fits = isinstance(value, _KINDS[kind]) and isinstance(value, bool) == (kind == "bool")
             if not fits:
-                raise Refused(line, f"it is tagged !!{kind} and is none.", "Remove the tag.")
+                raise Refused(line, f"it is tagged !!{kind} and is not one.", "Remove the tag.")
         return value
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from enum import Enum
 from typing import Final, TypeAlias
 
+from holdfast.core.align import align
 from holdfast.core.diff import same
 from holdfast.core.errors import ValidationError
 from holdfast.core.tree import Tree, digest
@@ -34,6 +34,8 @@ from holdfast.wire.yaml_edit_text import Manner
 Steps: TypeAlias = tuple[str | int, ...]
 _BOM = b"\xef\xbb\xbf"
 _MOST_STEPS = 1000
+_MOST_BYTES = 16 << 20
+"""That are read for one edit: the file is read anew for each of its steps."""
 
 
 class Removed(Enum):
@@ -117,7 +119,7 @@ def applied(tree: Tree, each: Edit, *, source: str = "file") -> Tree:
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
-        raise _refused(source, f"what holds {first!a} is no mapping")
+        raise _refused(source, f"what holds {first!a} is not a mapping")
     if not rest and isinstance(each.value, Removed):
         if first not in tree:
             raise _refused(source, f"there is no {first!a} to remove")
@@ -141,7 +143,8 @@ def _applied_to_list(tree: Tree, index: int, inner: Edit, source: str) -> Tree:
 def _brought_to(body: bytes, wanted: list[Tree], document: int, source: str) -> bytes:
     """Make one cut or insertion after the other until the document is as wanted."""
     text, found = body.decode(), _read(body, source)
-    for _ in range(_MOST_STEPS):
+    steps = min(_MOST_STEPS, max(2, _MOST_BYTES // max(len(body), 1)))
+    for _ in range(steps):
         tree = found[document]
         if same(tree, wanted[document]):
             break
@@ -157,6 +160,9 @@ def _brought_to(body: bytes, wanted: list[Tree], document: int, source: str) -> 
             raise _refused(source, f"{why}: {error.problems[0].reason.rstrip('.')}") from None
         if len(found) != len(wanted):
             raise _refused(source, "the edit would change more than it should")
+    else:
+        if not same(found[document], wanted[document]):
+            raise _refused(source, f"that takes more than {steps} changes, too many for its size")
     result = text.encode()
     _check(result, wanted, source)
     return result
@@ -222,7 +228,7 @@ class _Step:
 def _aligned(old: list[Tree], new: list[Tree]) -> Sequence[tuple[str, int, int, int, int]]:
     """Say which items stay, come and go: by place where that changes fewer of them."""
     before, after = [_identity(item) for item in old], [_identity(item) for item in new]
-    found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    found = align(before, after)
     moved = sum(last - first + to_last - to for tag, first, last, to, to_last in found
                 if tag in ("insert", "delete"))  # fmt: skip
     if len(old) == len(new):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
+from holdfast.core.align import align
 from holdfast.core.tree import Tree
 from holdfast.wire.yaml_edit_pieces import (
     Piece,
@@ -211,7 +211,7 @@ def _block(
 
 
 def _matches(before: list[str], after: list[str]) -> list[tuple[int, int, int, int, int]]:
-    found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    found = align(before, after)
     return [(i2 - i1, i1, i2, j1, j2) for tag, i1, i2, j1, j2 in found if tag == "equal"]
 
 

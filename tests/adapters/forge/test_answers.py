@@ -149,7 +149,7 @@ def test_the_wait_is_read_by_the_forges_own_clock(
 def test_an_answer_in_other_words_is_no_answer(body: bytes) -> None:
     error = answered(200, body=body)
     assert type(error) is TargetUnavailable
-    assert "not in the words of a forge" in str(error)
+    assert "not as a forge answers" in str(error)
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -243,6 +245,29 @@ def test_a_leader_that_dies_takes_its_children_with_it(world: World) -> None:
 
     world.play(story)
     wait_until(lambda: not alive(numbers(pids)[0]), what="the child to be gone")
+
+
+def test_a_process_that_left_the_group_with_the_pipes_is_not_waited_for(world: World) -> None:
+    """As ssh does that goes on as a master; only its own end would close them."""
+    pids = world.tmp / "pids"
+    world.options["git"] = script(
+        world.tmp / "git", f"setsid sh -c 'echo $$ > {pids}; exec sleep 300' & \nsleep 300"
+    )
+    world.limits = replace(FAST, ask=2)
+
+    async def story(repository: GitRepository) -> None:
+        began = time.monotonic()
+        assert "in time" in str(await refusal(repository.fetch("main", known=None)))
+        assert time.monotonic() - began < 60
+        assert alive(numbers(pids)[0]), "it was to outlive git"
+
+    try:
+        world.play(story)  # a pipe that is left open is a warning, which is an error
+        gc.collect()
+    finally:
+        for pid in numbers(pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
 
 def test_a_cancelled_caller_leaves_no_process_behind(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import web
 from tests.adapters.kubernetes.harness import (
     CONFIG_MAPS,
+    HastyClock,
     api_for,
     config_map,
     event,
@@ -25,7 +27,7 @@ from holdfast.adapters.kubernetes.cached import CachedClient
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import Scope as Followed
-from holdfast.core.errors import ValidationError
+from holdfast.core.errors import TargetUnavailable, ValidationError
 from holdfast.reconcile.kube import ConflictReason, KindNotServed, KubeConflict, ObjectRef, Scope
 
 OURS = "team=x"
@@ -49,6 +51,9 @@ class Server:
     asked: list[str] = field(default_factory=list)
     events: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     served: bool = True
+    broken: bool = False
+    """Watches and lists are answered with 500."""
+    streams: list[asyncio.Task[object] | None] = field(default_factory=list)
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]
@@ -59,7 +64,10 @@ class Server:
         if not self.served:
             missing = status(404, "NotFound", "the server could not find the requested resource")
             return web.json_response(missing, status=404)
+        if self.broken and ("watch" in request.query or name == "configmaps"):
+            return web.json_response(status(500, "InternalError", "etcd is away"), status=500)
         if "watch" in request.query:
+            self.streams.append(asyncio.current_task())
             return await self._stream(request)
         if name == "configmaps":
             wanted = "labelSelector" in request.query
@@ -243,5 +251,51 @@ def test_a_patch_that_was_refused_shows_the_version_that_refused_it() -> None:
             found = await client.get(ref("a"))
             assert found is not None
             assert found["metadata"]["resourceVersion"] == "150"
+
+    asyncio.run(story())
+
+
+class AheadClock(HastyClock):
+    """Real time and short waits, and a test may let minutes pass at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+def test_a_copy_whose_watch_fails_is_believed_for_two_minutes_and_then_unknown() -> None:
+    async def story() -> None:
+        server = Server(items={"a": item("a", 5, team="x")})
+        clock = AheadClock()
+        async with serving(server) as url, api_for(url, clock=clock) as api:
+            informer = Informer(api, Followed(resource=CONFIG_MAPS))
+            client = CachedClient(ClusterClient(api), [informer])
+            task = asyncio.ensure_future(informer.run())
+            await eventually(lambda: server.streams, "a watch")
+            clock.ahead += 60
+            assert await client.get(ref("a")) is not None, "a quiet watch is no old copy"
+            server.broken = True
+            stream = server.streams[0]
+            assert stream is not None
+            stream.cancel()
+            await eventually(lambda: informer.error, "the watch to fail")
+            clock.ahead += 30
+            assert await client.get(ref("a")) is not None, "a short gap is none"
+            clock.ahead += 100
+            with pytest.raises(TargetUnavailable) as refused:
+                await client.get(ref("a"))
+            told = refused.value.happened
+            assert re.search(r"What is known of configmaps is from 20\S+Z, 19\d s ago", told)
+            assert "etcd is away" in told
+            with pytest.raises(TargetUnavailable):
+                await client.list(Scope(api_version="v1", kind="ConfigMap", namespace="shop"))
+            server.broken = False
+            await eventually(lambda: informer.outdated is None, "a copy that is current again")
+            assert await client.get(ref("a")) is not None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(story())

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+import os
+import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +21,9 @@ from aiohttp import web
 from tests.adapters.kubernetes.harness import api_for, cluster_config, serving, status
 from tests.support.certificates import Authority, Certificate
 
+from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.config import ClusterConfig, in_cluster_config
+from holdfast.adapters.kubernetes.exec_plugin import ExecCredentials, ExecForm
 from holdfast.core.errors import AuthError, ConfigurationError, TargetUnavailable
 
 V1 = "client.authentication.k8s.io/v1"
@@ -222,6 +227,31 @@ def test_a_plugin_that_fails_is_named_and_not_quoted(
         who(gate, tmp_path, user)
     assert str(tmp_path / "config") in str(raised.value) and "'test'" in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_plugin_that_hangs_with_a_child_is_not_waited_for(tmp_path: Path) -> None:
+    """What it started holds its pipe, so the end of the pipe is not the end of the plugin."""
+    pids = tmp_path / "pids"
+    form = ExecForm(
+        command="/bin/sh",
+        args=["-c", f"sleep 300 & echo $! > {pids}; wait"],
+        api_version=V1,
+        interactive_mode="Never",
+    )
+    hanging = ExecCredentials(
+        form, cluster={}, folder=tmp_path, source="test", clock=SystemClock(), timeout=0.5
+    )
+
+    async def ask() -> None:
+        async with asyncio.timeout(30):
+            with pytest.raises(ConfigurationError, match="no answer in"):
+                await hanging.identity()
+
+    try:
+        asyncio.run(ask())
+        gc.collect()  # a pipe that is left open is a warning, which is an error
+    finally:
+        os.kill(int(pids.read_text()), signal.SIGKILL)
 
 
 def test_a_plugin_that_is_missing_says_how_to_get_it(gate: Gate, tmp_path: Path) -> None:

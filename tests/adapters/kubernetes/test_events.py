@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.adapters.kubernetes.harness import HandClock, settle
 
 from holdfast.adapters.kubernetes.events import Recorder, Regarding
@@ -32,6 +34,7 @@ class Told:
             instance="i",
             count=self.counted.append,
             busy=lambda: self.busy,
+            routine={"Created"},
         )
 
     async def _post(self, event: dict[str, Any]) -> None:
@@ -118,3 +121,51 @@ def test_events_that_are_refused_stop_nothing_and_long_ones_are_cut() -> None:
 
     play(lambda: Told(refused=True), refused)
     play(Told, long)
+
+
+def test_what_matters_is_told_when_routine_has_used_its_share() -> None:
+    """`history` is made of events: a heal must not be lost to a hundred routes that were made."""
+
+    async def story(told: Told) -> None:
+        for number in range(100):
+            told.say(f"route {number} was created", reason="Created")
+        for number in range(15):
+            told.say(f"heal {number}", reason="DriftHealed")
+        await settle()
+        await settle()
+        reasons = [event["reason"] for event in told.events]
+        assert reasons.count("DriftHealed") == 15
+        assert reasons.index("Created") > reasons.index("DriftHealed"), "the rest comes later"
+
+    play(Told, story)
+
+
+def test_a_full_line_lets_go_of_what_is_routine_first() -> None:
+    async def story(told: Told) -> None:
+        told.busy = True
+        for number in range(1000):
+            about = replace(BOT, uid=f"u{number}")
+            told.recorder.record(about, Note(warning=False, reason="Created", message="made"))
+        told.recorder.record(BOT, Note(warning=True, reason="DriftHealed", message="put back"))
+        assert told.counted == ["dropped"]
+        await told.recorder.flush()
+        assert told.events[0]["reason"] == "DriftHealed"
+        assert len(told.events) == 1000
+
+    play(Told, story)
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"), [(30, "5 earlier events were"), (26, "1 earlier event was")]
+)
+def test_the_next_event_says_how_many_are_missing(said: int, missing: str) -> None:
+    async def story(told: Told) -> None:
+        for number in range(said):
+            told.say(f"flap {number}")
+        await told.clock.advance(31)
+        told.say("it serves")
+        await settle()
+        await settle()
+        assert told.events[-1]["note"] == f"it serves ({missing} not written.)"
+
+    play(Told, story)

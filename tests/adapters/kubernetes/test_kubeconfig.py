@@ -114,5 +114,5 @@ def test_files_that_are_all_missing_are_an_error_and_not_a_pod(tmp_path: Path) -
 
 
 def test_outside_of_a_pod_without_a_kubeconfig_nothing_is_guessed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no pod either"):
+    with pytest.raises(ConfigurationError, match="not a pod either"):
         load_config(clock=SystemClock(), environ={"HOME": str(tmp_path)})

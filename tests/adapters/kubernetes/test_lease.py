@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from tests.support.cluster import Cluster
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.lease import LEASES, LeaderElection, LeadershipLost, Timing
+from holdfast.adapters.kubernetes.lease import (
+    LEASES,
+    LeaderElection,
+    LeadershipLost,
+    LeaseHeld,
+    Timing,
+    find_lease_namespace,
+)
+from holdfast.core.errors import ConfigurationError
 
 QUICK = Timing(duration=2.0, renew_within=1.2, every=0.2)
 
@@ -198,3 +207,164 @@ def test_a_record_with_our_name_that_we_did_not_write_is_anothers() -> None:
             assert not twin.leads
 
     asyncio.run(story())
+
+
+def holding(leases: Leases, count: int = 0) -> None:
+    """Write the lease as the operator that is installed does."""
+    leases.write(
+        {"holderIdentity": "installed", "leaseDurationSeconds": 2, "renewTime": f"{count}"}
+    )
+
+
+@pytest.mark.parametrize("elect", [True, False])
+def test_who_may_not_wait_is_refused_while_another_renews(elect: bool) -> None:
+    """`--once`, with an election or without, beside an operator that is at work."""
+
+    async def story() -> None:
+        leases = Leases()
+        holding(leases)
+        began: list[str] = []
+
+        async def work() -> None:
+            began.append("work")
+
+        async def renewing() -> None:
+            for count in range(1, 1000):
+                await asyncio.sleep(0.1)
+                holding(leases, count)
+
+        async with serving(leases) as url, api_for(url, clock=SystemClock()) as api:
+            other = asyncio.ensure_future(renewing())
+            election = LeaderElection(
+                api, namespace="shop", name="holdfast", identity="me", timing=QUICK
+            )
+            ours = election.run(work, wait=False) if elect else election.run_without(work)
+            with pytest.raises(LeaseHeld) as refused:
+                await asyncio.wait_for(ours, 10)
+            other.cancel()
+            assert not began
+            assert "installed" in str(refused.value)
+            assert leases.lease is not None
+            assert leases.lease["spec"]["holderIdentity"] == "installed"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("elect", [True, False])
+def test_a_lease_that_nobody_renews_stops_no_single_look(elect: bool) -> None:
+    async def story() -> None:
+        leases = Leases()
+        holding(leases)
+        began: list[str] = []
+
+        async with serving(leases) as url, api_for(url, clock=SystemClock()) as api:
+            election = LeaderElection(
+                api, namespace="shop", name="holdfast", identity="me", timing=QUICK
+            )
+
+            async def work() -> None:
+                began.append("work" if election.leads else "nobody's turn")
+
+            ours = election.run(work, wait=False) if elect else election.run_without(work)
+            await asyncio.wait_for(ours, 10)
+            assert began == ["work"]
+            assert not election.leads
+
+    asyncio.run(story())
+
+
+def test_who_works_without_a_lease_stops_when_somebody_takes_it() -> None:
+    async def story() -> None:
+        leases = Leases()
+        async with serving(leases) as url, api_for(url, clock=SystemClock()) as api:
+            election = LeaderElection(
+                api, namespace="shop", name="holdfast", identity="me", timing=QUICK
+            )
+            working = asyncio.Event()
+
+            async def work() -> None:
+                working.set()
+                await asyncio.sleep(3600)
+
+            leases.refusing = True
+            task = asyncio.ensure_future(election.run_without(work))
+            await asyncio.sleep(0.3)
+            assert not working.is_set() and not election.leads, "an open question is no yes"
+            leases.refusing = False
+            await asyncio.wait_for(working.wait(), 10)
+            assert election.leads and leases.lease is None
+            leases.refusing = True
+            await asyncio.sleep(0.5)
+            assert election.leads, "a lease that cannot be read was taken by nobody"
+            leases.refusing = False
+            holding(leases)
+            with pytest.raises(LeadershipLost):
+                await asyncio.wait_for(task, 10)
+            assert not election.leads
+
+    asyncio.run(story())
+
+
+class Places:
+    """An API server with namespaces and leases."""
+
+    def __init__(self, *namespaces: str, **holders: str) -> None:
+        self.namespaces = namespaces
+        self.closed = False
+        self.items = [
+            {"metadata": {"namespace": place}, "spec": {"holderIdentity": holder}}
+            for place, holder in holders.items()
+        ]
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/apis/coordination.k8s.io/v1/leases":
+            assert request.query["fieldSelector"] == "metadata.name=holdfast-operator"
+            return web.json_response({"items": self.items})
+        if "/leases/" in request.path and self.closed:
+            return web.json_response(status(403, "Forbidden"), status=403)
+        if request.path.rpartition("/")[2] in self.namespaces:
+            return web.json_response({"kind": "Namespace"})
+        return web.json_response(status(404, "NotFound"), status=404)
+
+
+def place(
+    server: Places, *, chosen: str | None = None, in_pod: bool = False, namespace: str = "mine"
+) -> str:
+    async def found() -> str:
+        async with serving(server) as url, api_for(url) as api:
+            config = replace(api.connection.config, namespace=namespace, in_pod=in_pod)
+            return await find_lease_namespace(api, config, name="holdfast-operator", chosen=chosen)
+
+    return asyncio.run(found())
+
+
+def test_the_lease_of_a_controller_run_by_hand_has_one_place_whatever_the_kubeconfig() -> None:
+    installed = Places("holdfast-system")
+    assert {place(installed, namespace=each) for each in ("default", "team-a")} == {
+        "holdfast-system"
+    }
+    bare = Places()
+    assert {place(bare, namespace=each) for each in ("kube-system", "team-a")} == {"default"}
+    assert place(installed, chosen="team-a") == "team-a"
+    assert place(installed, in_pod=True, namespace="ml") == "ml"
+
+
+def test_a_lease_that_is_held_elsewhere_is_not_overlooked() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        place(Places("holdfast-system", ml="pod-1"))
+    assert "--lease-namespace ml" in refused.value.todo
+    assert place(Places("holdfast-system", ml="")) == "holdfast-system"
+
+
+def test_a_lost_lease_is_not_told_as_another_writer() -> None:
+    assert LeadershipLost("x").summary == "Leadership was lost"
+    assert "writer" not in str(LeadershipLost("The lease a/b could not be renewed by c."))
+
+
+def test_who_may_not_read_the_lease_is_told_what_to_choose() -> None:
+    places = Places("holdfast-system")
+    places.closed = True
+    with pytest.raises(ConfigurationError) as refused:
+        place(places)
+    assert "--lease-namespace" in refused.value.todo
+    assert place(places, chosen="mine") == "mine"

@@ -230,12 +230,27 @@ def test_problems_are_listed_one_by_one() -> None:
     ]
 
 
-def test_the_500_that_means_a_wrong_object_is_a_refusal_and_not_repeated() -> None:
-    said = "failed to create typed patch object: .spec.bogus: field not declared in schema"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "failed to create typed patch object: .spec.bogus: field not declared in schema",
+        "failed to convert new object (n/bogus; /v1, Kind=ConfigMap) to proper version (/v1): "
+        "illegal base64 data at input byte 0",
+    ],
+)
+def test_the_500_that_means_a_wrong_object_is_a_refusal_and_not_repeated(said: str) -> None:
     answers = Answers(status(500, "", said))
     with pytest.raises(ValidationError, match="bogus"):
         ask(answers, write)
     assert len(answers.asked) == 1
+
+
+def test_a_500_in_the_servers_own_words_is_known_from_an_outage() -> None:
+    told = refusal(status(500, "InternalError", "something within broke"))
+    assert isinstance(told, TargetUnavailable) and told.failed
+    for away in (status(503, "", "not now"), status(500, "", "")):
+        found = refusal(away)
+        assert isinstance(found, TargetUnavailable) and not found.failed
 
 
 def test_what_is_said_about_a_secret_is_never_repeated() -> None:

@@ -223,7 +223,7 @@ def test_another_process_may_repeat_the_last_write_by_its_key(
         assert isinstance(made, Live)
         async with target(namespace) as later:
             assert await later.perform(create, key="one") == made
-            with pytest.raises(Conflict, match="there already"):
+            with pytest.raises(Conflict, match="already exists"):
                 await later.perform(create, key="two")
             update = make_plan([find_drift(desired=declared(replicas=2), live=made)]).steps[0]
             with pytest.raises(HoldfastError, match="another request"):
@@ -275,6 +275,22 @@ def test_what_the_operator_says_of_its_objects_is_in_the_ledger(
         assert list(await opened.drifts("acme")) == []
         (closed,) = await opened.drifts("acme", include_resolved=True)
         assert closed.resolution == "healed"
+
+    played(namespace, story)
+
+
+def test_what_the_operator_could_not_write_is_not_called_synced(
+    kubeconfig: Cluster, namespace: str
+) -> None:
+    async def story(opened: KubernetesTarget) -> None:
+        await ensured(opened, declared())
+        at = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        denied = {"type": "UpToDate", "status": "False", "reason": "WriteRefused"} | at
+        none = {"type": "DriftDetected", "status": "False", "reason": "None", "message": ""} | at
+        denied["message"] = "A quota does not allow it."
+        report(kubeconfig, namespace, "chat", conditions=[none, denied])
+        (record,) = await opened.drifts("acme")
+        assert record.fields[0].live == "A quota does not allow it."
 
     played(namespace, story)
 

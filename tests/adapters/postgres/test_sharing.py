@@ -77,9 +77,8 @@ def test_processes_that_share_a_book_lose_no_write_of_each_other(postgres: str) 
         )
         for _ in range(3)
     ]
-    for child in children:
-        _, said = child.communicate(timeout=100)
-        assert child.returncode == 0, said
+    ended = [(child.communicate(timeout=100)[1], child.returncode) for child in children]
+    assert [code for _, code in ended] == [0, 0, 0], ended
 
     async def scenario() -> None:
         async with PostgresShelf(postgres).open() as book:

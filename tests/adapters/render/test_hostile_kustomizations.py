@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map
 from tests.adapters.render.test_paths import ESCAPES
 
-from holdfast.adapters.render import layers
+from holdfast.adapters.render import kustomize, layers
+from holdfast.adapters.render.paths import Files
 from holdfast.adapters.render.render import FileRenderer
 from holdfast.core.errors import ValidationError
 from holdfast.wire.yaml import write_document
@@ -189,6 +191,44 @@ RUNS = {
             metadata: {name: x}
             replacements: [{path: ../x}]
         """,
+    **{
+        f"plugin with {key}": f"""
+        transformers:
+          - |-
+            apiVersion: builtin
+            kind: {kind}
+            metadata: {{name: x}}
+            {key}: {value}
+        """
+        for kind, key, value in (
+            # Go takes U+017F for s and U+212A for k where it looks for a key.
+            ("ConfigMapGenerator", "file\u017f", "[https://example.com/x]"),
+            ("ConfigMapGenerator", "env\u017f", "[https://example.com/x]"),
+            ("SecretGenerator", "FILE\u017f", "[https://example.com/x]"),
+            ("PatchStrategicMergeTransformer", "path\u017f", "[https://example.com/x]"),
+            ("PatchStrategicMergeTransformer", "paths", "[https://example.com/x]"),
+            ("PatchJson6902Transformer", "pATH", "https://example.com/x"),
+            ("ValueAddTransformer", "targetFilePath", "https://example.com/x"),
+            ("ValueAddTransformer", "TargetFilePath", "https://example.com/x"),
+            ("ReplacementTransformer", "replacement\u017f", "[{path: https://example.com/x}]"),
+            ("PrefixTransformer", "unheard", "of"),
+        )
+    },
+    "plugin with a key in a list": """
+        transformers:
+          - |-
+            apiVersion: builtin
+            kind: ReplacementTransformer
+            metadata: {name: x}
+            replacements: [{source: {kind: A}}, {PATH: https://example.com/x}]
+        """,
+    "plugin that is a path to Kustomize": """
+        transformers: ["{apiVersion: builtin, kind: PrefixTransformer, prefix: x}"]
+        """,
+    "replacements, folded": "replacements: [{\u017fource: {kind: A}}]",
+    "inner key, folded": "labels: [{pairs: {a: b}, include\u017felectors: true}]",
+    "generator, folded": "configMapGenerator: [{name: a, file\u017f: [a.yaml]}]",
+    "top key, folded": "re\u017fources: [https://example.com/x]",
     "plugin from a file": "transformers: [plugin.yaml]",
     "two documents": "resources: []\n---\nhelmCharts: []",
     "not a mapping": "- resources",
@@ -290,6 +330,92 @@ def test_two_kustomizations_in_one_directory_are_refused(repo: Repo, never: File
     repo.write({"kustomization.yaml": "resources: []", "Kustomization": "resources: []"})
     with pytest.raises(ValidationError, match="there too"):
         repo.render(by=never)
+
+
+def test_kustomize_gets_plugins_and_merge_patches_that_were_written_anew(
+    repo: Repo, tmp_path: Path
+) -> None:
+    """Whatever two parsers could read differently is gone from what the second one gets."""
+    repo.write(
+        {
+            "kustomization.yaml": """
+                transformers:
+                  - p.yaml
+                  - |-
+                    apiVersion: builtin
+                    kind: SuffixTransformer # a comment
+                    metadata: {name: &n two}
+                    suffix: *n
+                patchesStrategicMerge:
+                  - |-
+                    kind: A
+                    metadata: {name: x}
+                """,
+            "p.yaml": """
+                # A comment that our reader does not give on.
+                apiVersion: builtin
+                kind: PrefixTransformer
+                metadata: {name: one}
+                prefix: 'p-'
+                """,
+        }
+    )
+    with Files(repo.root, None) as files:
+        reading = layers.read_layers(files, ())
+    body = reading.trail.entry.body
+    two = {
+        "apiVersion": "builtin",
+        "kind": "SuffixTransformer",
+        "metadata": {"name": "two"},
+        "suffix": "two",
+    }
+    assert body["transformers"] == ["p.yaml", json.dumps(two)]
+    assert body["patchesStrategicMerge"] == ['{"kind": "A", "metadata": {"name": "x"}}']
+    kustomize._write(reading, tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "p.yaml").read_text())["prefix"] == "p-"
+    assert json.loads((tmp_path / "copy" / "kustomization.yaml").read_text()) == {
+        **body,
+        "buildMetadata": ["originAnnotations"],
+    }
+
+
+def test_the_harmless_plugins_still_work(repo: Repo, kubectl: str) -> None:
+    repo.write(
+        {
+            "a.yaml": config_map("a"),
+            "kustomization.yaml": """
+                resources: [a.yaml]
+                transformers:
+                  - p.yaml
+                  - |-
+                    apiVersion: builtin
+                    kind: PatchTransformer
+                    metadata: {name: x}
+                    target: {kind: ConfigMap}
+                    patch: |-
+                      [{"op": "add", "path": "/data", "value": {"k": "v"}}]
+                generators:
+                  - |-
+                    apiVersion: builtin
+                    kind: ConfigMapGenerator
+                    metadata: {name: made}
+                    literals: [a=b]
+                    options: {disableNameSuffixHash: true}
+                """,
+            "p.yaml": """
+                apiVersion: builtin
+                kind: PrefixTransformer
+                metadata: {name: x}
+                prefix: p-
+                fieldSpecs: [{path: metadata/name}]
+                """,
+        }
+    )
+    rendered = repo.render(by=FileRenderer(key=KEY, kustomize=kubectl))
+    assert {each.ref.name: each.item["data"] for each in rendered.objects} == {
+        "p-a": {"k": "v"},
+        "p-made": {"k": "v"},
+    }
 
 
 def test_kustomize_sees_only_what_was_checked(repo: Repo, kubectl: str) -> None:

@@ -137,6 +137,43 @@ def test_each_field_names_the_file_that_set_it(layered: Repo, kustomize: FileRen
     assert where("/metadata/name") == (overlay, 2)
     assert where("/metadata/labels/team") == ("team/kustomization.yaml", 4)
     assert where("/spec/selector/matchLabels/app") == ("base/web.yaml", 8)
+    main = ("spec", "template", "spec", "containers", "[name=main]")
+    assert web.where((*main, "image")) == f"{overlay}:8", "as a drift names it"
+    assert web.where((*main[:-1], "[name=side]", "image")) == f"{patch}:12"
+
+
+def test_an_item_that_a_patch_puts_at_the_end_of_a_list_has_the_patchs_line(
+    repo: Repo, kustomize: FileRenderer
+) -> None:
+    repo.write(
+        {
+            "kustomization.yaml": """
+                resources: [web.yaml]
+                patches:
+                  - target: {kind: Deployment}
+                    patch: |-
+                      - op: add
+                        path: /spec/template/spec/containers/-
+                        value: {name: late, image: late:1}
+                """,
+            "web.yaml": """
+                apiVersion: apps/v1
+                kind: Deployment
+                metadata: {name: web}
+                spec:
+                  selector: {matchLabels: {app: web}}
+                  template:
+                    metadata: {labels: {app: web}}
+                    spec:
+                      containers:
+                        - name: main
+                          image: main:1
+                """,
+        }
+    )
+    web = the(repo.render(by=kustomize), "Deployment")
+    late = ("spec", "template", "spec", "containers", "[name=late]", "image")
+    assert web.where(late) == "kustomization.yaml:7"
 
 
 def test_the_export_is_only_read(layered: Repo, kubectl: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_one_rule_says_which_files_count(repo: Repo) -> None:
 def test_a_path_may_be_one_file(repo: Repo) -> None:
     repo.write({"a.yaml": config_map("a"), "b.yaml": config_map("b"), "c.txt": "x"})
     assert names(repo.render("b.yaml")) == ["ConfigMap team/b"]
-    with pytest.raises(ValidationError, match=r"no \.yaml"):
+    with pytest.raises(ValidationError, match=r"not a \.yaml"):
         repo.render("c.txt")
 
 
@@ -211,8 +211,8 @@ def test_secrets_get_the_form_that_servers_give_them(repo: Repo) -> None:
 
 
 BAD = {
-    "no apiVersion": ("kind: ConfigMap\nmetadata: {name: a}", "no good apiVersion"),
-    "no kind": ("apiVersion: v1\nmetadata: {name: a}", "no good kind"),
+    "no apiVersion": ("kind: ConfigMap\nmetadata: {name: a}", "no usable apiVersion"),
+    "no kind": ("apiVersion: v1\nmetadata: {name: a}", "no usable kind"),
     "no metadata": ("apiVersion: v1\nkind: ConfigMap", "no metadata"),
     "no name": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {}", "no name"),
     "name is a number": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 1}", "cannot be used"),
@@ -230,10 +230,13 @@ BAD = {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {v: 1.0}}",
         "not text",
     ),
-    "labels": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: [x]}", "no mapping"),
-    "a list": ("- a\n- b", "no good apiVersion"),
-    "a text": ("just words", "no good apiVersion"),
-    "values": ("image: nginx\nreplicas: 2", "no good apiVersion"),
+    "labels": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: [x]}",
+        "not a mapping",
+    ),
+    "a list": ("- a\n- b", "no usable apiVersion"),
+    "a text": ("just words", "no usable apiVersion"),
+    "values": ("image: nginx\nreplicas: 2", "no usable apiVersion"),
     "data": ("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {k: '***'}", "not base64"),
     "stringData": (
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: 1}",
@@ -244,9 +247,9 @@ BAD = {
         "stringData: {k: 'ENC[AES256_GCM,data:x]'}",
         "encrypted",
     ),
-    "duplicate key": ("apiVersion: v1\napiVersion: v1", "there already"),
+    "duplicate key": ("apiVersion: v1\napiVersion: v1", "given twice"),
     "template": ("apiVersion: {{ .Values.x }}", "x.yaml:1"),
-    "item": ("apiVersion: v1\nkind: List\nitems: [3]", "no good apiVersion"),
+    "item": ("apiVersion: v1\nkind: List\nitems: [3]", "no usable apiVersion"),
 }
 
 

@@ -45,20 +45,44 @@ def test_the_environment_is_built_and_holds_nothing_of_ours(
     assert arguments == "['--', 'x']"
 
 
-def test_there_is_no_network(tmp_path: Path) -> None:
-    """Where the kernel permits it; a listener of the test itself is out of reach."""
+def test_no_program_makes_a_socket(tmp_path: Path) -> None:
+    """Of no family: an abstract or bound Unix socket leads to other programs of the machine."""
     body = (
         "import socket\n"
-        "s = socket.socket()\n"
-        "print(sorted(name for _, name in socket.if_nameindex()))\n"
-        "try:\n    s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection("
-        "s.getsockname(), 2); print('connected')\n"
-        "except OSError as error:\n    print('refused')\n"
+        "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):\n"
+        "    try:\n        socket.socket(family, socket.SOCK_RAW)\n"
+        "    except OSError as error:\n        print(error.errno)\n"
     )
-    interfaces, outcome = ran(fake(tmp_path, body), tmp_path).output.decode().splitlines()
-    if interfaces != "['lo']":
-        pytest.skip("this kernel lets nobody leave the network")
-    assert outcome == "refused"
+    assert ran(fake(tmp_path, body), tmp_path).output.split() == [b"13"] * 4
+
+
+def test_a_child_of_the_program_makes_none_either(tmp_path: Path) -> None:
+    inner = "import socket\ntry: socket.socket()\nexcept OSError as e: print(e.errno)"
+    body = f"import subprocess\nsubprocess.run([sys.executable, '-IS', '-c', {inner!r}])"
+    assert ran(fake(tmp_path, body), tmp_path).output == b"13\n"
+
+
+@pytest.mark.parametrize("unconfined", [False, True])
+def test_without_a_way_to_take_the_network_a_program_runs_only_where_that_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unconfined: bool
+) -> None:
+    """A system without both layers: here a cage whose way out always fails."""
+    cage = tmp_path / "cage.py"
+    real = Path(program._CAGE).read_text()
+    cage.write_text(
+        real.replace(
+            'if __name__ == "__main__":', "leave_the_network = bool\nif __name__ == '__main__':"
+        )
+    )
+    monkeypatch.setattr(program, "_CAGE", cage)
+    found = find_program(fake(tmp_path, "print('ran')"), (), todo="")
+    running = run(found, [], directory=tmp_path, seconds=30, unconfined=unconfined)
+    if unconfined:
+        assert asyncio.run(running).output == b"ran\n"
+        return
+    with pytest.raises(ConfigurationError, match="was not started") as refusal:
+        asyncio.run(running)
+    assert "--allow-unconfined-renderer" in refusal.value.todo
 
 
 def test_a_program_that_hangs_is_given_up_at_its_deadline(tmp_path: Path) -> None:

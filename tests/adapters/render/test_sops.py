@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -314,3 +316,81 @@ def test_a_sops_that_is_missing_hangs_or_babbles_is_told(tmp_path: Path, sops: S
     with pytest.raises(ConfigurationError, match="nothing"):
         asyncio.run(missing.decrypt(sealed, source="s.yaml"))
     assert os.environ.get("SOPS_AGE_KEY") is None
+
+
+VAULT = {"vault_address": "http://192.0.2.1:8200", "engine_path": "t", "key_name": "k", "enc": "x"}
+
+
+def fake_sops(folder: Path) -> SopsDecryptor:
+    """A program that gives back what it got, to see what that was."""
+    path = folder / "sops"
+    path.write_text(
+        f"#!{sys.executable} -IS\nimport json, sys\n"
+        "print(json.dumps({'got': sys.stdin.read()}))\n"
+    )
+    path.chmod(0o755)
+    return SopsDecryptor(age_key=Secret(keys.IDENTITY), program=str(path), scratch=folder)
+
+
+def sealed(**block: object) -> Fields:
+    age = [{"recipient": keys.RECIPIENT, "enc": "one\ntwo\n"}]
+    return {"kind": "Secret", "sops": {"age": age, "mac": "ENC[x]", "version": "3.9.0", **block}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        *({name: [VAULT]} for name in ("hc_vault", "kms", "gcp_kms", "azure_kv", "hckms", "pgp")),
+        {"HC_VAULT": [VAULT]},
+        {"\u212ams": [VAULT]},  # the sign of Kelvin, which Go takes for a k
+        {"key_groups": [{"hc_vault": [VAULT]}]},
+        {"key_groups": [{"age": []}, {"HC_vault": [VAULT]}]},
+        {"key_groups": {"hc_vault": [VAULT]}},
+        {"unheard_of": "x"},
+        {"age": [{"recipient": "x", "enc": "y", "url": "http://192.0.2.1"}]},
+    ],
+    ids=lambda block: "-".join(block),
+)
+def test_a_block_that_asks_somebody_else_is_refused_before_sops_starts(
+    tmp_path: Path, suffix: str, block: dict[str, object]
+) -> None:
+    decryptor = fake_sops(tmp_path)
+    text = json.dumps(sealed(**block), ensure_ascii=False).encode()
+    with pytest.raises(ValidationError, match="cannot be opened"):
+        asyncio.run(decryptor.decrypt(text, source=f"s.{suffix}"))
+    with pytest.raises(ValidationError, match="cannot be opened"):
+        asyncio.run(decryptor.set_value(text, ["a"], Secret("x")))
+
+
+def test_a_second_block_that_sops_would_read_is_refused(tmp_path: Path) -> None:
+    text = json.dumps({**sealed(), "\u017fops": {"hc_vault": [VAULT]}}, ensure_ascii=False)
+    with pytest.raises(ValidationError, match="beside sops"):
+        asyncio.run(fake_sops(tmp_path).decrypt(text.encode(), source="s.json"))
+
+
+def test_sops_gets_a_block_that_was_written_anew_and_all_else_to_the_letter(
+    tmp_path: Path,
+) -> None:
+    """The seal is over values as SOPS reads them, so those stay as they were written."""
+    text = (
+        "# a comment\n"
+        "kind: Secret\n"
+        "plain: 0x1F\n"
+        "sops: # its block\n"
+        "    hc_vault: []\n"
+        "    pgp: null\n"
+        "    age:\n"
+        "        - recipient: age1\n"
+        "          enc: |\n"
+        "            one\n"
+        "\n"
+        "            two\n"
+        "    mac: ENC[x]\n"
+        "after: 'x'\n"
+    )
+    clear = asyncio.run(fake_sops(tmp_path).decrypt(text.encode(), source="s.yaml"))
+    block = {"age": [{"recipient": "age1", "enc": "one\n\ntwo\n"}], "mac": "ENC[x]"}
+    assert str(clear["got"]).rstrip("\n") == (
+        f"# a comment\nkind: Secret\nplain: 0x1F\nsops: {json.dumps(block)}\nafter: 'x'"
+    )

@@ -90,6 +90,45 @@ def test_a_process_of_an_old_revision_serves_until_the_new_one_is_ready(tmp_path
         run(work(pid))
 
 
+def test_what_an_adopted_process_was_started_from_is_known(tmp_path: Path) -> None:
+    """A server that takes over a failed rollout must not think that all is as it is written."""
+
+    async def work() -> None:
+        async with bench(tmp_path, spec(rogue_command("crash"), generation=2)) as b:
+            status = await until(
+                lambda: (s := b.runner.status(UID)).failed and s.outdated and s, "the verdict"
+            )
+            (serving,) = status.outdated
+            assert serving.generation == 1 and serving.fields is not None
+            assert "--model old" in str(serving.fields["command"])
+
+    with orphaned(tmp_path / "home", echo_command("--model", "old")):
+        run(work())
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It does not say what the process was started from, so that is unknown and not guessed."""
+
+    async def work(pid: int) -> None:
+        (path,) = (tmp_path / "home").glob("replicas/*/*.json")
+        old = json.loads(path.read_text())
+        path.write_text(
+            json.dumps(
+                {k: v for k, v in old.items() if k not in ("generation", "fields", "fingerprints")}
+            )
+        )
+        async with bench(tmp_path, spec(rogue_command("crash"), generation=2)) as b:
+            status = await until(
+                lambda: (s := b.runner.status(UID)).failed and s.outdated and s, "the verdict"
+            )
+            assert b.leaders() and pid in b.leaders()
+            (serving,) = status.outdated
+            assert (serving.generation, serving.fields) == (0, None)
+
+    with orphaned(tmp_path / "home", echo_command("--model", "old")) as pid:
+        run(work(pid))
+
+
 def test_a_process_that_nobody_wants_is_stopped_with_its_children(tmp_path: Path) -> None:
     async def work(pid: int) -> None:
         family = [found.pid for found in processes_of(tmp_path / "home")]

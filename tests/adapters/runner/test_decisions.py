@@ -160,6 +160,7 @@ def test_a_command_is_given_its_port(
         ({"image": "vllm/vllm-openai:v1"}, "container engine"),
         ({}, "has no command"),
         ({"command": "python ${HOME}"}, "not filled in"),
+        ({"command": "python $(HOME)"}, "not filled in"),
         ({"command": "python", "canary": {"weight": 1, "image": "x"}}, "container engine"),
     ],
 )
@@ -168,6 +169,11 @@ def test_what_cannot_be_started_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(LaunchRefused, match=reason):
         made(tmp_path, **fields).argv(7)
+
+
+def test_a_variable_of_the_workload_is_filled_in(tmp_path: Path) -> None:
+    launch = made(tmp_path, command="python ${ROOT}/a $(ROOT)/b", env={"ROOT": "/srv"})
+    assert launch.argv(7)[1:] == ["/srv/a", "/srv/b"]
 
 
 def test_a_known_backend_has_a_usual_command(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def test_the_servers_own_variables_do_not_reach_a_child(
             assert ours == ["HOLDFAST_REPLICA"]
 
     run(work())
+
+
+def ignored_by(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def test_a_child_can_be_interrupted_though_a_shell_has_the_server_ignore_it(
+    tmp_path: Path,
+) -> None:
+    """`holdfast serve &` in a script: every child would inherit that Control-C is ignored."""
+    own = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
+    for number in own:
+        signal.signal(number, signal.SIG_IGN)
+
+    async def work() -> None:
+        async with bench(tmp_path, spec(echo_command())) as b:
+            await b.ready()
+            (found,) = [each for each in b.processes() if each.leader]
+            assert ignored_by(found.pid).isdisjoint(own)
+
+    try:
+        run(work())
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
 
 
 def test_a_child_does_not_hold_the_servers_sockets(tmp_path: Path) -> None:

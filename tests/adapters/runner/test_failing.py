@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +43,22 @@ def test_a_backend_that_never_gets_ready_is_killed_when_its_budget_is_spent(
             await until(lambda: b.kinds().count("started") == 2, "another attempt")
             await until(lambda: len(b.leaders()) == 1, "the first process to be gone")
             assert b.runner.acquire(UID) is None
+
+    run(work())
+
+
+def test_a_backend_on_a_port_of_its_own_is_told_of_the_one_it_was_given(tmp_path: Path) -> None:
+    async def work() -> None:
+        server = (
+            "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler);"
+            " print(s.server_port, flush=True); s.serve_forever()"
+        )
+        command = [sys.executable, "-c", server]
+        async with bench(tmp_path, spec(command, health={"startup": "1500ms"})) as b:
+            await until(lambda: "failed" in b.kinds(), "the verdict")
+            failed = next(event for event in b.events if event.kind == "failed")
+            assert re.search(r"It listens on port \d+, and requests go to port \d+", failed.message)
+            assert "write ${PORT} in its command" in failed.message
 
     run(work())
 

@@ -125,4 +125,4 @@ def test_a_refused_connection_is_an_answer_for_people() -> None:
         finally:
             await prober.close()
 
-    assert asyncio.run(work()) == Answer(ok=False, detail="connection refused")
+    assert asyncio.run(work()) == Answer(ok=False, detail="connection refused", refused=True)

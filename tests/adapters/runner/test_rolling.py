@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
-from tests.adapters.runner.harness import UID, Bench, bench, chat, run, spec, until
+from tests.adapters.runner.harness import QUICK, UID, Bench, bench, chat, run, spec, until
 from tests.support.processes import alive, echo_command, rogue_command
 
 from holdfast.core.live import Phase
@@ -75,10 +77,11 @@ def test_a_change_under_load_loses_no_request(tmp_path: Path) -> None:
 
 def test_a_failing_new_revision_never_replaces_the_old_one(tmp_path: Path) -> None:
     async def work() -> None:
-        async with bench(tmp_path, spec(echo_command("--model", "good"))) as b:
+        first = spec(echo_command("--model", "good"))
+        async with bench(tmp_path, first) as b:
             await b.ready()
             old = b.leaders()
-            b.runner.put(spec(rogue_command("crash")))
+            b.runner.put(spec(rogue_command("crash"), generation=2))
             await until(lambda: b.runner.status(UID).phase is Phase.ERROR, "the verdict")
             status = b.runner.status(UID)
             assert "exited with code 1" in status.message
@@ -87,10 +90,36 @@ def test_a_failing_new_revision_never_replaces_the_old_one(tmp_path: Path) -> No
             assert status.ready == 1
             assert await b.model() == "good"
             assert alive(old[0])
+            (failed,), (serving,) = status.failed, status.outdated
+            assert failed.generation == 2 and "no usable device was found" in failed.reason
+            assert serving.generation == 1 and serving.fields is not None
+            assert serving.fields["command"] == first.fields["command"]
+            told = next(event for event in b.events if event.instead)
+            assert serving.name in told.instead and "generation 1" in told.instead
 
-            b.runner.put(spec(echo_command("--model", "better")))
+            b.runner.put(spec(echo_command("--model", "better"), generation=3))
             await b.ready()
             assert await b.model() == "better"
+            status = b.runner.status(UID)
+            assert (status.failed, status.outdated) == ((), ())
+
+    run(work())
+
+
+def test_a_replica_that_failed_is_started_at_once_when_it_is_asked_for(tmp_path: Path) -> None:
+    """The pause after a failure is for nobody's benefit once somebody has mended the cause."""
+
+    async def work() -> None:
+        flag = tmp_path / "mended"
+        command = ["sh", "-c", f"test -e {flag} || exit 7; exec {shlex.join(echo_command())}"]
+        limits = replace(QUICK, back_off=30.0, back_off_max=30.0)
+        async with bench(tmp_path, spec(command), limits=limits) as b:
+            await until(lambda: b.runner.status(UID).failed, "the first failure")
+            flag.touch()
+            b.runner.try_again(UID)
+            assert b.runner.status(UID).failed, "what went wrong is told until it serves"
+            await b.ready()
+            assert not b.runner.status(UID).failed
 
     run(work())
 

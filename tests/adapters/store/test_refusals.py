@@ -16,7 +16,13 @@ from tests.support.store_script import dump, open_store, operations
 
 from holdfast.adapters.store import Mode, Store
 from holdfast.adapters.store.witness import witness_path
-from holdfast.core.errors import ConfigurationError, HoldfastError, StoreHeld, StoreUnavailable
+from holdfast.core.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    HoldfastError,
+    StoreHeld,
+    StoreUnavailable,
+)
 from holdfast.core.names import WorkloadId
 
 
@@ -86,12 +92,70 @@ def test_the_file_is_free_again_when_its_server_was_killed(tmp_path: Path) -> No
         assert [project.slug for project in store.projects()] == ["acme"]
 
 
+def killed_after_a_write(path: Path) -> None:
+    """Open a store in a process of its own, commit, and kill it: the commit is in the log."""
+    program = (
+        "import os, sys; from holdfast.adapters.store import Mode, Store\n"
+        "store = Store.open(sys.argv[1], mode=Mode.SERVER)\n"
+        "store.write(lambda tx: tx.create_project('acme'))\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=60)
+
+
+@pytest.mark.parametrize("first", ["real", "link"])
+@pytest.mark.parametrize("second", ["real", "link"])
+def test_a_symbolic_link_is_the_file_that_it_leads_to(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    """SQLite's log lies beside the real file, whatever name it was opened by."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "here").mkdir()
+    names = {"real": tmp_path / "disk" / "store.db", "link": tmp_path / "here" / "holdfast.db"}
+    names["link"].symlink_to(names["real"])
+    killed_after_a_write(names[first])
+    with Store.open(names[second], mode=Mode.SERVER) as store:
+        assert [project.slug for project in store.projects()] == ["acme"]
+        assert "is held by a server" in refusal(names[first])
+
+
+def test_a_link_that_leads_to_itself_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    path.symlink_to(path)
+    with pytest.raises(StoreUnavailable) as refused:
+        Store.open(path)
+    assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_file_with_a_second_name_is_refused(tmp_path: Path, mode: Mode) -> None:
+    """Under the other name there is another log: an acknowledged write would not be seen."""
+    path, other = tmp_path / "holdfast.db", tmp_path / "other.db"
+    killed_after_a_write(path)
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(StoreUnavailable, match="hard links") as refused:
+            Store.open(name, mode=mode)
+        assert "-wal" in str(refused.value)
+    other.unlink()
+    with Store.open(path, mode=mode) as store:
+        assert [project.slug for project in store.projects()] == ["acme"]
+
+
 def test_admin_commands_write_beside_a_running_server(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     with Store.open(path, mode=Mode.SERVER) as server:
         with Store.open(path, mode=Mode.ADMIN) as admin:
             admin.write(lambda tx: tx.create_project("acme"))
         assert server.project("acme") is not None
+
+
+def test_a_project_that_is_there_is_not_told_as_another_writer(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "holdfast.db", mode=Mode.ADMIN) as store:
+        store.write(lambda tx: tx.create_project("acme"))
+        with pytest.raises(AlreadyExists) as refused:
+            store.write(lambda tx: tx.create_project("acme"))
+        assert str(refused.value).startswith("Already exists. Project acme already exists.")
 
 
 @pytest.mark.parametrize(

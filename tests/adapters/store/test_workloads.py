@@ -268,10 +268,18 @@ def test_a_scope_includes_the_smaller_ones() -> None:
 
 
 def test_no_secret_reaches_history_or_ledger(store: Store, tmp_path: Path) -> None:
-    """A value too short to be refused, and text that is not a declaration at all."""
+    """A value of a declaration from before such were refused, and text that is none at all."""
     secret, pin = "s3cr3t-Value-9", "pin4711"
-    record = create(store, config={"password": "short", "nested": {"api_key": pin}})
-    update(store, record, {"config": {"password": pin, "nested": {"api_key": "x"}}}, CURL)
+    create(store)
+    entry = DriftEntry(
+        path="/config/password",
+        desired="short",
+        live=pin,
+        kind=DriftKind.CONFIGURATION,
+        cause=Cause.UNKNOWN,
+        evidence=f"password={pin}",
+    )
+    store.write(lambda tx: tx.open_drift(CHAT, [entry]))
     store.write(lambda tx: tx.note(CHAT, "exited", SDK, f"--token {secret}", {"token": secret}))
     assert store.drifts("acme")
     connection = apsw.Connection(str(tmp_path / "holdfast.db"))

@@ -143,8 +143,9 @@ def hidden(rules: TheirRules, *path: str, item: Any = None, by: str = "someone")
 def test_argo_cds_rules_become_ours_and_say_where_they_came_from() -> None:
     found = argo(
         {"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]},
-        {"kind": "*", "name": "web", "managedFieldsManagers": ["kube-controller-manager"]},
-        {"kind": "Deployment", "jqPathExpressions": [
+        {"group": "*", "kind": "*", "name": "web",
+         "managedFieldsManagers": ["kube-controller-manager"]},
+        {"group": "apps", "kind": "Deployment", "jqPathExpressions": [
             ".spec.template.spec.containers[].resources",
             '.spec.template.metadata.annotations["example.com/at"]',
             '.spec.template.spec.initContainers[] | select(.name == "injected")',
@@ -219,13 +220,66 @@ def test_fluxs_rules_become_ours() -> None:
     [
         {"paths": [""], "target": {"kind": "Deployment"}},
         {"paths": ["/spec/replicas"], "target": {"name": "(a|b)"}},
-        {"paths": ["/spec/replicas"], "target": {"labelSelector": "a=b"}},
+        {"paths": ["/spec/replicas"], "target": {"labelSelector": "a>3"}},
+        {"paths": ["/spec/replicas"], "target": {"group": "(apps|batch)"}},
     ],
 )
 def test_what_flux_says_with_expressions_is_told(entry: Any) -> None:
     found = flux("Kustomization", {"ignore": [entry]})
     assert found.found.rules == ()
     assert len(found.found.not_understood) == 1
+
+
+KNATIVE: Any = {**web(), "apiVersion": "serving.knative.dev/v1", "kind": "Service"}
+CORE: Any = {**web(), "apiVersion": "v1", "kind": "Service"}
+
+
+@pytest.mark.parametrize(
+    ("group", "hides"),
+    [(None, [False, True]), ("", [False, True]), ("serving.knative.dev", [True, False]),
+     ("*.knative.dev", [True, False]), ("*", [True, True])],
+)  # fmt: skip
+def test_a_rule_of_argo_cd_for_one_groups_kind_hides_nothing_of_anothers(
+    group: str | None, hides: list[bool]
+) -> None:
+    entry = {"kind": "Service", "jsonPointers": ["/spec/x"]}
+    found = argo(entry if group is None else {**entry, "group": group})
+    assert [bool(hidden(found, "spec", "x", item=each)) for each in (KNATIVE, CORE)] == hides
+
+
+@pytest.mark.parametrize(
+    ("target", "hides"),
+    [({}, [True, True]), ({"kind": "Service"}, [True, True]),
+     ({"group": "serving.knative.dev"}, [True, False]), ({"group": "serving.*"}, [True, False]),
+     ({"version": "v1"}, [True, True]), ({"version": "v2"}, [False, False])],
+)  # fmt: skip
+def test_a_rule_of_flux_keeps_to_its_group_and_version(
+    target: dict[str, str], hides: list[bool]
+) -> None:
+    found = flux("Kustomization", {"ignore": [{"paths": ["/spec/x"], "target": target}]})
+    assert [bool(hidden(found, "spec", "x", item=each)) for each in (KNATIVE, CORE)] == hides
+
+
+@pytest.mark.parametrize(
+    ("selector", "chosen"),
+    [
+        ("tier=web", True), ("tier==web", True), ("tier=db", False), ("tier!=db", True),
+        ("tier", True), ("!tier", False), ("!other", True), ("other", False),
+        ("tier in (db, web)", True), ("tier notin (db,web)", False), ("other notin (x)", True),
+        ("tier=web,team=ml", True), ("tier=web,team=x", False), ("empty=", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_a_rule_of_flux_is_for_what_its_selectors_choose(
+    part: str, selector: str, chosen: bool
+) -> None:
+    target = {f"{part[:-1]}Selector": selector}
+    found = flux("Kustomization", {"ignore": [{"paths": ["/spec/x"], "target": target}]})
+    assert found.found.not_understood == ()
+    declared = web(**{part: {"tier": "web", "team": "ml", "empty": ""}})
+    assert bool(found.rules_for(declared)) is chosen
+    assert bool(found.rules_for(web())) is (selector in ("!tier", "!other", "tier!=db")
+                                            or "notin" in selector)  # fmt: skip
 
 
 def test_objects_without_rules_have_none() -> None:

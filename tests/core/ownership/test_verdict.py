@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +20,10 @@ from holdfast.core.drift import Cause, DriftKind, cause_of
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Writer
 from holdfast.core.ownership.delegated import FieldClass, Surroundings
-from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.ignore import Amount, IgnoreRule
 from holdfast.core.ownership.signals import APPLIED, Signal
 from holdfast.core.ownership.signals import declare as sealed
-from holdfast.core.ownership.verdict import State, Verdict, judge, memo_key
+from holdfast.core.ownership.verdict import State, Verdict, judge, memo_key, weigh
 from holdfast.core.tree import show_path
 
 BY_NAME = {edit.name: edit for edit in EDITS}
@@ -135,6 +136,47 @@ def test_a_verdict_is_remembered_for_one_object_one_version_and_one_declaration(
     live = live_after("nothing")
     uid, version = live["metadata"]["uid"], live["metadata"]["resourceVersion"]
     assert memo_key(live, "sha256:1") == (uid, version, "sha256:1")
+
+
+def cache(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": "a", "namespace": "n", "uid": "1", "resourceVersion": "1"}
+    return {"apiVersion": "x.example/v1", "kind": "Cache", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("same_as", "declared", "live", "alike"),
+    [
+        (Amount.QUANTITY, "1.25G", "1250M", True),
+        (Amount.QUANTITY, "1", 1, True),
+        (Amount.QUANTITY, "0.5", "500m", True),
+        (Amount.QUANTITY, "1.25G", "1300M", False),
+        (Amount.QUANTITY, "big", "large", False),
+        (Amount.QUANTITY, "1", True, False),
+        (Amount.QUANTITY, "90s", "1m30s", False),
+        (Amount.DURATION, "90s", "1m30s", True),
+        (Amount.DURATION, "1500ms", "1.5s", True),
+        (Amount.DURATION, "90s", "91s", False),
+        (Amount.DURATION, "90s", 90, False),
+    ],
+)
+def test_a_rule_says_what_a_custom_resources_field_amounts_to(
+    same_as: Amount, declared: Any, live: Any, alike: bool
+) -> None:
+    """Nobody but its controller knows; without the rule every other spelling is drift."""
+    item, seen = cache(deep={"size": declared}), cache(deep={"size": live})
+    assert weighed(item, seen).differing, "without a rule"
+    for given in (rule(pointer="/spec/deep/size", same_as=same_as),
+                  rule(glob="spec.**.size", kind="Cache", same_as=same_as)):  # fmt: skip
+        found = weighed(item, seen, given)
+        assert (not found.differing) is alike
+        assert found.hidden == (), "it hides nothing"
+    other = rule(pointer="/spec/deep/size", kind="Other", same_as=same_as)
+    assert weighed(item, seen, other).differing
+
+
+def weighed(item: Any, seen: Any, *rules: IgnoreRule) -> Verdict:
+    declared = replace(declare(item), applied=False)
+    return weigh(declared=declared, live=seen, key=KEY, now=NOW, ignore=rules)
 
 
 def rule(**fields: Any) -> IgnoreRule:

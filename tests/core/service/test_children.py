@@ -293,3 +293,24 @@ def test_a_canary_beside_a_scaled_primary_comes_close_to_its_weight(
     best = min(range(1, 100 * primary + 2), key=lambda each: abs(share(primary, each) - weight))
     got = abs(share(primary, count) - weight)
     assert got <= abs(share(primary, best) - weight) + 100 // (primary + 1)
+
+
+def test_a_declared_variable_is_written_as_the_kubelet_fills_it_in() -> None:
+    """`${NAME}` means nothing to a kubelet: it would be handed to the server as it stands."""
+    found = service(
+        args=["--api-key", "${VLLM_API_KEY}", "--root=$(ROOT)/x", "--other", "$$(ROOT)"],
+        env={"ROOT": "/srv"},
+        secrets={"VLLM_API_KEY": {"name": "keys", "key": "vllm"}},
+    )
+    args = container(rendered(found))["args"]
+    assert args[args.index("--api-key") + 1] == "$(VLLM_API_KEY)"
+    assert args[-3:] == ["--root=$(ROOT)/x", "--other", "$$(ROOT)"]
+
+
+def test_the_variables_of_a_script_are_left_to_its_shell() -> None:
+    found = service(
+        command=["sh", "-c"],
+        args=["exec vllm serve --api-key ${VLLM_API_KEY}"],
+        secrets={"VLLM_API_KEY": {"name": "keys", "key": "vllm"}},
+    )
+    assert "${VLLM_API_KEY}" in container(rendered(found))["args"][-1]

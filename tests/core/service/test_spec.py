@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from tests.support.inference_services import ACCEPTED, REFUSED, Refused, document
 
@@ -15,6 +17,7 @@ from holdfast.core.service.spec import (
     ResourceSpec,
 )
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
+from holdfast.wire.service_mapping import spec_of
 
 
 def spec(**given: object) -> InferenceServiceSpec:
@@ -111,3 +114,41 @@ def test_a_number_of_seconds_is_a_duration() -> None:
 
 def test_an_object_that_is_there_already_is_a_conflict() -> None:
     assert issubclass(AlreadyExists, Conflict)
+
+
+KEY = {"VLLM_API_KEY": {"name": "keys", "key": "vllm"}}
+
+
+@pytest.mark.parametrize("written", ["$(VLLM_API_KEY)", "${VLLM_API_KEY}"])
+def test_a_declared_variable_may_stand_after_a_flag_for_a_secret(written: str) -> None:
+    given = service_from_json(
+        document({"args": ["--api-key", written], "secrets": KEY}), checked=False
+    )
+    given.validate()
+    spec_of(given)  # a workload may say the same
+
+
+@pytest.mark.parametrize("written", ["$(VLLM_API_KEY)", "${VLLM_API_KEY}", "$VLLM_API_KEY"])
+def test_a_variable_that_nothing_fills_in_is_refused_with_the_fix(written: str) -> None:
+    given = service_from_json(document({"args": ["--api-key", written]}), checked=False)
+    with pytest.raises(InvalidSpec) as refusal:
+        given.validate()
+    assert "under env or secrets" in str(refusal.value)
+
+
+def test_fields_of_a_later_version_are_kept_apart_at_any_depth() -> None:
+    known = document({"secrets": KEY, "scheduling": {"nodeSelector": {"a": "b"}}})
+    later = deepcopy(known)
+    later["spec"]["topology"] = {"racks": 2}
+    later["spec"]["healthCheck"]["deep"] = True
+    later["spec"]["secrets"]["VLLM_API_KEY"]["version"] = 3
+    found = service_from_json(later, lenient=True)
+    assert set(found.unknown) == {
+        "spec.topology",
+        "spec.healthCheck.deep",
+        "spec.secrets[VLLM_API_KEY].version",
+    }
+    assert found.spec == service_from_json(known).spec
+    assert service_from_json(known, lenient=True).unknown == ()
+    with pytest.raises(InvalidSpec):
+        service_from_json(later)

@@ -95,11 +95,13 @@ def set_password(value: str, key: str = "password") -> Callable[[Any], None]:
 Placed = Callable[..., Place]
 
 
-def use(server: RunningServer, monkeypatch: pytest.MonkeyPatch, *scopes: str) -> None:
+def use(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, *scopes: str, name: str = "maria"
+) -> None:
     """Talk to this server, with a token of these scopes."""
     monkeypatch.setenv("HOLDFAST_URL", server.url)
     monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
-    monkeypatch.setenv("HOLDFAST_TOKEN", server.token(PROJECT, scopes, name="maria"))
+    monkeypatch.setenv("HOLDFAST_TOKEN", server.token(PROJECT, scopes, name=name))
 
 
 @pytest.fixture

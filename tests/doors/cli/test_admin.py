@@ -116,7 +116,9 @@ def test_doctor_finds_all_well_on_a_new_machine(holdfast: Holdfast) -> None:
     run = holdfast("doctor")
     assert run.code == 0
     assert [line.split()[:2] for line in run.out.splitlines()] == [
-        ["ok", "python"], ["ok", "sqlite"], ["ok", "server"], ["ok", "settings"], ["ok", "store"],
+        ["ok", "python"], ["ok", "sqlite"],
+        ["ok", "server"], ["ok", "kubernetes"], ["ok", "gitops"], ["ok", "postgres"],
+        ["ok", "settings"], ["ok", "store"],
     ]  # fmt: skip
     assert run.err == "Next: holdfast status\n"
 

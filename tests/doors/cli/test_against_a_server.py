@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.doors.cli.conftest import EMBED, Holdfast
-from tests.support.processes import echo_command, wait_until
+from tests.support.processes import echo_command, started, wait_until
 from tests.support.server import RunningServer, bearer, running_server
 
 _PROGRAM = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()"]
@@ -146,11 +146,8 @@ def test_doctor_finds_the_server_well(holdfast: Holdfast, server: RunningServer)
 
 def test_watch_tells_each_change(holdfast: Holdfast, server: RunningServer) -> None:
     Path("embed.yaml").write_text(EMBED)
-    watching = subprocess.Popen(
-        [*_PROGRAM, "watch"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert watching.stdout
-    try:
+    with started([*_PROGRAM, "watch"], stderr=subprocess.DEVNULL) as watching:
+        assert watching.stdout
         assert json.loads(watching.stdout.readline())["type"] == "version"
         holdfast("ensure", "-f", "embed.yaml")
         seen = json.loads(watching.stdout.readline())
@@ -163,10 +160,6 @@ def test_watch_tells_each_change(holdfast: Holdfast, server: RunningServer) -> N
         while kinds[-1] != "deleted":
             kinds.append(json.loads(watching.stdout.readline())["type"])
         assert set(kinds[1:-1]) <= {"updated"}
-    finally:
-        watching.kill()
-        watching.wait()
-        watching.stdout.close()
 
 
 def test_serve_says_where_it_listens_and_what_to_do_next(
@@ -208,16 +201,12 @@ def test_an_interrupted_wait_leaves_the_workload_and_says_how_to_go_on(
         "name: slow\nmodel: slow\nbackend: llamacpp\n"
         f"command: {json.dumps(shlex.join(echo_command('--load-seconds', '600')))}\n"
     )
-    waiting = subprocess.Popen(
-        [*_PROGRAM, "ensure", "-f", "slow.yaml", "--wait", "--timeout", "5m"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert waiting.stderr
-    assert waiting.stderr.readline().startswith("acme/slow: ")
-    waiting.send_signal(signal.SIGINT)
-    _, rest = waiting.communicate(timeout=30)
+    command = [*_PROGRAM, "ensure", "-f", "slow.yaml", "--wait", "--timeout", "5m"]
+    with started(command, stdout=subprocess.DEVNULL) as waiting:
+        assert waiting.stderr
+        assert waiting.stderr.readline().startswith("acme/slow: ")
+        waiting.send_signal(signal.SIGINT)
+        _, rest = waiting.communicate(timeout=30)
     assert waiting.returncode == 130
     assert rest == (
         "No longer waiting; the workloads go on.\n"
@@ -225,6 +214,27 @@ def test_an_interrupted_wait_leaves_the_workload_and_says_how_to_go_on(
     )
     assert item(holdfast)["slug"] == "slow"
     assert holdfast("wait", "slow", "--timeout", "1s").code == 124
+
+
+@pytest.mark.parametrize("goal", ["ready", "synced"])
+def test_a_wait_waits_for_a_server_that_is_only_starting(
+    holdfast: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: str, echo: Path
+) -> None:
+    with running_server(tmp_path) as first:
+        port = int(first.url.rpartition(":")[2])
+        monkeypatch.setenv("HOLDFAST_TOKEN", first.token("acme"))
+        monkeypatch.setenv("HOLDFAST_URL", first.url)
+        monkeypatch.setenv("HOLDFAST_PROJECT", "acme")
+        assert holdfast("ensure", "-f", "echo.yaml").code == 0
+    late = holdfast("wait", "--for", goal, "echo", "--timeout", "2s")
+    assert late.code == 124
+    assert "There was no answer in 2 s." in late.err
+    command = [*_PROGRAM, "wait", "--for", goal, "echo", "--timeout", "60s"]
+    with started(command, stdout=subprocess.DEVNULL) as waiting:
+        assert waiting.stderr
+        assert waiting.stderr.readline().endswith("Still waiting.\n")
+        with running_server(tmp_path, port=port):
+            assert waiting.wait(60) == 0, waiting.stderr.read()
 
 
 def test_the_shell_completes_the_names_of_workloads(

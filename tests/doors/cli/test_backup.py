@@ -40,7 +40,7 @@ def test_an_existing_file_is_not_overwritten(db: Path, tmp_path: Path) -> None:
     copy.write_text("precious")
     code, shown = backup(db, copy)
     assert code == 1
-    assert "there already" in shown
+    assert "already exists" in shown
     assert copy.read_text() == "precious"
 
 

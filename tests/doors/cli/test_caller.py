@@ -105,7 +105,7 @@ def test_a_project_that_is_no_slug_asks_nobody(
     for verb in (["status"], ["sync", "shop"], ["drift", "list"], ["wait", "shop"]):
         run = holdfast(*verb, *flags)
         assert run.code == 64, run.screen
-        assert "is no project slug" in run.err
+        assert "is not a project slug" in run.err
         assert f"Next: holdfast {' '.join(verb).removesuffix(' shop')} --help" in run.err
 
 
@@ -123,8 +123,8 @@ def test_a_project_of_a_file_that_is_no_slug_is_said_to_come_from_there(
     Path("holdfast.toml").write_text('project = "Not A Slug"\n')
     run = holdfast("status")
     assert run.code == 1
-    assert "holdfast.toml names the project 'Not A Slug', which is no slug." in run.err
+    assert "holdfast.toml names the project 'Not A Slug', which is not a slug." in run.err
     monkeypatch.setenv("HOLDFAST_PROJECT", "Not A Slug")
     run = holdfast("status")
     assert run.code == 1
-    assert "HOLDFAST_PROJECT 'Not A Slug' is no project slug." in run.err
+    assert "HOLDFAST_PROJECT 'Not A Slug' is not a project slug." in run.err

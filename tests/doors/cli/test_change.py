@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.doors.cli.conftest import CHAT, EMBED, Holdfast
+
+from holdfast import ManagementClient
+from holdfast.core.errors import TargetUnavailable
 
 
 def live(holdfast: Holdfast, slug: str = "support-bot") -> dict[str, object]:
@@ -31,6 +35,12 @@ def test_a_plan_of_something_new(holdfast: Holdfast, chat: Path) -> None:
         "Comparing 1 workload with HOME/.local/share/holdfast/holdfast.db, project default\n"
         "\n"
         "  +  default/support-bot    create\n"
+        "     + name           support-bot\n"
+        "     + model          llama-3.1-8b\n"
+        "     + backend        vllm\n"
+        "     + command        vllm serve llama-3.1-8b --max-model-len 8192\n"
+        "     + env.LOG_LEVEL  info\n"
+        "     + replicas       2\n"
         "\n"
         "Plan: 1 to create, 0 to update, 0 to delete.\n"
         "Next: holdfast ensure -f chat.yaml\n"
@@ -116,10 +126,20 @@ def test_on_drift_dry_run_shows_the_plan_and_changes_nothing(
     assert "8192" in str(live(holdfast)["command"])
 
 
+@pytest.mark.parametrize("word", ["dry_run", "DRY_RUN", "Dry-Run"])
+def test_policies_are_taken_as_python_spells_them(
+    holdfast: Holdfast, drifted: Path, word: str
+) -> None:
+    run = holdfast("ensure", "-f", "chat.yaml", "--on-drift", word)
+    assert (run.code, "to update" in run.out) == (0, True)
+    assert holdfast("ensure", "-f", "chat.yaml", "--on-drift", "FAIL").code == 3
+    assert holdfast("ensure", "-f", "chat.yaml", "--on-absent", "PLAN").code == 0
+
+
 def test_on_drift_warn_warns_once_and_ignore_is_quiet(holdfast: Holdfast, drifted: Path) -> None:
     run = holdfast("ensure", "-f", "chat.yaml", "--on-drift", "warn")
     assert run.code == 0
-    assert run.out == "! default/support-bot  left       2 fields\n1 left.\n"
+    assert run.out == "! default/support-bot  left       2 fields\n1 left as found.\n"
     assert run.err.count("warning: Workload default/support-bot has drifted.") == 1
     quiet = holdfast("ensure", "-f", "chat.yaml", "--on-drift", "ignore")
     assert "warning" not in quiet.err
@@ -180,7 +200,8 @@ def test_delete_needs_a_yes_where_nobody_can_be_asked(holdfast: Holdfast, chat: 
     run = holdfast("delete", "support-bot")
     assert run.code == 3
     assert run.screen == (
-        "error[confirmation-needed]: Deleting 1 workload needs a yes, and there is nobody to ask.\n"
+        "error[confirmation-needed]: Deleting 1 workload needs confirmation, and there is nobody "
+        "to ask.\n"
         "  Nothing was changed.\n"
         "  Next: add --yes to delete default/support-bot\n"
     )
@@ -204,3 +225,36 @@ def test_a_project_can_be_named_by_flag_spec_and_argument(holdfast: Holdfast, ch
     chat.write_text(CHAT + "project: third\n")
     holdfast("ensure", "-f", "chat.yaml", "-p", "acme")
     assert holdfast("status", "third/support-bot").code == 0
+
+
+def test_a_wait_that_fails_says_what_was_changed_before(holdfast: Holdfast, chat: Path) -> None:
+    Path("embed.yaml").write_text(EMBED)
+    run = holdfast("ensure", "-f", "chat.yaml", "-f", "embed.yaml", "--wait")
+    assert run.code == 1
+    assert "2 created." in run.out
+    assert (
+        "Workload default/support-bot was created. Workload default/embed was created." in run.err
+    )
+    assert "Nothing was changed" not in run.err
+    again = holdfast("ensure", "-f", "chat.yaml", "-f", "embed.yaml", "--wait")
+    assert "created" not in again.err, "this time nothing was"
+
+
+def test_a_delete_that_fails_half_way_says_what_is_gone(
+    holdfast: Holdfast, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("embed.yaml").write_text(EMBED)
+    holdfast("ensure", "-f", "chat.yaml", "-f", "embed.yaml")
+    whole = ManagementClient.delete
+
+    def delete(client: ManagementClient, slug: str, **more: Any) -> bool:
+        if slug == "embed":
+            raise TargetUnavailable("The disk went away.")
+        return whole(client, slug, **more)
+
+    monkeypatch.setattr(ManagementClient, "delete", delete)
+    run = holdfast("delete", "support-bot", "embed", "--yes")
+    assert run.code == 1
+    assert "Deleted before that: default/support-bot." in run.err
+    assert "Nothing was changed" not in run.err
+    assert holdfast("status", "-o", "name").out.split() == ["default/embed"]

@@ -55,7 +55,7 @@ def test_a_field_is_explained_with_its_writer_time_and_cause(
     show_explained(Screen(), record(entry()), now=NOW)
     shown = capsys.readouterr().out
     assert "chat/bot  drf-1  open for 14m" in shown
-    assert "replicas is 5, declared is 2." in shown
+    assert "replicas is 5; 2 is declared." in shown
     assert "kubectl-edit wrote it at 2026-10-01 11:46:00Z (14m ago): a tool that people" in shown
     assert "ensure -f FILE puts the declared values back" in shown
 

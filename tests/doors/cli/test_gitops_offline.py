@@ -52,5 +52,5 @@ def test_windows_need_the_extra_that_reads_schedules_and_the_error_names_it(
     Path("shop.yaml").write_text(APPLICATION + windows)
     run = holdfast("validate", "-f", "shop.yaml")
     assert run.code != 0
-    assert "cronsim is not installed" in run.err
-    assert "pip install 'holdfast[gitops]'" in run.err
+    assert "needs cronsim, which is not installed" in run.err
+    assert "pip install 'holdfast-ml[gitops]'" in run.err

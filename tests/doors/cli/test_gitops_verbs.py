@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from tests.doors.cli.gitops_place import (
     set_image,
     use,
 )
-from tests.support.gitops_world import World, configmap, route
+from tests.support.gitops_world import MemorySources, World, config_ref, configmap, route
 
-from holdfast.core.gitops.application import MatchSpec, Remediation, SyncSpec
+from holdfast.core.gitops.application import AppId, DriftSpec, MatchSpec, Remediation, SyncSpec
 from holdfast.doors.cli.screen import Screen
 
 
@@ -103,7 +104,7 @@ def test_drifts_are_listed_shown_explained_and_put_together_by_cause(
     grouped = holdfast("drift", "list", "--group-by", "cause").out
     assert re.search(r"kubectl-edit \(person\) +1 +configuration", grouped)
     shown = holdfast("drift", "show", id)
-    assert "Evidence: kubectl-edit (update) wrote it at " in shown.out
+    assert "Evidence for data.x: kubectl-edit (update) wrote it at " in shown.out
     assert "Plan that waits: sha256:" in shown.out
     assert shown.err.startswith(f"Next: holdfast approve {id}")
     explained = holdfast("drift", "explain", "shop").out
@@ -186,8 +187,60 @@ def test_a_drift_that_waits_for_nothing_cannot_be_approved(
     id = place.move()
     run = holdfast("approve", id, "--yes")
     assert run.code == 1
-    assert f"{id} waits for no approval: it is detected. Its policy is report." in run.err
+    assert f"{id} is not waiting for approval: it is detected. Its policy is report." in run.err
     assert f"Next: holdfast revert {id}" in run.err
+
+
+def test_a_refusal_that_is_no_lost_race_does_not_speak_of_another_writer(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed(World(route(Remediation.REPORT)))
+    id = place.move()
+    run = holdfast("approve", id, "--plan-digest", "sha256:0")
+    assert run.code == 1
+    assert run.err.startswith(
+        f"error[invalid-state]: Not possible as it stands. {id} is not waiting for approval: it is "
+        "detected."
+    )
+    (known,) = place.served.followed.values()
+    other = AppId(namespace="other", name=known.application.id.name)
+    namesake = replace(known, application=replace(known.application, id=other))
+    place.served.call(lambda: place.served.followed.update({other: namesake}))
+    run = holdfast("diff", "shop")
+    assert run.code == 1
+    assert run.err.startswith(
+        "error[ambiguous]: Name is ambiguous. shop may be other/shop, team/shop."
+    )
+    assert "Next: Name it with its namespace." in run.err
+    assert place.data() == {"x": "9"}
+
+
+def test_the_first_of_two_approvals_says_that_it_waits_for_another_person(
+    placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = placed(World(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True)))
+    first, second = two_drifts(place)
+    run = holdfast("approve", first, "--yes")
+    assert run.code == 3
+    assert re.search(r"^Approved by maria .*; it waits for another person\.$", run.out, flags=re.M)
+    assert f"error[approval-needed]: {first} waits for another person" in run.err
+    assert f"Next: have somebody else run holdfast approve {first} --plan-digest sha" in run.err
+    run = holdfast("approve", first, "--yes", "-o", "json")
+    assert (run.code, json.loads(run.out)["state"]) == (3, "awaiting-approval")
+    assert "error[approval-needed]:" in run.err
+    run = holdfast("approve", first, second, "--yes", "-o", "json")
+    items = json.loads(run.out)["items"]
+    assert run.code == 3
+    assert [(each["outcome"], each["exitCode"]) for each in items] == [("waiting", 3)] * 2
+    run = holdfast("approve", first, "nosuch", "--yes")
+    assert run.code == 3
+    assert "0 of 2 approved, 1 waiting for another person, 1 not." in run.out
+    place.look()
+    assert (place.data("a"), place.data("b")) == ({"x": "9"}, {"w": "5"}), "one person only"
+    use(place.served.server, monkeypatch, "approve", name="otto")
+    assert holdfast("approve", first, second, "--yes").code == 0
+    place.look()
+    assert (place.data("a"), place.data("b")) == ({"x": "1"}, {"w": "2"})
 
 
 def test_who_may_write_may_not_approve_and_the_other_way_round(
@@ -231,6 +284,43 @@ def test_a_drift_goes_to_git_or_back(placed: Placed, holdfast: Holdfast) -> None
     assert "is put back with the next pass" in run.out
     place.look()
     assert place.data("b") == {"w": "2"}
+
+
+def test_a_drift_goes_to_a_branch_where_there_is_no_forge(
+    placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited two minutes for a pull request that could not be."""
+
+    async def no_forge(*asked: object) -> None:
+        return None
+
+    monkeypatch.setattr(MemorySources, "forge", no_forge)
+    place = placed(World(route(Remediation.REPORT)))
+    run = holdfast("codify", place.move(), "--wait", "--timeout", "20s")
+    assert run.code == 0, run.screen
+    assert "is proposed by a branch: its repository has no pull requests." in run.out
+
+
+def test_a_revert_of_what_another_tool_applies_is_refused(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    """It said "put back in place" and ended well, and nothing was ever written."""
+    from tests.support.gitops_world import NAMESPACE, config_ref
+
+    place = placed(World(route(Remediation.REPORT)))
+    mark = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/c"}
+    metadata = {"name": "c", "namespace": NAMESPACE, "annotations": mark}
+    item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "1"}}
+    place.served.call(lambda: place.world.kube.create(item, manager="argocd-controller"))
+    place.commit(c=configmap("c", x="1"))
+    place.look()
+    place.edit(config_ref("c"), lambda item: item["data"].update(x="9"))
+    run = holdfast("revert", place.id("c"))
+    assert run.code == 3, run.screen
+    assert "applies this object, so it is observed and never written" in run.err
+    assert "put back in place" not in run.screen
+    place.look()
+    assert place.data("c") == {"x": "9"}
 
 
 def placed_drift(place: Place) -> str:
@@ -368,3 +458,115 @@ def test_names_of_applications_are_completed(
     context = click.Context(click.Command("x"))
     found = workload_names(context, click.Argument(["name"]), "s")
     assert found == ["shop"]
+
+
+def test_a_value_of_many_lines_is_shown_as_a_bounded_diff(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    lines = [f"line {number}" for number in range(2_000)]
+    place = placed()
+    moved = "\n".join([*lines[:1_000], "somebody's", *lines[1_000:]])
+    declared = configmap("a", x="TEXT").replace("'TEXT'", json.dumps("\n".join(lines)))
+    place.commit(a=declared)
+    place.look()
+    id = place.move(moved)
+    for run in (holdfast("diff", "shop"), holdfast("drift", "show", id)):
+        assert run.code == 0
+        assert "(2001 lines)" in run.out
+        assert "\n  -somebody's\n" in run.out
+        assert "  +++ git\n" in run.out
+        assert len(run.out) < 4_000
+
+
+def test_a_drift_of_a_whole_object_says_what_stands_on_either_side(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    place.served.run(place.world.kube.delete(config_ref("a")))
+    place.served.look()
+    shown = holdfast("drift", "show", place.id("a")).out
+    assert re.search(r"\(whole object\) +\(not there\) +\(declared\) +resource +unknown", shown)
+    assert "Evidence for (whole object): the server has no such object" in shown
+    page = holdfast("diff", "shop", "-o", "markdown").out
+    assert re.search(r"\| \(whole object\) \|  \|  \| `.+` \|", page)
+
+
+def two_drifts(place: Place) -> tuple[str, str]:
+    first = place.move()
+    return first, placed_drift(place)
+
+
+def test_several_are_approved_each_by_its_own_digest(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    first, second = two_drifts(place)
+    run = holdfast("approve", first, second)
+    assert run.code == 3, "nobody can be asked"
+    assert run.err.count("--plan-digest sha256:") == 2
+    assert all(each.state == "awaiting-approval" for each in place.world.drifts)
+    run = holdfast("approve", first, second, "--yes", "--comment", "both")
+    assert run.code == 0
+    assert run.out.count("Effect: 1 field of ConfigMap") == 2
+    assert re.search(rf"^\+ {first}  Approved by maria", run.out, flags=re.M)
+    assert re.search(rf"^\+ {second}  Approved by maria", run.out, flags=re.M)
+    assert "2 of 2 approved." in run.out
+    place.look()
+    assert (place.data("a"), place.data("b")) == ({"x": "1"}, {"w": "2"})
+
+
+def test_of_several_a_stale_one_is_refused_and_the_rest_approved(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    first, second = two_drifts(place)
+    plans = {each.id: each.plan for each in place.world.drifts}
+    place.move("10")
+    given = ["--plan-digest", plans[first], "--plan-digest", plans[second]]
+    assert holdfast("approve", first, second, *given[:2]).code == 64
+    assert holdfast("approve", first, first, *given).code == 64
+    run = holdfast("approve", first, second, "nosuch", *given, "--plan-digest", "x", "-o", "json")
+    assert run.code == 5, "of the first that was refused"
+    items = json.loads(run.out)["items"]
+    assert [(each["id"], each["outcome"], each["exitCode"]) for each in items] == [
+        (first, "refused", 5),
+        (second, "approved", 0),
+        ("nosuch", "refused", 1),
+    ]
+    assert items[0]["code"] == "stale-plan"
+    place.look()
+    assert (place.data("a"), place.data("b")) == ({"x": "10"}, {"w": "2"})
+
+
+def test_all_that_waits_is_approved_after_one_question(placed: Placed, holdfast: Holdfast) -> None:
+    place = placed()
+    assert "Nothing waits for an approval." in holdfast("approve", "--all", "--yes").out
+    assert holdfast("approve").code == 64
+    assert holdfast("approve", "drf-1", "--all").code == 64
+    two_drifts(place)
+    run = holdfast("approve", "--all", "--yes")
+    assert (run.code, "2 of 2 approved." in run.out) == (0, True)
+
+
+def test_with_nobody_to_ask_the_command_that_approves_all_is_told_and_works(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    """It said to add --plan-digest, which goes with IDs, and --all has none."""
+    place = placed()
+    two_drifts(place)
+    run = holdfast("approve", "--all")
+    assert run.code == 3
+    told = re.search(r"Next: holdfast (approve .*), or add --yes", run.err)
+    assert told is not None, run.screen
+    run = holdfast(*told[1].split())
+    assert (run.code, "2 of 2 approved." in run.out) == (0, True)
+
+
+def test_several_are_rejected_and_one_that_is_not_there_stops_none(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    place = placed()
+    first, second = two_drifts(place)
+    run = holdfast("reject", first, "drf-nosuch", second, "--comment", "as they should be")
+    assert run.code == 1
+    assert re.search(r"^x drf-nosuch  not rejected: ", run.out, flags=re.M)
+    assert "2 of 3 rejected, 1 not." in run.out
+    assert {each.state for each in place.world.drifts} == {"rejected"}

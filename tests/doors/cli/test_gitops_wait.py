@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from tests.doors.cli.conftest import Holdfast
 from tests.doors.cli.gitops_place import DEPLOYMENT, FILES, Place, Placed, deployment
 from tests.support.gitops_world import World, configmap, route
+from tests.support.processes import started
 
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.application import Remediation, SyncSpec
@@ -56,6 +56,9 @@ def test_what_is_being_rolled_out_is_waited_for(placed: Placed, holdfast: Holdfa
         "error[wait-timeout]: Not ready in time. After 0.2 s team/shop is synced and " in late.err
     )
     assert "Next: holdfast status team/shop shows what is missing." in late.err
+    begun = holdfast("sync", "shop", "--wait", "--timeout", "200ms")
+    assert begun.code == 124
+    assert "The sync of shop was begun. The controller carries on." in begun.err
 
     def serve() -> None:
         place.served.call(lambda: world.kube.make_ready(DEPLOYMENT))
@@ -238,17 +241,14 @@ def test_control_c_ends_the_waiting_alone(placed: Placed, verb: str) -> None:
     world.git.commit({**FILES, "bot.yaml": deployment()})
     place = placed(world)
     project = ["--project", os.environ["HOLDFAST_PROJECT"]]
-    waiting = subprocess.Popen(
-        [*PROGRAM, *project, *verb.split(), "--timeout", "5m"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert waiting.stderr
-    assert waiting.stderr.readline().startswith("team/shop is synced and ")
-    waiting.send_signal(signal.SIGINT)
-    out, rest = waiting.communicate(timeout=30)
+    with started([*PROGRAM, *project, *verb.split(), "--timeout", "5m"]) as waiting:
+        assert waiting.stderr
+        assert waiting.stderr.readline().startswith("team/shop is synced and ")
+        waiting.send_signal(signal.SIGINT)
+        out, rest = waiting.communicate(timeout=30)
     assert (waiting.returncode, out) == (130, "")
     assert rest == (
-        "No longer waiting; the controller goes on.\n"
+        "No longer waiting; the controller carries on.\n"
         "Next: holdfast --project ml-platform wait --for ready shop --timeout 300s\n"
     )
     assert place.data("a") == {"x": "1"}

@@ -16,6 +16,7 @@ from tests.doors.cli.conftest import Holdfast
 from tests.doors.cli.gitops_place import Placed
 from tests.doors.cli.test_terminal import Terminal
 from tests.support.gitops_world import World, configmap, route
+from tests.support.processes import started
 
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.standing import Health
@@ -31,16 +32,9 @@ NOW = datetime(2026, 11, 16, 14, 21, 7, tzinfo=UTC)
 
 @contextmanager
 def watching(*args: str) -> Iterator[Iterator[dict[str, Any]]]:
-    child = subprocess.Popen(
-        [*PROGRAM, "watch", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert child.stdout
-    try:
+    with started([*PROGRAM, "watch", *args], stderr=subprocess.DEVNULL) as child:
+        assert child.stdout
         yield (json.loads(line) for line in iter(child.stdout.readline, ""))
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
 
 
 def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
@@ -151,7 +145,7 @@ def test_the_table_says_what_matters_and_keeps_to_the_width(
     lines = capsys.readouterr().out.removeprefix("\x1b[H\x1b[2J").splitlines()
     assert all(width(line) <= 96 for line in lines)
     assert "Ctrl-C to leave" in lines[0]
-    assert "this is from before" in lines[1]
+    assert "this is the last known state" in lines[1]
     assert lines[2].split() == [
         "NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "WAITING", "PAUSED", "MESSAGE",
     ]  # fmt: skip

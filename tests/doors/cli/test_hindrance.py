@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.guard import Park
@@ -21,11 +22,15 @@ from holdfast.wire.gitops_http_v1 import (
     WaitingPlanForm,
 )
 from holdfast.wire.gitops_v1 import ApplicationDriftForm, ObjectForm
+from holdfast.wire.ledger_v1 import DriftEntryForm
 
 NOW = datetime(2026, 11, 16, 14, tzinfo=UTC)
 UNTIL = NOW + timedelta(minutes=15)
 LATER, SOONER = UNTIL + timedelta(minutes=1), UNTIL - timedelta(minutes=1)
 A = ObjectForm(api_version="v1", kind="ConfigMap", namespace="chat", name="a")
+ALTERED = DriftEntryForm(
+    path="data.x", desired="One", live="one", kind=DriftKind.CONFIGURATION, cause=Cause.ADMISSION
+)
 
 
 def followed(**more: Any) -> FollowedForm:
@@ -36,9 +41,9 @@ def followed(**more: Any) -> FollowedForm:
 
 
 def drift(state: DriftState, **more: Any) -> ApplicationDriftForm:
-    given = {"remediation": Remediation.SELF_HEAL, **more}
+    given = {"remediation": Remediation.SELF_HEAL, "entries": [], **more}
     return ApplicationDriftForm(
-        id="drf-1", application="team/shop", project="p", object=A, kinds=[], entries=[],
+        id="drf-1", application="team/shop", project="p", object=A, kinds=[],
         commit="c", state=state, first_seen=NOW, last_seen=NOW, **given,
     )  # fmt: skip
 
@@ -83,6 +88,10 @@ def found(
         (DriftState.HELD, {"until": LATER}),
         (DriftState.SNOOZED, {"until": LATER}),
         (DriftState.DETECTED, {"healable": False}),
+        (DriftState.PARKED, {"healable": False}),
+        (DriftState.PARKED, {"until": LATER}),
+        (DriftState.PARKED, {"entries": [ALTERED], "until": SOONER}),
+        (DriftState.DETECTED, {"entries": [ALTERED]}),
         (DriftState.DETECTED, {"remediation": Remediation.REPORT}),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_folder_gives_its_yaml_and_json_and_never_runs_python() -> None:
 def test_an_empty_folder_is_an_error_and_says_what_to_do() -> None:
     Path("d/sub").mkdir(parents=True)
     (problem,) = problems("d")
-    assert problem.endswith("Name a file. Add -R to look into folders below.")
+    assert problem.endswith("Name a file. Add -R to look into subfolders.")
 
 
 def test_every_problem_of_every_file_is_told_with_its_line() -> None:
@@ -58,7 +58,7 @@ def test_every_problem_of_every_file_is_told_with_its_line() -> None:
     assert [problem.split(": ")[:2] for problem in found] == [
         ["a.yaml:10", "canary.modle"],
         ["a.yaml:9", "canary.weight"],
-        ["b.yaml:2", "key 'name' is there already, on line 1. Keep one."],
+        ["b.yaml:2", "key 'name' is given twice, first on line 1. Keep one."],
         ["c.yaml:1", "A workload is a mapping of fields; this is a list. Start with name, model "
          "and backend."],
         ["d.yaml:1", "kind"],
@@ -108,13 +108,60 @@ def test_a_python_file_can_name_its_workloads(form: str) -> None:
     assert slugs("w.py") == ["a"]
 
 
+@pytest.mark.parametrize(
+    "form", ["[b, c]", "(b, c)", "{'b': b, 'c': c}", "[a, b, c, b]"], ids=lambda form: form[0]
+)
+def test_a_list_beside_a_spec_is_not_ignored(form: str) -> None:
+    Path("w.py").write_text(
+        "from holdfast.core.workload import WorkloadSpec as W\n"
+        "a, b, c = (W(name=n, model='m', backend='vllm') for n in 'abc')\n"
+        f"every = {form}\n"
+        "del b, c\n"
+    )
+    assert slugs("w.py") == ["a", "b", "c"]
+
+
+def test_what_stands_beside_a_spec_in_a_list_must_be_one() -> None:
+    Path("w.py").write_text(
+        "from holdfast.core.workload import WorkloadSpec as W\n"
+        "every = [W(name='a', model='m', backend='vllm'), 'b']\n"
+    )
+    assert "not a WorkloadSpec" in problems("w.py")[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ("010", "some parsers read 010 as 8, others as 10."),
+        ("0_10", "some parsers read 0_10 as 8, others as 10."),
+        ("08", "08 begins with a zero."),
+    ],
+)
+def test_a_number_that_parsers_read_differently_is_refused(number: str, reason: str) -> None:
+    Path("a.yaml").write_text(f"{EMBED}replicas: {number}\n")
+    (problem,) = problems("a.yaml")
+    assert problem.startswith(f"a.yaml:4: {reason} Write the number without leading zeros")
+
+
+def test_a_number_that_only_looks_odd_is_taken() -> None:
+    Path("a.yaml").write_text(f"{EMBED}config: {{a: 0, b: 0x10, c: 0o10, d: '010', e: 0.5}}\n")
+    (spec,) = (each.spec for each in load(["a.yaml"]))
+    assert spec.config == {"a": 0, "b": 16, "c": 8, "d": "010", "e": 0.5}
+
+
+def test_a_misspelt_field_is_answered_with_the_one_that_was_meant() -> None:
+    Path("a.yaml").write_text(f"{EMBED}replcias: 2\n")
+    (problem,) = problems("a.yaml")
+    assert problem == "a.yaml:4: replcias: there is no such field. Did you mean replicas?"
+
+
 BROKEN = {
     "raise ValueError('no\\x1b[31m')": "w.py:1: it failed with ValueError: no",
     "x = 1\n1 / 0": "w.py:2: it failed with ZeroDivisionError",
     "def f(:": "w.py:1: it failed with SyntaxError",
     "import nowhere_at_all": "w.py:1: it failed with ModuleNotFoundError",
     "x = 1": "w.py: it exports no WorkloadSpec.",
-    "workloads = [1]": "w.py: workloads holds something that is no WorkloadSpec.",
+    "workloads = [1]": "w.py: it exports something beside its specs that is not a WorkloadSpec.",
     "raise SystemExit(0)": "w.py:1: it failed with SystemExit",
     "from holdfast.core.workload import WorkloadSpec as W\nW(name='', model='m', backend='b')":
         "w.py:2: name: it is empty.",

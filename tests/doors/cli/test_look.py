@@ -103,7 +103,7 @@ def test_drift_is_listed_shown_and_remembered(holdfast: Holdfast, moved: str) ->
     shown = holdfast("drift", "show", moved).out
     assert shown.startswith(f"{moved}  default/support-bot  configuration drift, open\n")
     assert "model  llama-tiny  llama-3.1-8b  configuration  curl (ops)\n" in shown
-    assert "Evidence: " in shown
+    assert "Evidence for model: update by curl" in shown
     assert holdfast("ensure", "-f", "chat.yaml").out.startswith("~ default/support-bot  updated")
     assert holdfast("drift", "list").out == "No drift.\n"
     past = json.loads(holdfast("drift", "history", "support-bot", "-o", "json").out)
@@ -179,3 +179,31 @@ def test_values_from_outside_cannot_speak_to_the_terminal(
         assert "\x1b" not in run.out + run.err
         assert "\u202e" not in run.out + run.err
         assert "bbbbbbbbbb" not in run.out + run.err
+
+
+@pytest.mark.parametrize(
+    "verb", [("drift", "explain"), ("drift", "list"), ("drift", "history"), ("history",)]
+)
+def test_a_workload_that_is_not_there_is_not_one_without_drift(
+    holdfast: Holdfast, verb: tuple[str, ...]
+) -> None:
+    run = holdfast(*verb, "nosuch")
+    assert (run.code, run.out) == (1, "")
+    assert "nosuch" in run.err
+    assert "holdfast status -p default lists the workloads" in run.err
+
+
+def test_a_drift_is_explained_by_its_id_too(holdfast: Holdfast, moved: str) -> None:
+    run = holdfast("drift", "explain", moved)
+    assert (run.code, moved in run.out) == (0, True)
+
+
+@pytest.mark.parametrize("text", ["../../etc/passwd", "Support-Bot", "support.bot"])
+def test_a_slug_is_not_rewritten_on_the_way_to_a_workload(
+    holdfast: Holdfast, chat: Path, text: str
+) -> None:
+    assert holdfast("ensure", "-f", "chat.yaml").code == 0
+    run = holdfast("delete", text, "--yes")
+    assert run.code != 0
+    assert "is not a slug" in run.err
+    assert holdfast("status", "support-bot").code == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.doors.cli.conftest import CHAT
+from tests.support.processes import started
 
 from holdfast.doors.cli.exits import Exit
 from holdfast.doors.cli.views.colour import wants_ascii, wants_colour
@@ -149,15 +150,11 @@ def test_an_unreachable_server_is_an_error_and_no_empty_list() -> None:
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(applied: Path) -> None:
-    child = subprocess.Popen(
-        [*PROGRAM, "watch", "--timeout", "5s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert child.stdout
-    assert child.stderr
-    child.stdout.close()
-    assert b"Traceback" not in child.stderr.read()
-    child.stderr.close()
-    child.wait(30)
+    with started([*PROGRAM, "watch", "--timeout", "5s"]) as child:
+        assert child.stdout and child.stderr
+        child.stdout.close()
+        assert "Traceback" not in child.stderr.read()
+        child.wait(30)
 
 
 def test_a_locale_without_utf8_gets_ascii(applied: Path) -> None:
@@ -251,13 +248,11 @@ def test_watch_redraws_on_a_terminal_and_leaves_with_130(applied: Path) -> None:
 
 
 def test_an_interrupt_leaves_no_traceback(applied: Path) -> None:
-    child = subprocess.Popen(
-        [*PROGRAM, "watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert child.stdout
-    assert child.stdout.readline().startswith('{"type":"version"')
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    with started([*PROGRAM, "watch"]) as child:
+        assert child.stdout
+        assert child.stdout.readline().startswith('{"type":"version"')
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
     assert child.returncode == Exit.INTERRUPTED
     assert "Traceback" not in errors
 

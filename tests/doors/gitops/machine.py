@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,6 @@ from holdfast.core.gitops.application import (
 from holdfast.core.gitops.codify import Codified
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.notice import Notice
-from holdfast.core.gitops.source import Rendered
 from holdfast.core.gitops.standing import Seen
 from holdfast.doors.gitops.applications import Found, Heard
 from holdfast.doors.gitops.controller import Controller
@@ -52,8 +51,9 @@ from holdfast.reconcile.gitops.heal import Healer
 from holdfast.reconcile.gitops.ledger import CONTROLLER
 from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.orphans import Orphans
-from holdfast.reconcile.gitops.pulls import Pulls
-from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
+from holdfast.reconcile.gitops.ports import Forge
+from holdfast.reconcile.gitops.pulls import Aside, Pulls
+from holdfast.reconcile.gitops.reconciler import Claim, Parts, Poll, Reconciler
 from holdfast.reconcile.gitops.result import Note
 from holdfast.reconcile.gitops.survey import Surveyor, nothing_around, pods_listed_by
 from holdfast.reconcile.gitops.sync import Sync
@@ -124,7 +124,13 @@ class KeptStatuses(Statuses):
 class Machine:
     """One controller and its surroundings."""
 
-    def __init__(self, book: MemoryBook | None = None, kube: MemoryKube | None = None) -> None:
+    def __init__(
+        self,
+        book: MemoryBook | None = None,
+        kube: MemoryKube | None = None,
+        *,
+        drain_within: float = 20.0,
+    ) -> None:
         self.clock = SystemClock()
         self.kube = kube or MemoryKube(clock=self.clock)
         self.memory = book or MemoryBook(self.clock)
@@ -137,6 +143,9 @@ class Machine:
         self.notes: list[Note] = []
         self.prepared: list[AppId] = []
         self.needed: Collection[Place] = ()
+        self.hub: Forge | None = None
+        self.codified = 0
+        """How often a file was edited for a pull request."""
         self.looks: list[object] = []
         """What each look was at: None for everything."""
         self.controller = Controller(
@@ -151,7 +160,7 @@ class Machine:
             clock=self.clock,
             chance=lambda: 0.5,
             metrics=self.metrics,
-            settings=Settings(db=Path("unused.db")),
+            settings=Settings(db=Path("unused.db"), drain_within=drain_within),
         )
         self.applications.listen(self.controller.on_application)
 
@@ -166,8 +175,8 @@ class Machine:
     async def decryptor(self, application: Application) -> None:
         return None
 
-    async def forge(self, application: Application) -> None:
-        return None
+    async def forge(self, application: Application) -> Forge | None:
+        return self.hub
 
     # What else hears of applications.
 
@@ -183,7 +192,7 @@ class Machine:
     def _retain(self, needed: Collection[Place]) -> None:
         self.needed = needed
 
-    def _reconciler(self, claim: Callable[[Following, Rendered], str]) -> Reconciler:
+    def _reconciler(self, claim: Claim, poll: Poll, aside: Aside) -> Reconciler:
         keeper = Keeper(self.kube, manager=CONTROLLER, key=KEY, clock=self.clock)
         surveyor = Surveyor(
             self.kube,
@@ -200,11 +209,12 @@ class Machine:
                 looking=looking,
                 healer=Healer(looking, applier, self.clock),
                 sync=Sync(looking, applier, self.clock),
-                pulls=Pulls(self, _no_codify),
+                pulls=Pulls(self, self._codify, aside),
                 clock=self.clock,
                 tell=_untold,
                 key=KEY,
                 claim=claim,
+                poll=poll,
             )
         )
         inner = made.reconcile
@@ -216,7 +226,19 @@ class Machine:
         made.reconcile = noted  # type: ignore[method-assign,assignment]  # to see what is asked
         return made
 
-    def declare(self, name: str, files: dict[str, str], *, drift: DriftSpec | None = HEAL) -> AppId:
+    async def _codify(self, following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+        self.codified += 1
+        return Codified(files={"a.yaml": b""}, lines=(), layer="file", notes=())
+
+    def declare(
+        self,
+        name: str,
+        files: dict[str, str],
+        *,
+        drift: DriftSpec | None = HEAL,
+        url: str = "",
+        prune: bool = False,
+    ) -> AppId:
         """Put an application and its repository there."""
         id = AppId(namespace="team", name=name)
         self.repositories[id] = MemoryRepository()
@@ -228,9 +250,9 @@ class Machine:
                 generation=1,
                 spec=ApplicationSpec(
                     project="ml-platform",
-                    source=SourceSpec(url=f"https://git.example.com/acme/{name}.git"),
+                    source=SourceSpec(url=url or f"https://git.example.com/acme/{name}.git"),
                     namespace=NAMESPACE,
-                    sync=SyncSpec(automatic=True),
+                    sync=SyncSpec(automatic=True, prune=prune or None),
                     drift=drift,
                 ),
             )
@@ -269,10 +291,6 @@ class Machine:
         finally:
             self.controller.stop()
             await task
-
-
-async def _no_codify(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
-    raise NotImplementedError
 
 
 async def _untold(application: Application, notice: Notice) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.adapters.kubernetes.harness import eventually
 from tests.doors.gitops.machine import Machine
 from tests.support.gitops_world import NAMESPACE, config_ref, configmap
 
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.gitops.application import DriftSpec
+from holdfast.core.gitops.declare import LABEL
 from holdfast.core.gitops.drift import Resolution
 from holdfast.doors.gitops.watching import Place
 from holdfast.reconcile.gitops.ports import RecordKind
@@ -260,3 +262,60 @@ async def test_what_happened_is_counted_once_it_is_in_the_ledger() -> None:
     assert value("holdfast_drift_detected_total", **of, cause="person") == 1
     assert value("holdfast_drift_resolved_total", **of, resolution="self_heal") == 1
     assert value("holdfast_drift_time_to_resolve_seconds_count", namespace="team") == 1
+
+
+MONOREPO = "https://git.example.com/acme/deploy.git"
+
+
+@pytest.mark.parametrize("url", [MONOREPO, "git@git.example.com:acme/deploy"], ids=["same", "ssh"])
+async def test_an_object_that_moves_to_another_application_is_handed_over_and_never_deleted(
+    url: str,
+) -> None:
+    machine = Machine()
+    async with machine.working():
+        a, b = configmap("a", x="1"), configmap("b", x="1")
+        giver = machine.declare("giver", {"a.yaml": a, "k.yaml": b}, url=MONOREPO, prune=True)
+        taker = machine.declare("taker", {"c.yaml": configmap("c")}, url=url, prune=True)
+        await machine.reaches(giver, "synced")
+        await machine.reaches(taker, "synced")
+        before = await machine.kube.get(config_ref("a"))
+        # One commit moves it. The giver reads it first; the taker does not know of it yet.
+        machine.repositories[taker].commit({"c.yaml": configmap("c"), "a.yaml": a})
+        machine.repositories[giver].commit({"k.yaml": b})
+        machine.controller.hint(giver)
+        await eventually(
+            lambda: config_ref("a") in machine.followed[taker].shelf.inventory,
+            "a taker",
+        )
+        await machine.settled()
+        after = await machine.kube.get(config_ref("a"))
+        assert before is not None and after is not None
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]  # type: ignore[index,call-overload]
+        assert config_ref("a") not in machine.followed[giver].shelf.inventory
+        assert after["metadata"]["labels"] == {LABEL: taker.label}  # type: ignore[index,call-overload]
+        assert {machine.status(each).sync for each in (giver, taker)} == {"synced"}
+
+
+async def test_what_nobody_declares_is_pruned_once_all_who_read_the_repository_were_asked() -> None:
+    machine = Machine()
+    async with machine.working():
+        giver = machine.declare(
+            "giver", {"a.yaml": configmap("a"), "b.yaml": configmap("b")}, url=MONOREPO, prune=True
+        )
+        other = machine.declare("other", {"c.yaml": configmap("c")}, url=MONOREPO, prune=True)
+        await machine.reaches(giver, "synced")
+        await machine.reaches(other, "synced")
+        machine.repositories[other].down = "The host does not answer."
+        machine.repositories[giver].commit({"b.yaml": configmap("b")})
+        machine.controller.hint(giver)
+        await machine.reaches(giver, "ahead")
+        await machine.settled()
+        assert await machine.kube.get(config_ref("a")) is not None
+        (left,) = machine.status(giver).not_in_sync or ()
+        assert left.message == (
+            "It is not deleted yet: team/other was not read since and may declare it."
+        )
+        machine.repositories[other].down = ""
+        machine.controller.hint(other)
+        await machine.reaches(giver, "synced")
+        assert await machine.kube.get(config_ref("a")) is None

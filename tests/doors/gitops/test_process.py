@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 
@@ -95,6 +96,24 @@ def test_a_second_controller_waits_and_goes_on_where_the_first_ended(
         )
 
 
+def test_who_takes_no_lease_gives_way_to_who_does(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    install(cluster)
+    with (
+        gitops(cluster, tmp_path / "alone", namespace=namespace, elect=False) as alone,
+        gitops(cluster, tmp_path / "elected", namespace=namespace) as elected,
+    ):
+        assert alone.process.wait(60) != 0, "somebody took the Lease"
+        assert "took the lease" in alone.log.read_text()
+        before = elected.writes(namespace)
+        alone.start(until="")
+        assert alone.process.wait(60) != 0, "somebody renews it"
+        assert "renews it" in alone.log.read_text()
+        assert elected.writes(namespace) == before
+        assert elected.process.poll() is None
+
+
 def test_applications_from_files_with_the_ledger_in_postgresql(
     cluster: Cluster, namespace: str, postgres: str, tmp_path: Path
 ) -> None:
@@ -120,3 +139,35 @@ def test_applications_from_files_with_the_ledger_in_postgresql(
         controller.wait_for("left")
         assert controller.ask("GET", "applications/shop").status_code == 404
         assert postgres not in controller.log.read_text()
+
+
+def test_twelve_applications_whose_host_hangs_delay_no_heal_of_another(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    install(cluster)
+    origin = Origin(tmp_path / "origin.git")
+    origin.commit({"config.yaml": configmap("config", mode="declared")})
+
+    def mode() -> str:
+        return str(cluster.get("configmap", "config", namespace)["data"]["mode"])
+
+    with (
+        # Takes connections, and never says a word.
+        socket.create_server(("127.0.0.1", 0), backlog=64) as mute,
+        gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller,
+    ):
+        cluster.apply(application("shop", namespace, str(origin.path), HEAL))
+        controller.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        late = [
+            application(f"late-{n}", namespace, f"{address}/acme/{n}.git", HEAL) for n in range(12)
+        ]
+        cluster.apply(*late)
+        mute.settimeout(30)
+        held, _ = mute.accept()  # the first of them is asking
+        patch = '{"data":{"mode":"edited"}}'
+        cluster.kubectl("patch", "configmap", "config", "-n", namespace, "-p", patch)
+        began = time.monotonic()
+        controller.wait_until(lambda: mode() == "declared", "the edit to be healed")
+        assert time.monotonic() - began < 10, "an answer is waited for longer than that"
+        held.close()

@@ -32,18 +32,27 @@ def application(**source: str) -> Application:
     return replace(known, spec=spec)
 
 
-def in_cluster(values: dict[str, str], name: str = "git") -> Credentials:
+HOST = "git.example.com"
+
+
+def in_cluster(
+    values: dict[str, str], name: str = "git", *, hosts: str | None = HOST, unbound: bool = False
+) -> Credentials:
     kube = MemoryKube()
     data = {key: base64.b64encode(text.encode()).decode() for key, text in values.items()}
     kube.create(
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, "namespace": "team"},
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "annotations": {} if hosts is None else {"holdfast.dev/hosts": hosts},
+            },
             "data": data,  # type: ignore[dict-item]  # a mapping of texts
         }
     )
-    return Credentials(SecretVault(kube))
+    return Credentials(SecretVault(kube, unbound=unbound))
 
 
 def in_folder(root: Path, values: dict[str, str], name: str = "git") -> Credentials:
@@ -107,3 +116,97 @@ def test_a_key_that_is_too_short_is_no_key(tmp_path: Path) -> None:
         key_of(path)
     with pytest.raises(ConfigurationError):
         key_of(tmp_path / "missing")
+
+
+TOKEN = {"token": "t0ken"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url"),
+    [
+        (HOST, "https://git.example.com/acme/deploy.git"),
+        (HOST, "git@git.example.com:acme/deploy.git"),
+        ("other.example, git.example.com", "https://git.example.com/acme/deploy.git"),
+        ("*.example.com", "https://git.example.com/acme/deploy.git"),
+        ("*", "https://git.example.com/acme/deploy.git"),
+        ("git.example.com:8443", "https://git.example.com:8443/acme/deploy.git"),
+        ("git.example.com:*", "https://git.example.com:8443/acme/deploy.git"),
+        ("git.example.com/acme", "https://git.example.com/acme/deploy.git"),
+        ("git.example.com/acme/deploy.git", "https://git.example.com/acme/deploy"),
+        ("GIT.example.com", "https://GIT.EXAMPLE.COM/acme/deploy.git"),
+    ],
+)
+async def test_a_credential_goes_to_the_hosts_it_is_bound_to(hosts: str, url: str) -> None:
+    named = application(url=url, credentials="git", decryption="git")
+    held = in_cluster(TOKEN, hosts=hosts)
+    assert (await held.of(named)).token is not None
+    assert await held.identities(named) is not None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url"),
+    [
+        (None, "https://git.example.com/acme/deploy.git"),
+        ("", "https://git.example.com/acme/deploy.git"),
+        (HOST, "https://thief.example/acme/deploy.git"),
+        (HOST, "https://git.example.com.thief.example/x/y.git"),
+        (HOST, "https://git.example.com:8443/acme/deploy.git"),
+        ("*.example.com", "https://example.com/x/y.git"),
+        ("*.example.com", "https://thiefexample.com/x/y.git"),
+        ("git.example.com/acme", "https://git.example.com/acme-thief/deploy.git"),
+        ("git.example.com/acme", "https://git.example.com/thief/acme/deploy.git"),
+        (HOST, "git@thief.example:acme/deploy.git"),
+    ],
+)
+async def test_a_credential_goes_nowhere_else(hosts: str | None, url: str) -> None:
+    """Neither a token nor an age key: who may write an Application may not read the Secret."""
+    named = application(url=url, credentials="git", decryption="git")
+    held = in_cluster(TOKEN, hosts=hosts)
+    for ask in (held.of, held.identities):
+        with pytest.raises(ConfigurationError) as caught:
+            await ask(named)
+        assert "t0ken" not in str(caught.value)
+        assert "kubectl -n team annotate secret git --overwrite holdfast.dev/hosts=" in str(
+            caught.value
+        )
+
+
+async def test_the_command_that_binds_a_credential_keeps_the_hosts_it_has() -> None:
+    named = application(url="https://git.example.com:8443/a/b.git", credentials="git")
+    with pytest.raises(ConfigurationError, match=r"hosts='forge\.example,git\.example\.com:8443'"):
+        await in_cluster(TOKEN, hosts="forge.example").of(named)
+
+
+async def test_a_token_goes_to_no_other_forge_than_it_is_bound_to() -> None:
+    held = in_cluster(TOKEN)
+    named = application(credentials="git")
+    await held.check_forge(named, "https://git.example.com/api/v1")
+    for api in ("https://thief.example", "https://git.example.com:9999"):
+        with pytest.raises(ConfigurationError, match="bound to other hosts"):
+            await held.check_forge(named, api)
+
+
+async def test_an_operator_may_let_unbound_credentials_go_anywhere_but_not_bound_ones() -> None:
+    named = application(url="https://elsewhere.example/a/b.git", credentials="git")
+    assert (await in_cluster(TOKEN, hosts=None, unbound=True).of(named)).token is not None
+    with pytest.raises(ConfigurationError):
+        await in_cluster(TOKEN, hosts=HOST, unbound=True).of(named)
+
+
+async def test_what_is_no_secret_needs_no_host() -> None:
+    values = {"ca.crt": "-----BEGIN CERTIFICATE-----", "webhook": "signs"}
+    found = await in_cluster(values, hosts=None).of(application(credentials="git"))
+    assert found.authority
+
+
+async def test_hosts_that_cannot_be_read_are_said_and_bind_to_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="is not a host"):
+        await in_cluster(TOKEN, hosts="https://git.example.com").of(application(credentials="git"))
+
+
+async def test_in_a_folder_a_file_names_the_hosts_and_none_is_needed(tmp_path: Path) -> None:
+    named = application(url="https://elsewhere.example/a/b.git", credentials="git")
+    assert (await in_folder(tmp_path / "a", TOKEN).of(named)).token is not None
+    bound = in_folder(tmp_path / "b", {**TOKEN, "hosts": "git.example.com\n"})
+    with pytest.raises(ConfigurationError, match="hosts"):
+        await bound.of(named)

@@ -27,13 +27,13 @@ from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.gitops.inventory import KeptPull
 from holdfast.core.gitops.notice import Notice
 from holdfast.core.tree import Fields
+from holdfast.doors.gitops.assembly import repository_marks
 from holdfast.doors.gitops.counting import CountingChannel
 from holdfast.doors.server import logs
-from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import Entry, Put, RecordKind
+from holdfast.reconcile.kube import ref_of
 from holdfast.wire import gitops_v1 as wire
 
-REVIEW = DriftSpec(routes=(route(Remediation.REVIEW),))
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -45,12 +45,13 @@ spec:
     spec:
       containers: [{name: web, image: docker.example/web:1}]
 """
+REVIEW = DriftSpec(routes=(route(Remediation.REVIEW),))
 
 
 async def test_every_rule_and_panel_finds_what_it_asks_for_in_a_scrape() -> None:
     """After a story in which everything happens that they are about."""
     machine = watched()
-    mirror_images(machine)
+    contest_images(machine)
     async with machine.working():
         healed = machine.declare("healed", {"a.yaml": configmap("a", x="1")})
         rule = IgnoreSpec(name="tuned", owner="ml", pointer="/data/x", kind="ConfigMap")
@@ -188,17 +189,29 @@ async def test_lines_of_the_log_and_of_the_journal_name_the_project(
     assert {entry.detail["project"] for entry in entries} == {"ml-platform"}
 
 
+MARKS = repository_marks(b"a key of the tests")
+
+
 def watched() -> Machine:
     """A controller whose applications are asked how they stand."""
     machine = Machine()
-
-    def repository(following: Following) -> str:
-        return following.application.spec.source.url
-
-    machine.metrics.watch(
-        machine.followed, repository, lambda: {"ConfigMap": 1}, machine.controller.due
-    )
+    machine.metrics.watch(machine.followed, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due)
     return machine
+
+
+async def test_figures_name_no_repository_and_tell_one_from_another() -> None:
+    """Anybody who reaches the port may read them."""
+    machine = watched()
+    async with machine.working():
+        ids = [machine.declare(name, {f"{name}.yaml": configmap(name, x="1")}) for name in "ab"]
+        for id in ids:
+            await machine.reaches(id, "synced")
+        text = generate_latest(machine.metrics.registry).decode()
+        marks = [MARKS(machine.followed[id]) for id in ids]
+    assert "git.example.com" not in text
+    assert "acme" not in text
+    assert len(set(marks)) == 2
+    assert all(f'repo="{mark}"' in text for mark in marks)
 
 
 def value(machine: Machine, name: str, id: AppId, **more: str) -> float | None:
@@ -207,8 +220,8 @@ def value(machine: Machine, name: str, id: AppId, **more: str) -> float | None:
 
 
 def overdue(machine: Machine, id: AppId) -> float | None:
-    url = f"https://git.example.com/acme/{id.name}.git"
-    return value(machine, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=url)
+    mark = MARKS(machine.followed[id]) if id in machine.followed else ""
+    return value(machine, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=mark)
 
 
 def due(machine: Machine, id: AppId) -> float | None:
@@ -247,13 +260,18 @@ def pause(machine: Machine, name: str) -> None:
     machine.controller.on_object(None, machine.kube.edit(config_ref(name), emergency))
 
 
-def mirror_images(machine: Machine) -> None:
-    """Have the API server store other images than it is sent, as some admissions do."""
+def contest_images(machine: Machine) -> None:
+    """Have somebody change the image of a Deployment as soon as it was written."""
     inner = machine.kube.apply
 
+    def change(live: Fields) -> None:
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = "docker.example/web:2"  # type: ignore[index,call-overload]
+
     async def apply(item: Fields, **more: object) -> Fields:
-        text = json.dumps(item).replace("docker.example/", "mirror.example/")
-        return await inner(json.loads(text), **more)  # type: ignore[arg-type]  # as we were given
+        made = await inner(item, **more)  # type: ignore[arg-type]  # as we were given
+        if item["kind"] == "Deployment" and not more.get("dry_run"):
+            machine.kube.edit(ref_of(item), change, manager="rival")
+        return made
 
     machine.kube.apply = apply  # type: ignore[method-assign,assignment]
 

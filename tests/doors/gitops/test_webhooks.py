@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
+from typing import Any
 
+import pytest
 from tests.support.gitops_world import World
 
 from holdfast.core.gitops.application import AppId
 from holdfast.core.redact import Secret
+from holdfast.doors.gitops import webhooks
 from holdfast.doors.gitops.metrics import Metrics
 from holdfast.doors.gitops.webhooks import Webhooks
 from holdfast.doors.server.metrics import Metrics as ServerMetrics
@@ -52,7 +56,7 @@ class Intake:
             "X-Gitea-Signature": mark,
             "Content-Type": "application/json",
         }
-        return self.hook("gitea", headers, body)
+        return await self.hook("gitea", headers, body)
 
 
 async def test_a_genuine_push_to_the_branch_hastens_the_application() -> None:
@@ -66,7 +70,15 @@ async def test_the_same_delivery_counts_once() -> None:
     await intake.send()
     assert (await intake.send()).status == 200
     assert intake.hints == [intake.id]
-    assert (await intake.send(delivery="2")).status == 202
+
+
+async def test_a_delivery_that_is_sent_again_under_another_id_counts_once() -> None:
+    """The id is not signed, so whoever saw a delivery could send it again and again."""
+    intake = Intake()
+    await intake.send()
+    assert (await intake.send(delivery="2")).status == 200
+    assert intake.hints == [intake.id]
+    assert (await intake.send(BODY + b" ")).status == 202
 
 
 async def test_a_wrong_signature_hastens_nobody() -> None:
@@ -106,4 +118,61 @@ async def test_a_body_that_cannot_be_read_is_refused_after_its_signature() -> No
 async def test_an_unknown_forge_is_not_there() -> None:
     intake = Intake()
     await intake.send()
-    assert intake.hook("sourceforge", {}, b"").status == 404
+    assert (await intake.hook("sourceforge", {}, b"")).status == 404
+
+
+async def test_of_a_thousand_secrets_few_are_tried_and_the_right_ones_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def counted(*given: Any, **more: Any) -> Any:  # Any: handed on
+        tried.append(given[3].reveal())
+        return receive(*given, **more)
+
+    receive = webhooks.receive
+    monkeypatch.setattr(webhooks, "receive", counted)
+    intake = Intake()
+    intake.secrets = {**others(), **intake.secrets}
+    assert (await intake.send()).status == 202
+    assert tried == [SECRET]
+    assert (await intake.send(secret="guessed")).status == 401
+    assert len(tried) <= 1 + webhooks.MOST_SECRETS
+
+
+async def test_secrets_are_tried_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[threading.Thread] = set()
+
+    def noted(*given: Any, **more: Any) -> Any:  # Any: handed on
+        threads.add(threading.current_thread())
+        return receive(*given, **more)
+
+    receive = webhooks.receive
+    monkeypatch.setattr(webhooks, "receive", noted)
+    await Intake().send()
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_one_secret_for_all_repositories_of_a_team_is_known_among_many_others() -> None:
+    """A forge stops sending to who answers that its deliveries are not genuine."""
+    intake = Intake()
+    intake.secrets = {**others(), **intake.secrets}
+    assert (await intake.send()).status == 202
+    elsewhere = BODY.replace(b"acme/deploy", b"acme/website")
+    assert (await intake.send(elsewhere)).status == 200
+
+
+async def test_who_sends_forgeries_without_end_is_answered_without_work() -> None:
+    intake = Intake()
+    answers = [(await intake.send(secret="guessed")).status for _ in range(150)]
+    assert answers[0] == 401
+    assert answers[-1] == 429
+    intake.world.pass_time(60)
+    assert (await intake.send()).status == 202
+
+
+def others() -> dict[AppId, Secret]:
+    """Secrets of applications that have nothing to do with it."""
+    names = [f"app-{n}" for n in range(1000)]
+    return {AppId(namespace="other", name=name): Secret(f"of {name}") for name in names}

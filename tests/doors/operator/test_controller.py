@@ -57,17 +57,23 @@ class Passes:
         self.seen: list[str] = []
         self.under_way: set[str] = set()
         self.orders: dict[str, Callable[[], Awaitable[Result | None]]] = {}
+        self.untold: list[Note] = []
+        self.unknown: tuple[str, ...] = ()
 
     async def reconcile(self, service: InferenceService) -> Result:
         assert service.name not in self.under_way
         self.under_way.add(service.name)
         self.seen.append(service.name)
+        self.unknown = service.unknown
         try:
             order = self.orders.get(service.name)
             made = await order() if order else None
             return made or Result(status=InferenceServiceStatus(ready=True))
         finally:
             self.under_way.discard(service.name)
+
+    def take_notes(self, service: InferenceService) -> list[Note]:
+        return [self.untold.pop()] if self.untold else []
 
 
 class Statuses:
@@ -193,14 +199,25 @@ def test_a_server_that_asks_for_time_gets_it() -> None:
     play(Loop("a"), story)
 
 
-def test_what_the_api_server_refuses_is_not_asked_again_by_itself() -> None:
+def test_what_the_api_server_refuses_is_asked_again_and_told() -> None:
+    """An admission policy may be mended at any time, and no event of ours says so."""
+
     async def story(loop: Loop) -> None:
-        loop.passes.orders["a"] = fails(10**6, lambda: ValidationError("bad"))
+        loop.passes.orders["a"] = fails(2, lambda: ValidationError("denied"))
+        loop.passes.untold = [Note(warning=True, reason="WriteRefused", message="denied")]
         loop.add("a")
-        await eventually(lambda: loop.controller.failed == 1, "the refusal")
-        assert loop.controller.queue.later == 0
-        loop.add("a")
-        await eventually(lambda: len(loop.passes.seen) == 2, "a look after a change")
+        await eventually(lambda: len(loop.passes.seen) == 3, "another try")
+        await loop.recorder.flush()
+        assert [event["reason"] for event in loop.events] == ["WriteRefused"]
+
+    play(Loop("a"), story)
+
+
+def test_no_failure_is_left_alone_for_more_than_a_minute() -> None:
+    async def story(loop: Loop) -> None:
+        key = Key(namespace="shop", name="a")
+        waits = [loop.controller.queue.add_rate_limited(key) for _ in range(40)]
+        assert max(waits) <= 60
 
     play(Loop("a"), story)
 
@@ -208,18 +225,32 @@ def test_what_the_api_server_refuses_is_not_asked_again_by_itself() -> None:
 def test_a_spec_that_cannot_be_read_is_told_once_until_it_is_another() -> None:
     async def story(loop: Loop) -> None:
         key = Key(namespace="shop", name="a")
-        loop.copy.items[key]["spec"]["bogus"] = 1
+        del loop.copy.items[key]["spec"]["modelRef"]
         loop.add("a")
         await eventually(lambda: loop.client.applied, "the status")
         (written,) = loop.client.applied
         assert written["status"]["ready"] is False
-        assert "bogus" in written["status"]["message"]
+        assert "modelRef" in written["status"]["message"]
+        drift = [
+            each for each in written["status"]["conditions"] if each["type"] == "DriftDetected"
+        ]
+        assert drift[0]["status"] == "Unknown", "nobody looked"
         loop.add("a")
         await eventually(lambda: loop.controller.queue.idle, "the second look")
         assert len(loop.client.applied) == 1
         loop.copy.items[key] = stored("a", generation=2)
         loop.add("a")
         await eventually(lambda: loop.passes.seen == ["a"], "the look at the mended spec")
+
+    play(Loop("a"), story)
+
+
+def test_a_field_of_a_later_version_does_not_stop_the_looks() -> None:
+    async def story(loop: Loop) -> None:
+        loop.copy.items[Key(namespace="shop", name="a")]["spec"]["bogus"] = 1
+        loop.add("a")
+        await eventually(lambda: loop.passes.seen == ["a"], "the look")
+        assert loop.passes.unknown == ("spec.bogus",)
 
     play(Loop("a"), story)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.processes import started
 
 from holdfast import ConfigurationError, ManagementClient, NotFound
 from holdfast.adapters.clock import SystemClock
@@ -134,15 +137,15 @@ def test_an_interrupt_ends_the_wait_and_the_program_cleanly(tmp_path: Path) -> N
         "        await asyncio.sleep(3600)\n"
         "    finally:\n"
         "        print('cancelled', flush=True)\n"
-        "loop = BackgroundLoop()\n"
+        "async def nothing():\n"
+        "    pass\n"
+        "loop = BackgroundLoop(nothing)\n"
         "try:\n"
         "    loop.wait_for(forever())\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted', flush=True)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    with started([sys.executable, str(program)]) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "waiting\n"
         child.send_signal(signal.SIGINT)
@@ -151,6 +154,34 @@ def test_an_interrupt_ends_the_wait_and_the_program_cleanly(tmp_path: Path) -> N
     # Two threads print, so their line ends may come together.
     assert out.count("cancelled") == out.count("interrupted") == 1
     assert err == ""
+
+
+def test_a_client_that_nobody_closes_leaves_no_complaint_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    config = tmp_path / "config"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c,"
+        " contexts: [{name: c, context: {cluster: c, user: u, namespace: n}}],"
+        f" clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}'}}}}],"
+        " users: [{name: u, user: {}}]}"
+    )
+    program = (
+        "from holdfast import HoldfastError, ManagementClient\n"
+        "client = ManagementClient('kubernetes://c/n', timeout=1)\n"
+        "try:\n"
+        "    client.list()\n"
+        "except HoldfastError as error:\n"
+        "    print(error.code)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program],
+        env={**os.environ, "KUBECONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "target-unavailable\n", "")
 
 
 @pytest.mark.parametrize(
@@ -230,5 +261,5 @@ def test_without_the_extra_the_error_says_what_to_install(
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[kubernetes\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast-ml\[kubernetes\]'"):
         ManagementClient("kubernetes:///shop", project="acme")

@@ -24,7 +24,7 @@ from holdfast import (
     ValidationError,
     WorkloadSpec,
 )
-from holdfast.core.errors import OUTCOME_UNKNOWN
+from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, Problem
 from holdfast.testing import (
     a_spec,
     async_memory_client,
@@ -37,6 +37,7 @@ from holdfast.testing import (
 )
 
 Client = Any  # either colour, under the same names
+PROBLEM = Problem(field="replicas", reason="it is too much.", fix="Use less.")
 
 
 @pytest.fixture(params=COLOURS)
@@ -206,6 +207,28 @@ def test_an_answer_lost_after_the_effect_is_found_by_the_next_call(client: Clien
         client.ensure(a_spec())
     assert client.ensure(a_spec()).outcome is Outcome.UNCHANGED
     assert len(writes(client)) == 1
+
+
+def test_an_error_after_the_effect_does_not_say_that_nothing_was_changed(client: Client) -> None:
+    ordered = TargetUnavailable("The answer was lost.")
+    for name in ("first", "second"):
+        fail_next(client, ordered, after_effect=True)
+        with pytest.raises(TargetUnavailable) as raised:
+            client.ensure(a_spec(name=name))
+        assert raised.value.changed == OUTCOME_UNKNOWN
+    assert ordered.changed == NOTHING_CHANGED, "it is the caller's own"
+    fail_next(client, ValidationError(problems=[PROBLEM]), after_effect=True, slug="third")
+    with pytest.raises(ValidationError) as refused:
+        client.ensure_all([a_spec(name=name) for name in ("new", "third")])
+    assert NOTHING_CHANGED not in str(refused.value)
+    assert "new (created)" in refused.value.changed and str(PROBLEM) in refused.value.changed
+    assert [live.id.slug for live in client.list()] == ["first", "new", "second", "third"]
+
+
+def test_a_ref_is_shown_in_a_line(client: Client) -> None:
+    ref = client.ensure(a_spec())
+    assert str(ref) == "test/support-bot created"
+    assert repr(ref) == f"<EndpointRef test/support-bot created by {ref.plan.id}>"
 
 
 def test_a_workload_deleted_behind_our_back_is_created_again(client: Client) -> None:

@@ -14,9 +14,11 @@ from tests.support.remote import JSON
 from holdfast import (
     ApiError,
     AuthError,
+    BackendError,
     ConfigurationError,
     DataClient,
     HoldfastError,
+    PermissionDenied,
     RerankItem,
     TargetUnavailable,
     TextChunk,
@@ -24,6 +26,7 @@ from holdfast import (
 )
 
 KEY = "ik_live_0123abcd_" + "f" * 40
+REPLICA = {"x-holdfast-replica": "chat-0"}
 STREAM = {"content-type": "text/event-stream"}
 HEL = b'data: {"choices": [{"delta": {"content": "Hel"}}], "model": "chat"}\n\n'
 LO = b'data: {"choices": [{"delta": {"content": "lo"}, "finish_reason": "stop"}]}\n\n'
@@ -125,7 +128,7 @@ def test_a_stream_that_is_not_whole_raises(
 def test_a_stream_that_falls_silent_raises(proxy: FaultProxy, endpoint: Endpoint) -> None:
     proxy.rewrite_status(every, 200, headers=STREAM, body=HEL + LO + DONE)
     proxy.hang(every, after_bytes=150)
-    with pytest.raises(TargetUnavailable, match="silent"):
+    with pytest.raises(TargetUnavailable, match="stopped answering"):
         list(endpoint.generate_text_stream(prompt="Hello"))
 
 
@@ -152,6 +155,80 @@ def test_a_prompt_that_was_turned_away_is_sent_again(proxy: FaultProxy, endpoint
     proxy.rewrite_status(1, 503, headers={"retry-after": "0"})
     assert endpoint.generate_text(prompt="Hello").text == ""
     assert len(proxy.requests) == 2
+
+
+BACKENDS = {
+    "OpenAI": (
+        b'{"error": {"message": "max_tokens is too large", "type": "invalid_request_error"}}',
+        "invalid_request_error",
+    ),
+    "llama.cpp": (
+        b'{"error": {"code": 400, "message": "max_tokens is too large", "type": "invalid"}}',
+        "invalid",
+    ),
+    "older vLLM": (
+        b'{"object":"error","message":"max_tokens is too large","type":"BadRequestError"}',
+        "BadRequestError",
+    ),
+    "Ollama": (b'{"error": "max_tokens is too large"}', ""),
+    "FastAPI": (b'{"detail": [{"loc": ["body", "n"], "msg": "max_tokens is too large"}]}', ""),
+    "FastAPI's own": (b'{"detail": "max_tokens is too large"}', ""),
+    "text": (b"max_tokens is too large\n", ""),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("body", "reason"), BACKENDS.values(), ids=list(BACKENDS))
+def test_the_backends_own_error_is_passed_on(
+    proxy: FaultProxy, endpoint: Endpoint, body: bytes, reason: str, streamed: bool
+) -> None:
+    def ask() -> None:
+        if streamed:
+            list(endpoint.generate_text_stream(prompt="Hello"))
+        else:
+            endpoint.generate_text(prompt="Hello")
+
+    for status in (400, 404, 422, 500):
+        proxy.rewrite_status(every, status, headers={**JSON, **REPLICA}, body=body)
+        with pytest.raises(BackendError) as raised:
+            ask()
+        error = raised.value
+        assert (error.status, error.reason) == (status, reason)
+        assert error.message.endswith("max_tokens is too large")
+        assert f"The server of acme/chat answered {status}: {error.message}" in str(error)
+        assert "control plane" not in str(error) and "changed" not in str(error)
+
+
+def test_a_backend_that_is_busy_can_be_asked_later(proxy: FaultProxy, endpoint: Endpoint) -> None:
+    body = b'{"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}'
+    proxy.rewrite_status(every, 503, headers={**JSON, **REPLICA, "retry-after": "0"}, body=body)
+    with pytest.raises(TargetUnavailable, match="answered 503: Loading model"):
+        endpoint.generate_text(prompt="Hello")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": "unauthenticated", "message": "Not authenticated. The key is not known."}',
+        b'{"error": {"message": "Not authenticated. The key is not known.",'
+        b' "type": "authentication_error", "param": null, "code": "unauthenticated"}}',
+    ],
+    ids=["ours", "OpenAI's"],
+)
+def test_a_bad_key_points_to_its_own_variable(
+    proxy: FaultProxy, endpoint: Endpoint, body: bytes
+) -> None:
+    proxy.rewrite_status(every, 401, headers=JSON, body=body)
+    with pytest.raises(AuthError, match="The key is not known") as raised:
+        endpoint.generate_text(prompt="Hello")
+    assert "HOLDFAST_API_KEY" in raised.value.todo
+    assert "HOLDFAST_TOKEN" not in str(raised.value)
+    other = body.replace(b"unauthenticated", b"scope_insufficient")
+    proxy.rewrite_status(every, 403, headers=JSON, body=other)
+    with pytest.raises(PermissionDenied) as denied:
+        list(endpoint.generate_text_stream(prompt="Hello"))
+    assert denied.value.reason == "scope_insufficient"
+    assert "HOLDFAST_API_KEY" in denied.value.todo
 
 
 def test_an_openai_client_gets_address_and_key(proxy: FaultProxy, endpoint: Endpoint) -> None:

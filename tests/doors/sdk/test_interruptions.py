@@ -107,6 +107,8 @@ def test_an_interrupted_process_leaves_nothing_held(
         _, said = child.communicate(timeout=30)
     finally:
         kill_group(child)
+        assert child.stderr
+        child.stderr.close()
     assert b"KeyboardInterrupt" in said
     assert token.encode() not in said
     with ManagementClient(server.url, project="acme", token=token) as client:

@@ -60,9 +60,12 @@ def declared_at_once(
         wait_until(lambda: all(path.exists() for path in waiting), 60, "the processes to start")
         gate.touch()
         said = [child.communicate(timeout=90)[0] for child in children]
+        assert [child.returncode for child in children] == [0] * processes
     finally:
         for child in children:
             kill_group(child)
+            assert child.stdout
+            child.stdout.close()
     return [(outcome, generation) for text in said for outcome, generation in json.loads(text)]
 
 

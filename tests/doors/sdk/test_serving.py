@@ -12,7 +12,15 @@ from tests.support.colours import COLOURS, data, management
 from tests.support.processes import echo_command
 from tests.support.server import RunningServer, running_server
 
-from holdfast import Health, Phase, Progress, WorkloadSpec
+from holdfast import (
+    AuthError,
+    BackendError,
+    Health,
+    PermissionDenied,
+    Phase,
+    Progress,
+    WorkloadSpec,
+)
 
 ECHO = WorkloadSpec(
     name="echo",
@@ -49,6 +57,15 @@ def test_a_declared_workload_is_waited_for_and_answers(colour: str, serving: Run
         assert "Hello there" in whole.text
         assert "".join(piece.text for piece in pieces) == whole.text
         assert len(echo.embed(["one", "two"]).embeddings) == 2
+        with pytest.raises(BackendError, match="The server of acme/echo answered 4") as raised:
+            echo.generate_text(messages=[])
+        assert raised.value.status == 400 and raised.value.message
+        with pytest.raises(AuthError, match="401") as refused:
+            client.endpoint("echo", api_key=key[:-4] + "0000").generate_text(prompt="Hello")
+        assert "HOLDFAST_API_KEY" in refused.value.todo
+        with pytest.raises(PermissionDenied) as denied:
+            client.endpoint("echo", api_key=token).generate_text(prompt="Hello")
+        assert denied.value.reason == "wrong_credential_type"
         best = echo.rerank(query="red apple", documents=["a blue sky", "a red apple"], top_n=1)
         assert len(best.results) == 1
         with openai.OpenAI(**echo.openai_kwargs()) as official:

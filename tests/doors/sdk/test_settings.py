@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
+import inferencekey
 import pytest
 
-from holdfast import ConfigurationError
+import holdfast
+from holdfast import ConfigurationError, DataClient, ManagementClient
 from holdfast.core.redact import Secret
 from holdfast.doors.sdk.settings import default_file, resolve
 
@@ -32,6 +35,36 @@ def test_an_argument_wins_over_holdfast_variables_and_those_over_inferencekey_on
     only_theirs = resolve(environ=theirs)
     assert (only_theirs.url, only_theirs.project) == ("https://theirs.example", "theirs")
     assert only_theirs.token == Secret("theirs")
+
+
+def test_clients_take_the_arguments_of_the_published_client() -> None:
+    client = ManagementClient(base_url="https://h.example", sdk_token=TOKEN, project="acme")
+    assert (client.url, client.project) == ("https://h.example", "acme")
+    assert repr(DataClient(base_url="https://h.example", project="acme", api_key=TOKEN)) == (
+        "DataClient('https://h.example', project='acme')"
+    )
+    ManagementClient("https://h.example", token=TOKEN, base_url="https://h.example").close()
+    with pytest.raises(ConfigurationError, match="url and base_url mean the same"):
+        ManagementClient("https://h.example", base_url="https://other.example")
+    with pytest.raises(ConfigurationError, match="token and sdk_token") as raised:
+        ManagementClient.from_env("https://h.example", token=TOKEN, sdk_token=TOKEN[:-1] + "0")
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["ManagementClient", "DataClient"])
+def test_every_method_of_the_published_client_takes_its_arguments(name: str) -> None:
+    """Parameters that stand before a star may be given by place and by name."""
+    theirs, ours = getattr(inferencekey, name), getattr(holdfast, name)
+    for method, function in inspect.getmembers(theirs, callable):
+        if method.startswith("_") and method != "__init__":
+            continue
+        own = inspect.signature(getattr(ours, method)).parameters
+        for place, (argument, parameter) in enumerate(
+            inspect.signature(function).parameters.items()
+        ):
+            assert argument in own, (method, argument)
+            if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                assert list(own)[place] == argument, (method, argument)
 
 
 def test_nothing_set_means_the_embedded_file_of_this_user(tmp_path: Path) -> None:

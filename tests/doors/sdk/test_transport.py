@@ -20,7 +20,14 @@ from holdfast import (
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    AlreadyExists,
+    Ambiguous,
+    InvalidState,
+    RefusedByPolicy,
+)
 from holdfast.core.live import Absent, Live
 from holdfast.core.plan import Action
 
@@ -212,6 +219,11 @@ def test_only_the_control_plane_itself_can_say_that_a_workload_is_absent(
         (401, "unauthenticated", AuthError),
         (403, "scope_insufficient", PermissionDenied),
         (409, "conflict", Conflict),
+        (409, "already_exists", AlreadyExists),
+        (409, "slug_taken", AlreadyExists),
+        (409, "ambiguous", Ambiguous),
+        (409, "invalid_state", InvalidState),
+        (409, "refused", RefusedByPolicy),
         (412, "precondition_failed", Conflict),
         (422, "idempotency_key_reused", ValidationError),
         (507, "out_of_space", TargetUnavailable),

@@ -210,3 +210,12 @@ def test_logs_are_the_last_lines(client: Client) -> None:
     set_logs(client, "support-bot", ["one", "two", "three"])
     assert list(client.logs("support-bot", tail=2)) == ["two", "three"]
     assert list(client.logs("support-bot", tail=0)) == []
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_server_that_never_answers_is_named_when_the_time_is_up(colour: str) -> None:
+    with (
+        management(colour, "http://127.0.0.1:9", project="acme", token="ik_sdk_x") as client,
+        pytest.raises(WaitTimeout, match=r"not ready after 0\.2 s.*127\.0\.0\.1:9 could not be"),
+    ):
+        client.wait_until_ready("chat", timeout=0.2, silent=True)

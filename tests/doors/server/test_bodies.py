@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.doors.server.api import Api, body, spec
 
+from holdfast.adapters.store import Scope
 from holdfast.doors.server.body import SERVER_OWNED
 
 BAD_JSON = {
@@ -124,3 +125,17 @@ def test_a_query_that_means_nothing_is_refused(api: Api, query: str) -> None:
 
 def test_a_hundred_thousand_query_parameters_are_refused(api: Api) -> None:
     assert api.ask("GET", "workloads?" + "&".join(["a=1"] * 1_500)).status_code == 400
+
+
+def test_a_wrong_choice_is_refused_with_the_choices(api: Api) -> None:
+    sent = {"spec": spec(), "on_drift": "panic", "on_absent": 3}
+    refused = api.ask("POST", "ensure", json=sent)
+    assert refused.status_code == 400
+    assert {each["field"]: each["fix"] for each in refused.json()["problems"]} == {
+        "on_drift": "Use reconcile, fail, dry_run, warn, ignore.",
+        "on_absent": "Use create, plan, fail.",
+    }
+    token = api.ask("POST", "tokens", json={"name": "x", "scopes": ["root"]})
+    (problem,) = token.json()["problems"]
+    assert problem["field"] == "scopes"
+    assert set(problem["fix"].removeprefix("Use ").rstrip(".").split(", ")) == set(Scope)

@@ -10,6 +10,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import response_schema_conformance
+from tests.strategies import LONG
 from tests.support.gitops_server import PROJECT, Served, served
 from tests.support.gitops_world import World, config_ref, configmap, route
 
@@ -17,6 +18,7 @@ from holdfast.core.gitops.application import Remediation
 from holdfast.doors.server.openapi import document_bytes
 
 DOCUMENT = json.loads(document_bytes(gitops=True))
+EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)
     for path, operations in DOCUMENT["paths"].items()
@@ -49,12 +51,12 @@ def test_what_the_document_allows_is_answered_as_it_says(
 
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=12,
+        max_examples=EXAMPLES,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-        derandomize=True,
+        derandomize=not LONG,
     )
     def check(case: Any) -> None:
         case.path_parameters.update(

@@ -361,6 +361,29 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         here.http.close()
 
 
+def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path: Path) -> None:
+    world = World(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    with served(tmp_path, world) as running:
+        running.look()
+        here = Here(running, world)
+        here.edit("9")
+        running.look()
+        running.passes = False
+        drift = here.drift
+        path, plan = f"/drifts/{drift['id']}/approve", {"plan": drift["plan"]}
+        for _ in range(2):
+            first = here.post(path, **plan)
+            assert (first.status_code, first.json()["state"]) == (200, DriftState.AWAITING)
+            assert first.json()["first_approver"]
+        joe = bearer(running.server.token(PROJECT, ["approve"], name="joe"))
+        second = here.http.post(path, json=plan, headers=joe)
+        assert (second.status_code, second.json()["state"]) == (200, DriftState.APPROVED)
+        running.look()
+        assert here.data("a") == {"x": "1"}
+        here.http.close()
+
+
 def test_who_asked_for_it_cannot_approve_it(tmp_path: Path) -> None:
     world = World(route(Remediation.REPORT), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
@@ -389,7 +412,7 @@ def test_a_webhook_is_taken_by_its_raw_body_and_only_where_one_is_configured(
 ) -> None:
     taken: list[tuple[str, str, bytes]] = []
 
-    def hook(provider: str, headers: Any, body: bytes) -> HookAnswer:
+    async def hook(provider: str, headers: Any, body: bytes) -> HookAnswer:
         if headers.get("x-hub-signature-256") != "sha256=good":
             return HookAnswer(status=401, told="The signature does not fit.")
         taken.append((provider, headers["x-github-event"], body))
@@ -421,3 +444,50 @@ def test_what_does_without_a_review_needs_the_right_to_review(here: Here) -> Non
     assert forced("write") == 403
     assert here.data() == {"x": "9"}
     assert forced("write", "approve") in (200, 202)
+
+
+def test_an_application_that_changes_its_project_leaves_its_journal_behind(tmp_path: Path) -> None:
+    world = World(route(Remediation.REVIEW))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    with served(tmp_path, world) as running:
+        running.look()
+        running.call(lambda: world.kube.edit(config_ref("a"), lambda i: i["data"].update(x="9")))
+        running.look()
+        old, new = ("ml-platform", "payments")
+        (before,) = ids_of(running, old, "drifts?state=open", "drifts")
+        spec = replace(world.application.spec, project=new)
+        world.application = replace(world.application, spec=spec)
+        running.call(lambda: world.pass_time(60))
+        running.look()
+        (after,) = ids_of(running, new, "drifts?state=open", "drifts")
+        assert after != before, "a drift of its own, which nobody of the other project decided on"
+        assert ids_of(running, old, "drifts?state=open", "drifts") == []
+        assert ids_of(running, old, "drifts?state=all&application=shop", "drifts") == [before]
+        assert before not in ids_of(running, new, "drifts?state=all", "drifts")
+        subjects = {each.get("subject") for each in rows(running, new, "history", "entries")}
+        assert before not in subjects and after in subjects
+        for path in ("history", "history?application=shop"):
+            lines = rows(running, old, path, "entries")
+            assert {each.get("subject") for each in lines} >= {before} and after not in str(lines)
+            assert lines[0]["action"] == "handed-over"
+        exported = fetch(running, new, "export?what=journal").text
+        assert before not in exported and after in exported
+        assert before in fetch(running, old, "export?what=journal").text
+        assert fetch(running, "third", "history?application=shop").status_code == 404
+
+
+def fetch(running: Served, project: str, path: str) -> httpx2.Response:
+    token = running.server.token(project, ["read"])
+    url = f"{running.url}/api/projects/{project}/gitops/{path}"
+    return httpx2.get(url, headers={"authorization": f"Bearer {token}"})
+
+
+def rows(running: Served, project: str, path: str, name: str) -> list[dict[str, Any]]:
+    answer = fetch(running, project, path)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()[name]
+    return found
+
+
+def ids_of(running: Served, project: str, path: str, name: str) -> list[str]:
+    return [each["id"] for each in rows(running, project, path, name)]

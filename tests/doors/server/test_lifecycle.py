@@ -15,7 +15,8 @@ from tests.doors.server.api import ECHO, Api, body, spec
 from tests.support.processes import alive, wait_until
 from tests.support.server import bearer, running_server
 
-from holdfast.core.errors import ConfigurationError, StoreUnavailable
+from holdfast.adapters.store import Store
+from holdfast.core.errors import ConfigurationError, RefusedByPolicy, StoreUnavailable
 from holdfast.doors.server.config import ServerConfig
 from holdfast.doors.server.main import Server
 
@@ -243,3 +244,32 @@ def test_a_server_that_runs_is_alive_and_ready(tmp_path: Path) -> None:
     with running_server(tmp_path, run=False) as server:
         assert httpx2.get(f"{server.url}/readyz").json() == {"status": "ready"}
         assert httpx2.get(f"{server.url}/healthz").json() == {"status": "ok"}
+
+
+def test_a_second_project_is_refused_beside_a_server_that_runs_workloads(tmp_path: Path) -> None:
+    """A command of one project can read what the other's secrets are: one runner, one trust."""
+    with running_server(tmp_path, shared_runner=False) as server:
+        server.token("acme")
+        with pytest.raises(RefusedByPolicy, match="every project's secrets") as refused:
+            server.token("other")
+        assert "--shared-runner" in str(refused.value)
+        with server.admin() as store:
+            assert [each.slug for each in store.projects()] == ["acme"]
+        server.token("acme", name="a second token of the same project")
+
+
+@pytest.mark.parametrize("settings", [{"shared_runner": True}, {"run": False}])
+def test_several_projects_need_a_word_or_no_runner(
+    tmp_path: Path, settings: dict[str, bool]
+) -> None:
+    with Store.open(tmp_path / "holdfast.db") as store:
+        for project in ("acme", "other"):
+            store.write(lambda tx, slug=project: tx.create_project(slug))
+    with (
+        pytest.raises(ConfigurationError, match=r"2 projects \(acme, other\)") as refused,
+        running_server(tmp_path, shared_runner=False),
+    ):
+        pass
+    assert "--shared-runner" in str(refused.value) and "--no-run" in str(refused.value)
+    with running_server(tmp_path, **{"shared_runner": False, **settings}) as server:
+        server.token("third")

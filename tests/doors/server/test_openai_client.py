@@ -58,12 +58,41 @@ def test_a_broken_stream_raises(tmp_path: Path) -> None:
             list(stream)
 
 
-def test_a_wrong_key_is_an_authentication_error(runner: RunningServer) -> None:
+def test_a_wrong_key_is_an_authentication_error_with_its_message(runner: RunningServer) -> None:
     with (
         openai.OpenAI(base_url=f"{runner.url}/endpoint/echo/bot/v1", api_key="nothing") as ai,
-        pytest.raises(openai.AuthenticationError),
+        pytest.raises(openai.AuthenticationError) as refused,
     ):
         ai.models.list()
+    assert refused.value.type == "authentication_error"
+    assert refused.value.code == "unauthenticated"
+    said = refused.value.body
+    assert isinstance(said, dict) and "credential" in said["message"].lower()
+
+
+def test_a_workload_that_is_not_ready_says_why(runner: RunningServer) -> None:
+    with httpx2.Client(base_url=runner.url, timeout=90) as http:
+        api = Api(server=runner, http=http, project="waiting")
+        crash = " ".join(rogue_command("crash"))
+        assert api.ask("POST", "ensure", json={"spec": spec(command=crash)}).status_code == 200
+        base = api.get()["status"]["endpoint"]
+    key = runner.data_key("waiting", "bot")
+    with (
+        openai.OpenAI(base_url=base, api_key=key, max_retries=0) as ai,
+        pytest.raises(openai.InternalServerError, match="is not ready") as refused,
+    ):
+        ai.models.list()
+    assert (refused.value.type, refused.value.code) == ("server_error", "not_ready")
+
+
+def test_a_path_that_is_not_there_is_told_in_the_same_shape(runner: RunningServer) -> None:
+    answer = httpx2.get(f"{runner.url}/endpoint/echo/bot/models")
+    assert answer.status_code == 404
+    said = answer.json()
+    assert said["error"]["message"] == said["message"]
+    assert said["error"]["type"] == "invalid_request_error"
+    assert said["error"]["code"] == "no_such_route" and said["error"]["param"] is None
+    assert said["request_id"]
 
 
 def test_llama_cpp_answers_through_the_data_plane(runner: RunningServer, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from tests.doors.server.api import Api
+from tests.strategies import LONG
 from tests.support.server import RunningServer, running_server
 
 from holdfast.doors.server.openapi import document, document_bytes
@@ -20,6 +21,7 @@ from holdfast.doors.server.routes import Credential
 from holdfast.doors.server.table import ROUTES
 
 DOCUMENT = json.loads(document_bytes())
+EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)
     for path, operations in DOCUMENT["paths"].items()
@@ -71,12 +73,12 @@ def test_what_the_document_allows_is_answered_as_it_says(
 
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=12,
+        max_examples=EXAMPLES,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-        derandomize=True,
+        derandomize=not LONG,
     )
     def check(case: Any) -> None:
         if "project" in (case.path_parameters or {}):

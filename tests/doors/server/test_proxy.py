@@ -16,9 +16,31 @@ from tests.doors.server.api import ECHO, Api, body, spec
 from tests.support.processes import alive, rogue_command, wait_until
 from tests.support.server import RunningServer, bearer, running_server
 
+HOSTILE = [
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Allow-Credentials", "true"),
+    ("Clear-Site-Data", '"*"'),
+    ("Set-Cookie", "session=stolen; Path=/"),
+    ("Content-Security-Policy", "default-src *"),
+    ("Strict-Transport-Security", "max-age=0"),
+    ("Location", "https://elsewhere.example/"),
+    ("Refresh", "0; url=https://elsewhere.example/"),
+    ("Link", "<https://elsewhere.example/>; rel=preload"),
+    ("Service-Worker-Allowed", "/"),
+    ("Cache-Control", "public, max-age=99999"),
+    ("X-Accel-Redirect", "/etc/passwd"),
+    ("X-Sendfile", "/etc/passwd"),
+    ("X-Holdfast-Replica", "another"),
+    ("Report-To", "{}"),
+    ("Alt-Svc", 'h2="elsewhere.example:443"'),
+    ("WWW-Authenticate", "Basic realm=x"),
+]
+"""Headers that would speak for the control plane's own origin, or order a proxy about."""
 MIRROR = '''
 import json, os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+HOSTILE = @HOSTILE@
 
 class Mirror(BaseHTTPRequestHandler):
     """Answers with the request as it arrived."""
@@ -41,19 +63,28 @@ class Mirror(BaseHTTPRequestHandler):
         seen = {"path": self.path, "method": self.command, "body": text[:1000], "size": size,
                 "headers": [[k.lower(), v] for k, v in self.headers.items()]}
         answer = json.dumps(seen).encode()
-        self.send_response(418 if "teapot" in self.path else 200)
-        self.send_header("Content-Type", "application/json")
+        if "switch" in self.path:
+            self.connection.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: x\\r\\n"
+                                    b"Connection: Upgrade\\r\\n\\r\\nnot HTTP any more")
+            self.close_connection = True
+            return
+        status = 418 if "teapot" in self.path else 422 if "refuse" in self.path else 200
+        self.send_response(status)
+        hostile = "hostile" in self.path
+        self.send_header("Content-Type", "text/html" if hostile else "application/json")
+        for name, value in HOSTILE if hostile else ():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header("Set-Cookie", "a=b")
         self.send_header("Keep-Alive", "timeout=5")
-        self.send_header("X-Backend", "mirror")
+        self.send_header("X-Compute-Time", "17")
         self.end_headers()
         self.wfile.write(answer)
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
     def log_message(self, *_): pass
 
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Mirror).serve_forever()
-'''
+'''.replace("@HOSTILE@", repr(HOSTILE))
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +167,45 @@ def test_an_answer_passes_as_it_is_without_what_concerns_the_connection(
     where, key = mirror
     answer = data.http.get(f"{where}/teapot", headers=key)
     assert answer.status_code == 418
-    assert answer.headers["x-backend"] == "mirror"
+    assert answer.headers["x-compute-time"] == "17"
     assert answer.headers["x-holdfast-replica"] == "primary-1"
     for name in ("set-cookie", "keep-alive", "server"):
         assert name not in answer.headers
+
+
+def test_a_workload_cannot_speak_for_the_servers_origin(
+    data: Api, mirror: tuple[str, dict[str, str]]
+) -> None:
+    where, key = mirror
+    answer = data.http.get(f"{where}/hostile", headers=key)
+    assert answer.status_code == 200
+    ours = {
+        "x-holdfast-replica": "primary-1",
+        "cache-control": "no-store",
+        "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+    }
+    for name, _ in HOSTILE:
+        assert answer.headers.get(name) == ours.get(name.lower()), name
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-type"] == "text/html", "it is shown in a sandbox, not changed"
+
+
+def test_a_workloads_own_error_passes_as_it_is(
+    data: Api, mirror: tuple[str, dict[str, str]]
+) -> None:
+    where, key = mirror
+    answer = data.http.post(f"{where}/refuse", content=b"abc", headers=key)
+    assert answer.status_code == 422
+    assert answer.json()["body"] == "abc", "the workload's own words, not ours"
+    assert answer.headers["x-holdfast-replica"] == "primary-1"
+
+
+def test_a_workload_cannot_switch_protocols(data: Api, mirror: tuple[str, dict[str, str]]) -> None:
+    where, key = mirror
+    sent = {**key, "Connection": "Upgrade", "Upgrade": "websocket"}
+    for headers in (key, sent):
+        answer = data.http.get(f"{where}/switch", headers=headers)
+        assert answer.status_code == 502, answer.text
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
@@ -278,7 +344,7 @@ def test_a_workload_that_is_not_ready_says_when_to_come_back(data: Api) -> None:
     answer = data.http.post(
         f"/endpoint/{data.project}/bot/v1/chat/completions", json=chat(), headers=key
     )
-    assert (answer.status_code, answer.json()["error"]) == (503, "not_ready")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
     assert int(answer.headers["retry-after"]) > 0
     assert "bootstrapping" in answer.json()["message"]
 

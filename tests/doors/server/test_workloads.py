@@ -270,7 +270,7 @@ def test_a_data_key_is_made_for_one_workload(api: Api) -> None:
     key = made.json()["token"]
     assert key.startswith("ik_live_")
     path = f"/endpoint/{api.project}/bot/v1/models"
-    assert api.ask("GET", path, token=key).json()["error"] == "not_ready"
+    assert api.ask("GET", path, token=key).json()["error"]["code"] == "not_ready"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from holdfast.core.ownership.signals import declare
 from holdfast.core.ownership.verdict import weigh
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops import codify as codifying
+from holdfast.reconcile.gitops import codify_work
 from holdfast.wire.yaml import read_documents
 
 APP = """
@@ -329,6 +333,17 @@ def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) ->
         world.codify("Secret", live)
 
 
+def test_what_git_declares_of_an_image_that_moved_is_what_its_file_says(world: World) -> None:
+    """The digest that a tag stood for is no declaration; it is told as evidence."""
+    live = world.live("Deployment", lambda item: None)
+    known = {"main vllm/vllm-openai:v0.6.3": "sha256:" + "a" * 64}
+    runs = {"main": {"sha256:" + "b" * 64: ["chat-1"]}}
+    (found,) = image_findings(live, runs, known)
+    assert found.change.desired == "vllm/vllm-openai:v0.6.3"
+    assert found.change.live == f"vllm/vllm-openai:v0.6.3@sha256:{'b' * 64}"
+    assert f"stood for sha256:{'a' * 64} when it was applied" in found.evidence
+
+
 def test_the_image_that_pods_run_is_pinned_by_its_digest(world: World) -> None:
     live = world.live("Deployment", lambda item: None)
     digests = {"main vllm/vllm-openai:v0.6.3": "sha256:" + "a" * 64}
@@ -345,3 +360,39 @@ def test_an_object_that_was_made_anew_cannot_be_declared_by_an_edit(world: World
     (gone,) = weigh(declared=declared, live=live, key=KEY, now=NOW).findings
     with pytest.raises(CannotCodify, match="made anew"):
         world.codify_running("Deployment", live, gone)
+
+
+def test_files_are_edited_and_compared_beside_the_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be large, and nothing may hold up who renews the lease."""
+    threads: set[threading.Thread] = set()
+
+    def noted(work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            threads.add(threading.current_thread())
+            return work(*given, **more)
+
+        return call
+
+    for place, name in ((codify_work, "edit"), (codifying, "touched_lines"), (codifying, "unlike")):
+        monkeypatch.setattr(place, name, noted(getattr(place, name)))
+    live = world.live("Deployment", lambda item: item["spec"].update(replicas=3))
+    world.codify("Deployment", live)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_large_file_of_equal_lines_is_codified(world: World) -> None:
+    lines = ["aaaaaa", "bbbbbb"] * 12_000
+    block = "".join(f"    {line}\n" for line in lines)
+    head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  x: |\n"
+    world.write({"apps/chat/a.yaml": (head + block).encode()})
+    wanted = "\n".join(["new", *lines[5:9_000], "new", *lines[9_000:-7]]) + "\n"
+
+    live = world.live("ConfigMap", lambda item: item["data"].update(x=wanted))
+    began = time.monotonic()
+    codified = world.codify("ConfigMap", live)
+    expected = head + "".join(f"    {line}\n" for line in wanted.splitlines())
+    assert world.text(codified, "apps/chat/a.yaml") == expected
+    assert time.monotonic() - began < 30, "it takes a second, and difflib minutes"

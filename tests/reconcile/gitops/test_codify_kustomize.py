@@ -216,6 +216,19 @@ def test_a_generated_value_is_changed_where_it_is_made(
     done = world.codify("ConfigMap", live)
     assert diff(before, world.text(done, file)) == lines
     assert any("new name" in note for note in done.notes)
+    assert done.repointed == (), "nothing refers to it"
+
+
+def test_what_refers_to_a_generated_name_is_told_with_it(world: World) -> None:
+    """Its pods are replaced when that is merged, which a reviewer has to know."""
+    referring = BASE.replace("name: chat", "name: reader").replace(
+        "          image:",
+        "          envFrom: [{configMapRef: {name: settings}}]\n          image:",
+    )
+    world.write({"overlays/prod/extra.yaml": referring})
+    live = world.live("ConfigMap", lambda item: item["data"].update(LEVEL="debug"))
+    done = world.codify("ConfigMap", live)
+    assert [(ref.kind, ref.name) for ref in done.repointed] == [("Deployment", "prod-reader")]
 
 
 def test_other_overlays_are_as_they_were(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,10 +15,12 @@ from holdfast.core.errors import (
     NotFound,
     PermissionDenied,
     StalePlan,
+    StoreUnavailable,
     ValidationError,
 )
-from holdfast.core.gitops.application import DriftSpec, HoldEnd, Remediation, SyncSpec
+from holdfast.core.gitops.application import DriftSpec, HoldEnd, MatchSpec, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState, Resolution
+from holdfast.core.gitops.standing import Standing
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.ports import RecordKind
 
@@ -97,6 +100,23 @@ async def test_a_plan_that_was_replaced_cannot_be_approved() -> None:
     assert world.drifts[0].state is DriftState.AWAITING
 
 
+async def test_an_approval_that_was_not_written_is_not_shown_as_one() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    write = world.book.write
+
+    async def fails(*_: object) -> None:
+        raise StoreUnavailable("The ledger does not answer.")
+
+    world.book.write = fails  # type: ignore[method-assign,assignment]
+    with pytest.raises(StoreUnavailable):
+        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    assert [each.state for each in world.drifts] == [DriftState.AWAITING]
+    world.book.write = write  # type: ignore[method-assign]
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    assert [each.state for each in world.drifts] == [DriftState.APPROVED]
+
+
 async def test_of_two_decisions_at_once_exactly_one_counts() -> None:
     world, desk = await drifted()
     (drift,) = world.drifts
@@ -134,6 +154,41 @@ async def test_who_asked_for_it_cannot_approve_it() -> None:
     await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
     await world.look()
     assert await world.data("a") == {"x": "1"}
+
+
+async def test_where_nobody_knows_who_made_a_change_two_people_approve_it() -> None:
+    """Whoever used kubectl may be the one who approves: a field manager is no person."""
+    world, desk = await drifted(four_eyes=True)
+    (drift,) = world.drifts
+    first = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    assert first.state is DriftState.AWAITING
+    again = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t2)", comment="")
+    assert again.state is DriftState.AWAITING, "two tokens of one person are one"
+    await world.look()
+    assert await world.data("a") == {"x": "9"}
+    second = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t3)", comment="")
+    assert second.state is DriftState.APPROVED
+    await world.look()
+    assert await world.data("a") == {"x": "1"}
+
+
+async def test_a_first_approval_does_not_count_for_another_plan() -> None:
+    world, desk = await drifted(four_eyes=True)
+    (drift,) = world.drifts
+    await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    edit(world, "10")
+    await world.look()
+    (moved,) = world.drifts
+    assert moved.plan != drift.plan
+    after = await desk.approve(PROJECT, moved.id, plan=moved.plan, actor="joe (t3)", comment="")
+    assert after.state is DriftState.AWAITING
+
+
+async def test_one_approval_is_enough_where_four_eyes_are_not_asked_for() -> None:
+    world, desk = await drifted()
+    (drift,) = world.drifts
+    after = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t1)", comment="")
+    assert after.state is DriftState.APPROVED
 
 
 async def test_a_rejected_drift_is_asked_about_again_only_when_it_changes() -> None:
@@ -210,6 +265,26 @@ async def test_a_drift_can_be_sent_to_git_by_hand() -> None:
     assert list(world.forge.pulls) == [1]
     await world.look()
     assert world.drifts[0].state is DriftState.PULL_REQUEST, "the route does not take it back"
+
+
+@pytest.mark.parametrize("match", [None, MatchSpec(kinds=("ConfigMap",))])
+async def test_what_was_sent_to_git_stays_so_when_the_routes_change(
+    match: MatchSpec | None,
+) -> None:
+    world, desk = await drifted(Remediation.REPORT)
+    (drift,) = world.drifts
+    await desk.codify(PROJECT, drift.id, actor="maria")
+    await world.look()
+    routes = (route(Remediation.SELF_HEAL, name="new", match=match),)
+    spec = replace(world.application.spec, drift=DriftSpec(routes=routes))
+    world.application = replace(world.application, spec=spec)
+    await world.look()
+    (after,) = world.drifts
+    assert (after.id, after.state) == (drift.id, DriftState.PULL_REQUEST)
+    assert await world.data("a") == {"x": "9"}, "nobody took the choice back"
+    edit(world, "10")
+    await world.look()
+    assert await world.data("a") == {"x": "1"}, "another value is another drift, for the new route"
 
 
 async def test_a_rule_of_a_moment_hides_and_ends() -> None:
@@ -324,3 +399,25 @@ async def test_a_sync_during_a_hold_decides_nothing_about_what_is_held() -> None
     assert (drift.state, drift.decided_by) == (DriftState.HELD, "")
     said = await world.book.entries(application="team/shop")
     assert "held" not in {entry.action for entry in said if entry.seq not in before}
+
+
+async def test_a_diff_and_a_dry_run_right_after_a_push_look_at_what_git_declares_now() -> None:
+    world = World(sync=SyncSpec(automatic=False))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.sync()
+    pushed = world.git.commit({"a.yaml": configmap("a", x="2")})
+    assert world.following is not None
+    found = await world.desk().look(world.following)
+    assert (found.commit, found.stale) == (pushed, "")
+    assert [each.standing for each in found.seen] == [Standing.AHEAD]
+    plan, stale = await world.desk().plan(world.following, prune=False)
+    assert (plan.commit, len(plan.steps), stale) == (pushed, 1, "")
+    assert await world.data("a") == {"x": "1"}
+    result = await world.look()
+    assert result.status.sync == "ahead"
+    world.git.down = "git.example.com refused the connection."
+    found = await world.desk().look(world.following)
+    assert found.commit == pushed and "git.example.com refused" in found.stale
+    await world.look()
+    stale_notices = [each for each in world.notices if "source.stale" in each.type]
+    assert len(stale_notices) == 1, "the pass tells it, although a question met it first"

@@ -10,7 +10,6 @@ from tests.support.gitops_world import World, config_ref, configmap, route
 from holdfast.core.drift import Cause
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.fight import SERVER
 from holdfast.core.tree import Fields
 
 A = config_ref("a")
@@ -37,12 +36,49 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
         return await inner(json.loads(json.dumps(item).replace('"One"', '"one"')), **more)
 
     world.kube.apply = lowered  # type: ignore[method-assign,assignment]  # a server that rewrites
-    told = await healing(world)
-    assert "nobody else wrote since, and it still differs in data.x" in told
-    assert SERVER in told
-    assert "ConfigMap chat/a does not stay as it is written" in told
-    assert "stop the other writer" not in told
-    assert [entry.cause for entry in world.drifts[0].entries] == [Cause.ADMISSION]
+    world.git.commit({"a.yaml": configmap("a", x="One")})
+    synced = await world.sync()
+    assert any(each.reason == "AlteredByAdmission" for each in synced.notes)
+    world.pass_time(40)
+    result = await world.look()
+    (drift,) = world.drifts
+    assert (drift.state, drift.rounds) == (DriftState.PARKED, ())
+    assert [entry.cause for entry in drift.entries] == [Cause.ADMISSION]
+    assert "admission policy or webhook" in drift.note and "cannot be put back" in drift.note
+    assert result.status.sync == "drifted"
+    told = [each for each in world.notices if each.type == "dev.holdfast.drift.failed.v1"]
+    assert len(told) == 1 and "could not be put back" in told[0].title
+    assert not [each for each in world.notices if each.type == "dev.holdfast.drift.fight.v1"]
+    writes = len(world.kube.writes)
+    for _ in range(5):
+        await world.look()
+    assert len(world.kube.writes) == writes, "what cannot be healed is not written in a loop"
+
+    world.kube.apply = inner  # type: ignore[method-assign]  # the policy is gone, without an event
+    world.pass_time(301)
+    await world.look()
+    assert (await world.kube.get(A) or {})["data"] == {"x": "One"}
+    assert world.drifts == []
+
+
+async def test_what_a_heal_left_to_admission_is_not_counted_as_put_back() -> None:
+    """A person's edit is undone, and yet the value is not the declared one: no heal was made."""
+    world = World(route(Remediation.SELF_HEAL))
+    inner: Apply = world.kube.apply
+    world.git.commit({"a.yaml": configmap("a", x="One")})
+    await world.sync()
+
+    async def lowered(item: Fields, **more: object) -> Fields:
+        return await inner(json.loads(json.dumps(item).replace('"One"', '"one"')), **more)
+
+    world.kube.apply = lowered  # type: ignore[method-assign,assignment]  # a server that rewrites
+    world.kube.edit(A, lambda it: it["data"].update(x="evil"), manager="kubectl-edit")
+    await world.look()
+    (drift,) = world.drifts
+    assert (await world.kube.get(A) or {})["data"] == {"x": "one"}
+    assert (drift.state, drift.rounds) == (DriftState.PARKED, ())
+    assert [entry.cause for entry in drift.entries] == [Cause.ADMISSION]
+    assert not [each for each in world.notices if each.type == "dev.holdfast.drift.healed.v1"]
 
 
 async def test_a_writer_that_is_faster_than_the_next_look_is_named() -> None:
@@ -61,3 +97,41 @@ async def test_a_writer_that_is_faster_than_the_next_look_is_named() -> None:
     assert "holdfast-gitops and rogue-operator fight over" in told
     assert "stop the other writer" in told
     assert "API server" not in told and "admission" not in told
+
+
+async def healed_after(world: World, key: str, manager: str) -> bool:
+    """Have somebody change a field, look a minute later, and say whether it was put back."""
+    world.kube.edit(A, lambda item: item["data"].update({key: "theirs"}), manager=manager)
+    world.pass_time(60)
+    await world.look()
+    data = await world.data("a")
+    return isinstance(data, dict) and data[key] == "1"
+
+
+async def test_unrelated_heals_of_one_object_are_no_fight_and_nobody_is_accused() -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    world.git.commit({"a.yaml": configmap("a", v="1", w="1", x="1", z="1")})
+    await world.sync()
+    for key, manager in zip("vwxz", ("kubectl-edit", "vpa", "script", "kubectl-edit"), strict=True):
+        assert await healed_after(world, key, manager)
+    # Three writers, one field: nobody puts it back, so it is healed, if a little later.
+    for manager in ("kubectl-edit", "vpa", "script", "other"):
+        assert await healed_after(world, "x", manager)
+    assert not [each for each in world.notices if "fight" in each.type]
+
+
+async def test_a_fight_over_one_field_keeps_no_other_field_from_being_healed() -> None:
+    world = World(route(Remediation.SELF_HEAL))
+    world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
+    await world.sync()
+    rounds = [await healed_after(world, "x", "rogue") for _ in range(4)]
+    assert rounds == [True, True, True, False]
+    assert await healed_after(world, "z", "kubectl-edit")
+    (drift,) = world.drifts
+    assert drift.state is DriftState.FIGHTING
+    assert "rogue" in drift.note and "kubectl-edit" not in drift.note
+    await world.start()  # a restart forgets no fight
+    assert not await healed_after(world, "x", "rogue")
+    world.pass_time(1800)
+    await world.look()
+    assert await world.data("a") == {"x": "1", "z": "1"}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
 from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
 
 from holdfast.core.drift import Cause
+from holdfast.core.errors import RefusedByPolicy
 from holdfast.core.gitops.application import Remediation
+from holdfast.core.gitops.drift import DriftState
 
 
 def of_argo(world: World) -> None:
@@ -33,3 +38,39 @@ async def test_an_edit_of_such_an_object_is_drift_of_that_field_alone() -> None:
     (drift,) = world.drifts
     assert [entry.path for entry in drift.entries] == ["data.x"]
     assert drift.causes == (Cause.PERSON,)
+
+
+@pytest.mark.parametrize("by_pull", [False, True])
+@pytest.mark.parametrize("remediation", [Remediation.REPORT, Remediation.REVIEW])
+async def test_a_revert_of_such_an_object_is_refused_with_the_reason(
+    remediation: Remediation, by_pull: bool
+) -> None:
+    """Nothing would come of it: no pass writes to what another tool applies."""
+    world = World(route(remediation))
+    of_argo(world)
+    world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
+    await world.look()
+    (before,) = world.drifts
+    with pytest.raises(RefusedByPolicy, match="applies this object, so it is observed"):
+        await world.desk().revert("ml-platform", before.id, actor="maria", by_pull=by_pull)
+    assert world.drifts == [before]
+    await world.look()
+    assert await world.data("a") == {"x": "9"}
+
+
+async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
+    world = World(route(Remediation.REPORT))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.look()
+    world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
+    await world.look()
+    (drift,) = world.drifts
+    desk = world.desk()
+    await desk.pause(
+        desk.application("ml-platform", "shop"), actor="maria", reason="INC-1",
+        until=world.clock.now() + timedelta(hours=1),
+    )  # fmt: skip
+    with pytest.raises(RefusedByPolicy, match="On hold by") as refusal:
+        await desk.revert("ml-platform", drift.id, actor="maria")
+    assert "holdfast resume" in refusal.value.todo
+    assert world.drifts[0].state is not DriftState.APPROVED

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
 
 from holdfast.adapters.memory.kube.kinds import custom
 from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.errors import TargetUnavailable
+from holdfast.core.errors import TargetUnavailable, ValidationError
 from holdfast.core.gitops.application import (
+    ApplicationStatus,
     DriftSpec,
     GuardSpec,
     IgnoreSpec,
@@ -24,9 +25,14 @@ from holdfast.core.gitops.application import (
     WindowSpec,
 )
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.core.gitops.hold import PAUSED_UNTIL
+from holdfast.core.gitops.guard import Park
+from holdfast.core.gitops.hold import ANNOTATION_BUDGET, PAUSED_UNTIL
+from holdfast.core.gitops.inventory import Followed
 from holdfast.core.gitops.source import Ancestry
+from holdfast.core.objects import ObjectRef
+from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.ports import PullState, Put, RecordKind
+from holdfast.reconcile.gitops.report import report
 
 A = config_ref("a")
 
@@ -561,7 +567,7 @@ async def test_what_argo_cd_was_told_to_ignore_is_ignored() -> None:
     assert (result.status.drifted, result.status.tolerated) == (0, 1)
 
 
-async def test_a_hold_by_annotation_ends_after_thirty_days_at_the_latest() -> None:
+async def test_a_hold_by_annotation_ends_after_a_day_at_the_latest() -> None:
     world = await two()
 
     def emergency(item: dict) -> None:  # type: ignore[type-arg]
@@ -574,4 +580,107 @@ async def test_a_hold_by_annotation_ends_after_thirty_days_at_the_latest() -> No
         world.pass_time(3600)
     assert world.following is not None
     (hold,) = world.following.shelf.holds.values()
-    assert hold.until == begun + timedelta(days=30)
+    assert hold.until == begun + ANNOTATION_BUDGET
+
+
+async def test_a_branch_set_back_from_a_commit_that_was_partly_applied_waits_for_a_person() -> None:
+    world = World()
+    first = world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
+    await world.look()
+    inner = world.kube.apply
+
+    async def refusing(item: Fields, **more: object) -> Fields:
+        if item["metadata"]["name"] == "b":  # type: ignore[index,call-overload]
+            raise ValidationError("b is refused.")
+        return await inner(item, **more)  # type: ignore[arg-type]  # as it was given
+
+    world.kube.apply = refusing  # type: ignore[method-assign,assignment]  # a policy of the cluster
+    second = world.git.commit({"a.yaml": configmap("a", x="2"), "b.yaml": configmap("b", x="2")})
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "2"}
+    world.kube.apply = inner  # type: ignore[method-assign]
+    world.git.head_sha, world.git.ancestry = first, Ancestry.REWOUND
+    await world.start()  # what was begun is in the ledger
+    result = await world.fetch_and_look()
+    assert await world.data("a") == {"x": "2"}
+    assert result.status.sync == "ahead"
+    assert world.following.wanted.rendered.commit == second  # type: ignore[union-attr]
+    assert world.following is not None
+    (plan,) = world.following.shelf.plans.values()
+    assert plan.reasons == (Park.REWOUND,)
+    await world.desk().approve_plan("ml-platform", plan.id, plan=plan.digest, actor="maria")
+    await world.fetch_and_look()
+    await world.fetch_and_look()
+    assert await world.data("a") == {"x": "1"}
+    world.git.ancestry = None
+    assert (await world.fetch_and_look()).status.sync == "synced"
+
+
+def test_what_a_rewritten_branch_left_in_question_stays_so_until_it_is_there_as_a_whole() -> None:
+    at = datetime.fromisoformat("2026-11-16T11:00:00+00:00")
+    begun = Followed(commit="c1", at=at, begun="c2", begun_as=Ancestry.DIVERGED)
+    assert begun.newest == "c2"
+    assert begun.ancestry("c2", Ancestry.SAME) is Ancestry.DIVERGED
+    assert begun.ancestry("c3", Ancestry.AHEAD) is Ancestry.DIVERGED
+    assert begun.ancestry("c1", Ancestry.REWOUND) is Ancestry.REWOUND
+    assert replace(begun, begun_as=Ancestry.AHEAD).ancestry("c3", Ancestry.AHEAD) is Ancestry.AHEAD
+    assert Followed(commit="c1", at=at).ancestry("c1", Ancestry.SAME) is Ancestry.SAME
+
+
+async def test_before_everything_was_compared_nothing_is_called_synced() -> None:
+    world = World()
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.look()
+    following = await world.start()
+    inner = world.kube.get
+    said: list[ApplicationStatus] = []
+
+    async def slow(ref: ObjectRef) -> Fields | None:
+        said.append(report(following, world.clock.now()))
+        return await inner(ref)
+
+    world.kube.get = slow  # type: ignore[method-assign]  # somebody asks during the look
+    await world.look()
+    assert {status.sync for status in said} == {"unknown"}
+    assert said[0].message.startswith("Its objects were not compared with")
+    said.clear()
+    world.git.commit({"a.yaml": configmap("a", x="2")})
+    await world.fetch_and_look()
+    assert said[0].sync == "unknown", "what was seen is how it stood to the commit before"
+    assert world.last is not None and world.last.status.sync == "synced"
+
+
+async def ended(world: World) -> tuple[str, Resolution | None]:
+    """How the drift ended that ended last, in the words of the journal."""
+    closed = await world.book.records(RecordKind.DRIFT, state="closed")
+    told = [line.summary for line, _ in world.book._lines if line.action == "resolved"]
+    last = max(closed, key=lambda record: str(record.body["resolved_at"]))
+    return told[-1], Resolution(str(last.body["resolution"]))
+
+
+async def test_a_drift_that_became_another_is_not_called_as_declared() -> None:
+    deleted = route(Remediation.REVIEW, match=MatchSpec(drift=(DriftKind.RESOURCE,)))
+    world = await two(deleted, route(Remediation.REPORT))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    await world.kube.delete(A)
+    result = await world.look()
+    told, how = await ended(world)
+    assert how is Resolution.SUPERSEDED and "as declared" not in told
+    assert "DriftCorrected" not in {note.reason for note in result.notes}
+
+
+async def test_only_a_drift_that_was_put_back_is_called_as_declared() -> None:
+    world = await two(sync=SyncSpec(automatic=False))
+    set_data(world, "a", "x", "9")
+    await world.look()
+    world.kube.edit(A, lambda item: item["data"].update(x="1"), manager="kubectl-edit")
+    await world.look()
+    assert "as declared again" in (await ended(world))[0]
+    world.pass_time(60)
+    set_data(world, "b", "w", "9")
+    await world.look()
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    await world.fetch_and_look()
+    told, how = await ended(world)
+    assert how is Resolution.GONE and "as declared" not in told

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.support.gitops_world import (
@@ -17,10 +18,11 @@ from tests.support.gitops_world import (
     route,
 )
 
-from holdfast.core.errors import Conflict, TargetUnavailable
+from holdfast.core.errors import NOTHING_CHANGED, Conflict, PermissionDenied, TargetUnavailable
 from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation, SyncSpec
 from holdfast.core.gitops.codify import CannotCodify, Codified
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.pull_text import body_of
 from holdfast.core.gitops.standing import Seen
 from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.gitops.following import Following
@@ -51,6 +53,22 @@ async def test_a_hint_of_the_forge_makes_it_be_asked_before_it_is_time() -> None
     await world.look(set())
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
     assert not world.following.forge_moved
+
+
+async def test_a_branch_that_was_pushed_is_told_though_its_pull_request_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await proposing()
+
+    async def refused(forge: MemoryForge, new: NewPull) -> Pull:
+        raise PermissionDenied("The token may push and not open pull requests.")
+
+    monkeypatch.setattr(MemoryForge, "open", refused)
+    edit(world, "a", "9")
+    await world.look()
+    (drift,) = world.drifts
+    assert "Branch holdfast/codify/" in drift.note and "was pushed." in drift.note
+    assert NOTHING_CHANGED not in drift.note
 
 
 async def test_what_cannot_be_declared_is_told_once_and_keeps_no_other_back() -> None:
@@ -106,6 +124,62 @@ async def test_nobody_is_told_under_a_pull_request_that_is_over() -> None:
     assert world.forge.comments == {}
 
 
+async def test_under_a_branch_that_a_person_pushed_to_nothing_is_said_about_its_content() -> None:
+    """What merging does is up to what they pushed, which is not what differs."""
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    world.git.human.update(world.git.branches)
+    edit(world, "a", "10")
+    await world.look()
+    ((comment,),) = world.forge.comments.values()
+    assert "A person has pushed to this branch" in comment
+    assert "`data.x` | `10` | `1`" in comment
+    assert "declare what runs now" not in comment and "nothing is restarted" not in comment
+    assert "holdfast:drift=" not in comment, "that marks what is ours"
+
+
+async def test_a_request_says_whose_pods_are_replaced_when_it_is_merged() -> None:
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    (drift,) = world.drifts
+    assert "nothing is restarted" in body_of(drift)
+    hashed = body_of(drift, repointed=[WEB])
+    assert "nothing is restarted" not in hashed
+    assert "a new name, to which Deployment web then refers, so pods of it are replaced" in hashed
+
+
+async def test_a_drift_names_the_line_of_the_container_that_differs() -> None:
+    world = World(route(Remediation.REPORT))
+    world.git.commit({"web.yaml": TWO_CONTAINERS})
+    await world.look()
+
+    def change(item: dict[str, Any]) -> None:
+        item["spec"]["template"]["spec"]["containers"][1]["image"] = "main:2"
+
+    world.kube.edit(WEB, change, manager="kubectl")
+    await world.look()
+    (drift,) = world.drifts
+    assert drift.where == "web.yaml:14"
+
+
+TWO_CONTAINERS = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: side
+          image: side:1
+        - name: main
+          image: main:1
+"""
 WEB = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="web")
 FIRST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -111,7 +113,7 @@ def test_nothing_is_called_up_to_date_before_it_is_written(
         now["replicas"] != before["replicas"],
         environment(now).get("A") != environment(before).get("A"),
     ]
-    assert (world.condition("UpToDate")[0] == "True") == any(written)
+    assert (world.condition("UpToDate")[0] == "True") == (any(written) and policy != "warn")
     assert (world.condition("Ready")[0] == "True") == any(written)
 
 
@@ -212,3 +214,277 @@ def test_a_lost_owner_reference_comes_back(world: World) -> None:
     world.reconcile()
     (owner,) = world.primary()["metadata"]["ownerReferences"]
     assert owner["uid"] == service.uid
+
+
+class Mirror:
+    """An admission policy that sends every image to a mirror, while it is there."""
+
+    def __init__(self, world: World) -> None:
+        self._inner, self._client = world.client.client.apply, world.client.client
+        self._client.apply = self._apply  # type: ignore[method-assign]  # a server of its own mind
+
+    def remove(self) -> None:
+        self._client.apply = self._inner  # type: ignore[method-assign]  # as it was
+
+    async def _apply(self, item: Any, **more: Any) -> Any:  # Any: objects as they are on the wire
+        item = copy.deepcopy(item)
+        if item["kind"] == "Deployment" and "template" in item.get("spec", {}):
+            container = item["spec"]["template"]["spec"]["containers"][0]
+            container["image"] = f"mirror/{container['image'].removeprefix('mirror/')}"
+        return await self._inner(item, **more)
+
+
+def test_a_heal_that_admission_rewrote_is_said_to_be_none(world: World) -> None:
+    world.declare({})
+    world.converge()
+    declared = image(world)
+    mirror = Mirror(world)
+    world.set_image("evil:1")
+    healed = world.reconcile()
+    assert image(world) == f"mirror/{declared}"
+    reasons = [each.reason for each in healed.notes]
+    assert "AlteredByAdmission" in reasons and "DriftHealed" not in reasons
+    for _ in range(3):
+        result = world.reconcile()
+        assert world.condition("UpToDate") == ("False", "AlteredByAdmission")
+        assert world.condition("DriftDetected") == ("True", "AlteredByAdmission")
+        assert result.status.drift == "1 field"
+        assert not world.client.of("Deployment"), "what cannot be healed is not written again"
+    for word in ("admission", "image", "cannot be put back"):
+        assert word in world.says("UpToDate")
+    assert result.requeue_after is not None and result.requeue_after <= 15
+
+    mirror.remove()
+    world.clock.time += timedelta(seconds=result.requeue_after)
+    assert "DriftHealed" in [each.reason for each in world.reconcile().notes]
+    assert image(world) == declared
+    world.converge()
+    assert world.condition("UpToDate") == ("True", "AsDeclared")
+    assert world.condition("DriftDetected") == ("False", "Healed")
+
+
+def test_a_new_service_whose_image_admission_rewrites_is_not_as_declared(world: World) -> None:
+    Mirror(world)
+    world.declare({})
+    world.reconcile()
+    assert world.condition("UpToDate") == ("False", "AlteredByAdmission")
+    world.settle()
+    world.reconcile()
+    assert world.condition("UpToDate") == ("False", "AlteredByAdmission")
+
+
+def fought(world: World, seconds: float, every: float = 1.0, image: str = "evil:1") -> int:
+    """Let somebody write the image every so often; give how often it was put back."""
+    heals, elapsed = 0, 0.0
+    while elapsed < seconds:
+        if world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] != image:
+            world.set_image(image)
+        result = world.reconcile()
+        heals += sum(note.reason == "DriftHealed" for note in result.notes)
+        world.clock.time += timedelta(seconds=every)
+        elapsed += every
+    return heals
+
+
+def test_who_changes_a_field_after_each_heal_is_fought_less_and_less(world: World) -> None:
+    """A writer every second had seventeen ReplicaSets made in fifteen seconds."""
+    world.declare()
+    world.converge()
+    assert fought(world, 15) == 3
+    assert world.condition("DriftDetected") == ("True", "Fighting")
+    assert world.condition("UpToDate") == ("False", "Fighting")
+    said = world.says("DriftDetected")
+    assert "kubectl-edit and holdfast-operator keep changing" in said
+    assert "containers[name=server].image" in said
+    assert fought(world, 600) <= 6
+    status = world.service().status
+    assert status is not None
+    assert status.drift == "1 field"
+
+
+def test_a_fight_is_told_once_a_round(world: World) -> None:
+    world.declare()
+    world.converge()
+    fought(world, 4)
+    world.set_image("evil:2")
+    told = [note.reason for note in world.reconcile().notes]
+    assert "Fighting" not in told, "it was told when the back-off began"
+
+
+def test_when_the_other_stops_the_field_is_put_back_and_stays(world: World) -> None:
+    world.declare()
+    world.converge()
+    before = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]
+    fought(world, 5)
+    result = world.reconcile()
+    assert result.requeue_after is not None
+    assert 0 < result.requeue_after <= 20
+    world.clock.time += timedelta(seconds=result.requeue_after)
+    assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
+    assert world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] == before
+    world.converge()
+    assert world.condition("DriftDetected") == ("False", "Healed")
+    assert world.condition("UpToDate") == ("True", "AsDeclared")
+    world.clock.time += timedelta(minutes=11)
+    world.set_image("evil:3")
+    assert "DriftHealed" in [note.reason for note in world.reconcile().notes], "counted anew"
+
+
+def test_other_drift_beside_a_fight_is_put_back_at_once(world: World) -> None:
+    world.declare()
+    world.converge()
+    fought(world, 5)
+    world.scale(9, by="kubectl")
+    told = [note for note in world.reconcile().notes if note.reason == "DriftHealed"]
+    assert world.primary()["spec"]["replicas"] == 2
+    assert "spec.replicas" in told[0].message
+    assert "image" not in told[0].message, "which was not put back"
+    assert world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] == "evil:1"
+
+
+def test_another_writer_of_the_same_field_is_no_round_of_a_fight(world: World) -> None:
+    world.declare()
+    world.converge()
+    for tool in ("kubectl-edit", "kubectl-patch", "helm", "k9s", "lens"):
+        operation: Any = {
+            "op": "replace",
+            "path": "/spec/template/spec/containers/0/image",
+            "value": "evil:1",
+        }
+        world.edit("Deployment", f"{NAME}-primary", operation, by=tool)
+        assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
+
+
+def test_a_new_declaration_lands_beside_a_fight(world: World) -> None:
+    world.declare()
+    world.converge()
+    fought(world, 5)
+    world.declare({"replicas": 5})
+    world.reconcile()
+    assert world.primary()["spec"]["replicas"] == 5
+    assert world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] == "evil:1"
+
+
+@pytest.mark.parametrize("policy", ["reconcile", "warn", "fail", "dry_run", "ignore"])
+def test_a_child_that_somebody_deleted_is_told_as_such(world: World, policy: str) -> None:
+    world.declare({"onDrift": policy})
+    world.converge()
+    world.delete("PodDisruptionBudget", f"{NAME}-pdb")
+    notes = world.reconcile().notes
+    assert [note.reason for note in notes] == ["DriftHealed"]
+    assert notes[0].warning
+    said = f"Somebody deleted PodDisruptionBudget {NAME}-pdb. It was created again."
+    assert notes[0].message == said == world.says("DriftDetected")
+
+
+def test_a_deployment_deleted_while_no_operator_ran_is_told_as_such(world: World) -> None:
+    world.declare()
+    world.converge()
+    world.restart()
+    world.delete("Deployment", f"{NAME}-primary")
+    assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
+
+
+def test_who_deletes_a_child_each_time_is_given_way_to_for_a_while(world: World) -> None:
+    world.declare()
+    world.converge()
+    created = 0
+    for _ in range(15):
+        if world.find("PodDisruptionBudget", f"{NAME}-pdb"):
+            world.delete("PodDisruptionBudget", f"{NAME}-pdb")
+        created += sum(note.reason == "DriftHealed" for note in world.reconcile().notes)
+        world.clock.time += timedelta(seconds=1)
+    assert created == 3
+    assert "deletes PodDisruptionBudget" in world.says("DriftDetected")
+    result = world.reconcile()
+    world.clock.time += timedelta(seconds=result.requeue_after or 0)
+    world.reconcile()
+    assert world.find("PodDisruptionBudget", f"{NAME}-pdb")
+
+
+def sign_as_operator(world: World, image: str, applied: str | None) -> None:
+    """Apply the primary by force under the operator's own name, with a digest that is made up."""
+    item = copy.deepcopy(world.primary())
+    for name in ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"):
+        item["metadata"].pop(name, None)
+    item.pop("status", None)
+    item["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    if applied is not None:
+        item["metadata"]["annotations"]["holdfast.dev/applied"] = applied
+    world.run(world.client.client.apply(item, manager="holdfast-operator", force=True))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("applied", ["sha256:made-up", None])
+def test_an_edit_that_is_signed_as_the_operator_is_drift(
+    world: World, applied: str | None, restarted: bool
+) -> None:
+    world.declare({"onDrift": "fail"})
+    world.converge()
+    sign_as_operator(world, "evil:1", applied)
+    if restarted:
+        world.restart()
+    notes = [each.reason for each in world.reconcile().notes]
+    assert image(world) == "evil:1", "fail writes nothing"
+    assert world.condition("DriftDetected") == ("True", "Refused")
+    assert "DriftDetected" in notes and "Updated" not in notes
+
+
+def test_an_edit_that_is_signed_as_the_operator_is_healed_and_told(world: World) -> None:
+    world.declare({})
+    world.converge()
+    before = image(world)
+    sign_as_operator(world, "evil:1", "sha256:made-up")
+    notes = [each.reason for each in world.reconcile().notes]
+    assert image(world) == before
+    assert "DriftHealed" in notes and "Updated" not in notes
+
+
+def test_the_record_of_what_was_applied_follows_what_is_declared(world: World) -> None:
+    world.declare({"onDrift": "fail"})
+    world.converge()
+    first = world.service().status
+    world.declare({"onDrift": "fail", "replicas": 4})
+    world.restart()
+    world.converge()
+    second = world.service().status
+    assert first is not None and second is not None
+    assert first.applied and second.applied
+    changed = {each.child for each in second.applied} - {
+        each.child for each in second.applied if each in first.applied
+    }
+    assert f"Deployment/{NAME}-primary" in changed
+    assert world.condition("DriftDetected") == ("False", "None")
+
+
+@pytest.mark.parametrize("policy", ["warn", "dry_run"])
+def test_drift_that_is_left_is_never_called_up_to_date(world: World, policy: str) -> None:
+    drifted(world, policy)
+    world.settle()
+    world.converge()
+    assert world.condition("UpToDate") == ("False", "Drifted")
+    assert "image" in world.says("UpToDate")
+    assert world.condition("Ready") == ("True", "Serving"), "that would be onDrift: fail"
+    assert "1 field is not as declared." in world.says("Ready")
+
+
+def test_ignored_drift_is_named_where_all_else_is_up_to_date(world: World) -> None:
+    drifted(world, "ignore")
+    world.settle()
+    world.converge()
+    assert world.condition("UpToDate") == ("True", "DriftIgnored")
+    assert "image" in world.says("UpToDate")
+
+
+def test_what_an_autoscaler_of_resources_wrote_is_named(world: World) -> None:
+    world.declare()
+    world.converge()
+    path = "/spec/template/spec/containers/0/resources/requests/cpu"
+    operation: Any = {"op": "replace", "path": path, "value": "3"}
+    world.edit("Deployment", f"{NAME}-primary", operation, by="vpa-updater")
+    world.settle()
+    world.converge()
+    container = world.primary()["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"]["cpu"] == "3"
+    assert world.condition("UpToDate") == ("True", "Delegated")
+    assert "vpa-updater sets" in world.says("UpToDate")

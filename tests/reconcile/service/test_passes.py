@@ -10,10 +10,17 @@ import pytest
 from tests.support.inference_services import canary
 from tests.support.service_world import GATEWAY, NAME, World
 
-from holdfast.core.errors import InvalidSpec, PermissionDenied, TargetUnavailable
+from holdfast.core.errors import (
+    HoldfastError,
+    InvalidSpec,
+    PermissionDenied,
+    TargetUnavailable,
+    ValidationError,
+)
 from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
 from holdfast.operator import MemoryKube, Reconciler
-from holdfast.reconcile.kube import KindNotServed
+from holdfast.reconcile.kube import KindNotServed, KubeConflict
+from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 BOUNDS = {"minReplicas": 2, "maxReplicas": 10}
 HPA = "HorizontalPodAutoscaler"
@@ -276,16 +283,87 @@ def test_a_canary_leaves_the_route_before_it_is_deleted(routed: World) -> None:
     assert routed.find("Deployment", f"{NAME}-canary") is None
 
 
-def test_a_gateway_that_goes_takes_its_route_along(routed: World) -> None:
+def test_an_operator_that_was_told_of_no_gateway_deletes_no_route(routed: World) -> None:
+    """The absence of a flag takes nothing away: the route stays, and is kept as it stands."""
+    routed.declare(canary())
+    for _ in range(4):
+        routed.reconcile()
+        routed.settle()
+        accept(routed)
+    routed.restart()
+    routed.converge()
+    assert backends(routed) == {"my-llama-primary": 80, "my-llama-canary": 20}
     routed.declare()
     routed.reconcile()
-    assert routed.find("HTTPRoute", NAME)
+    assert backends(routed) == {"my-llama-primary": 100}, "it shares requests out as before"
+    assert routed.service().status.url == f"https://{NAME}.default.example.com"
+
+
+def test_a_route_that_the_user_deletes_stays_away_without_a_gateway(routed: World) -> None:
+    routed.declare()
+    routed.reconcile()
     routed.restart()
+    routed.delete("HTTPRoute", NAME)
     routed.reconcile()
     assert routed.find("HTTPRoute", NAME) is None
     routed.restart(GATEWAY)
     routed.reconcile()
     assert routed.find("HTTPRoute", NAME)
+
+
+def test_a_route_that_others_moved_is_left_by_who_knows_no_gateway(routed: World) -> None:
+    routed.declare()
+    routed.reconcile()
+    hosts: Any = {"op": "replace", "path": "/spec/hostnames", "value": ["else.example.org"]}
+    routed.edit("HTTPRoute", NAME, hosts)
+    routed.restart()
+    routed.reconcile()
+    assert routed.get("HTTPRoute", NAME)["spec"]["hostnames"] == ["else.example.org"]
+
+
+def test_what_somebody_changed_since_it_was_seen_is_not_deleted(world: World) -> None:
+    """A delete holds for the object as it was seen, and a status that moved is no change."""
+    world.declare({"minReplicas": 1, "maxReplicas": 3})
+    world.converge()
+    name = f"{NAME}-hpa"
+    moved = []
+
+    def somebody_is_first(call: Any) -> None:
+        if call.verb == "delete" and not moved:
+            moved.append(call)
+            cluster: Any = world.client.client
+            cluster.edit(
+                world.ref("HorizontalPodAutoscaler", name),
+                lambda live: live["spec"].update(maxReplicas=7),
+            )
+
+    world.client.failing = somebody_is_first
+    world.declare()
+    with pytest.raises(KubeConflict):
+        world.reconcile()
+    assert world.get("HorizontalPodAutoscaler", name)["spec"]["maxReplicas"] == 7
+
+
+def test_a_status_that_moves_does_not_stop_a_deletion(world: World) -> None:
+    world.declare({"minReplicas": 1, "maxReplicas": 3})
+    world.converge()
+    name = f"{NAME}-hpa"
+    moved = []
+
+    def status_moves(call: Any) -> None:
+        if call.verb == "delete" and len(moved) < 2:
+            moved.append(call)
+            cluster: Any = world.client.client
+            cluster.edit(
+                world.ref("HorizontalPodAutoscaler", name),
+                lambda live: live.update(status={"currentReplicas": len(moved)}),
+                subresource="status",
+            )
+
+    world.client.failing = status_moves
+    world.declare()
+    world.reconcile()
+    assert world.find("HorizontalPodAutoscaler", name) is None
 
 
 def test_a_failed_read_beside_a_canary_moves_no_traffic(world: World) -> None:
@@ -317,6 +395,33 @@ def test_a_refusal_of_rights_is_said_and_the_rest_goes_on(world: World) -> None:
         world.reconcile()
     assert world.find("Deployment", f"{NAME}-primary")
     assert "You may not." in world.says("Reconciling")
+
+
+@pytest.mark.parametrize("refusal", [ValidationError, PermissionDenied])
+def test_a_write_that_admission_denies_is_a_condition_and_a_note(
+    world: World, refusal: type[HoldfastError]
+) -> None:
+    world.declare()
+    world.converge()
+    world.set_image()
+    world.client.failing = lambda call: (
+        refusal("admission webhook policy.example denied the request")
+        if (call.verb, call.kind) == ("apply", "Deployment")
+        else None
+    )
+    with pytest.raises(refusal):
+        world.reconcile()
+    assert world.condition("UpToDate") == ("False", "WriteRefused")
+    assert world.condition("Reconciling") == ("False", "WriteRefused")
+    told = world.reconciler.take_notes(world.service())
+    assert ("WriteRefused", True) in [(note.reason, note.warning) for note in told]
+    assert "policy.example" in world.says("UpToDate")
+    with pytest.raises(refusal):
+        world.reconcile()
+    assert world.reconciler.take_notes(world.service()) == (), "a state that lasts is told once"
+    world.client.failing = lambda call: None
+    world.converge()
+    assert world.condition("UpToDate") == ("True", "AsDeclared")
 
 
 def test_an_upgrade_of_the_operator_changes_no_pod(world: World) -> None:
@@ -365,3 +470,122 @@ def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: World) -> 
     world.client.failing = lambda call: None
     world.converge()
     assert world.primary()["spec"]["replicas"] == 3
+
+
+def foreign_deployment(world: World, replicas: int) -> None:
+    """A Deployment of somebody else's under the name of our primary, with its pods ready."""
+    labels = {"app": "theirs"}
+    container = {"name": "c", "image": "theirs:1"}
+    world.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"{NAME}-primary"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            },
+        }
+    )
+    world.play(world.primary())
+
+
+def test_the_pods_of_a_foreign_deployment_are_not_counted(world: World) -> None:
+    foreign_deployment(world, 7)
+    world.declare()
+    world.reconcile()
+    status = world.service().status
+    assert status is not None
+    assert (status.replicas, status.ready_replicas) == (0, 0)
+    assert world.condition("Available") == ("False", "NoReplicaReady")
+    assert world.condition("UpToDate") == ("False", "ForeignObject")
+
+
+def test_a_foreign_deployment_that_goes_leaves_no_number_behind(world: World) -> None:
+    foreign_deployment(world, 7)
+    world.declare({"replicas": None, **BOUNDS})
+    world.reconcile()
+    world.delete("Deployment", f"{NAME}-primary")
+    result = world.reconcile()
+    assert world.primary()["spec"]["replicas"] == 2
+    assert "DriftHealed" not in [note.reason for note in result.notes], "it was never ours"
+
+
+def later_version(world: World, **fields: Any) -> InferenceService:
+    """The service as an operator reads it that does not know some of its fields."""
+    item = world.get("InferenceService", NAME)
+    item["spec"] |= fields
+    return service_from_json(item, lenient=True)
+
+
+def test_a_field_of_a_later_version_is_named_and_drift_is_still_healed(world: World) -> None:
+    world.declare()
+    world.converge()
+    before = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]
+    service = later_version(world, topology={"racks": 2})
+    world.set_image("evil:1")
+    result = world.run(world.reconciler.reconcile(service))
+    assert world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] == before
+    assert {"DriftHealed", "UnknownFields"} <= {note.reason for note in result.notes}
+    found = {each.type: (each.status, each.reason) for each in result.status.conditions}
+    assert found["UpToDate"] == ("Unknown", "UnknownFields")
+    assert found["Ready"][0] != "True"
+    assert "spec.topology" in world.says("UpToDate")
+
+
+def test_where_a_field_is_not_known_nobody_says_that_nothing_drifted(world: World) -> None:
+    world.declare()
+    world.converge()
+    result = world.run(world.reconciler.reconcile(later_version(world, topology={"racks": 2})))
+    found = {each.type: (each.status, each.reason) for each in result.status.conditions}
+    assert found["DriftDetected"] == ("Unknown", "UnknownFields")
+
+
+def test_what_a_later_version_rendered_is_not_taken_back(world: World) -> None:
+    """What differs may be what the unknown field asks for: only a version that knows can tell."""
+    world.declare({"env": {"MADE": "by a later version"}})
+    world.converge()
+    before = world.primary()["spec"]
+    item = world.get("InferenceService", NAME)
+    del item["spec"]["env"]
+    item["spec"]["environment"] = [{"MADE": "by a later version"}]
+    item["metadata"]["generation"] += 1
+    service = service_from_json(item, lenient=True)
+    world.client.calls.clear()
+    result = world.run(world.reconciler.reconcile(service))
+    assert world.primary()["spec"] == before
+    assert not world.client.of("Deployment")
+    assert not result.status.ready
+    world.delete("Service", f"{NAME}-svc")
+    world.run(world.reconciler.reconcile(service))
+    assert world.find("Service", f"{NAME}-svc"), "what is absent is still created"
+
+
+def test_nothing_is_said_of_drift_where_a_spec_was_refused(world: World) -> None:
+    world.declare()
+    world.converge()
+    service = world.service()
+    wrong = replace(service, spec=replace(service.spec, replicas=-1), generation=99)
+    result = world.run(world.reconciler.reconcile(wrong))
+    found = {each.type: (each.status, each.reason) for each in result.status.conditions}
+    assert found["DriftDetected"] == ("Unknown", "InvalidSpec")
+    assert result.status.drift is None
+
+
+def test_what_we_took_away_ourselves_was_deleted_by_nobody(world: World) -> None:
+    world.declare(BOUNDS)
+    world.converge()
+    world.declare()
+    world.converge()
+    assert world.find(HPA, f"{NAME}-hpa") is None
+    world.declare(canary())
+    world.converge()
+    world.declare()
+    world.converge()
+    assert world.find("Deployment", f"{NAME}-canary") is None
+    for change in (BOUNDS, canary()):
+        world.declare(change)
+        notes = [note.reason for _ in range(3) for note in world.reconcile().notes]
+        assert "Created" in notes
+        assert "DriftHealed" not in notes

@@ -97,7 +97,7 @@ def error_of(reply: Reply, token: Secret) -> HoldfastError:
 def unreadable(reply: Reply) -> HoldfastError:
     """Return the error for an answer that says yes and nothing that a forge would say."""
     return TargetUnavailable(
-        f"{reply.where} answered {reply.status}, and not in the words of a forge.",
+        f"{reply.where} answered {reply.status}, and not as a forge answers.",
         changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
         todo="Check the forge's address and what stands between here and there.",
     )

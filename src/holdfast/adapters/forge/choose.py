@@ -57,10 +57,12 @@ def forge_of(
     api: str = "",
     clock: Clock | None = None,
     timeout: float = TIMEOUT,
+    allow_loopback: bool = True,
 ) -> PullRequests:
     """Return the forge of a repository. Raises ConfigurationError when that cannot be told.
 
-    `api` is the forge's own address, with or without the path of its API.
+    `api` is the forge's own address, with or without the path of its API. `allow_loopback` lets
+    it be on this machine; what is link-local or reserved it never is.
     """
     place = _place(repository)
     kind = _kind(place, provider)
@@ -78,6 +80,7 @@ def forge_of(
         accept=ACCEPT if kind is Provider.GITHUB else "application/json",
         headers=HEADERS if kind is Provider.GITHUB else None,
         timeout=timeout,
+        allow_loopback=allow_loopback,
     )
     path = _below(place.path, urlsplit(root).path)
     owner, _, name = path.rpartition("/")
@@ -135,7 +138,7 @@ def _kind(place: Place, provider: Provider | None) -> Provider:
     kind = provider or known
     if kind is None:
         raise ConfigurationError(
-            f"The host {quoted(place.host)} is no forge that is known by its name.", todo=_TODO
+            f"The host {quoted(place.host)} is not a forge that Holdfast knows by name.", todo=_TODO
         )
     if known is not None and kind is not known:
         raise ConfigurationError(

@@ -5,7 +5,9 @@ The token is in the Authorization header of requests to the forge's own address 
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.abc import ResolveResult
+from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from holdfast.adapters.forge.answers import Reply, error_of, unreadable
@@ -24,6 +28,8 @@ from holdfast.core.errors import (
     ConfigurationError,
     TargetUnavailable,
 )
+from holdfast.core.quantity import shown_seconds
+from holdfast.core.reach import literal, source_problem
 from holdfast.core.redact import Secret
 from holdfast.version import __version__
 
@@ -61,8 +67,17 @@ class Line:
         accept: str = "application/json",
         headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT,
+        allow_loopback: bool = True,
     ) -> None:
         """`base` is where the API begins; `authority` holds certificates of an own authority."""
+        host = literal(urlsplit(base).hostname or "")
+        if host and (problem := source_problem(host, allow_loopback=allow_loopback)):
+            raise ConfigurationError(
+                f"{forge} was not asked: {problem}.",
+                todo="Set pullRequests.api to the address of your forge, or start the controller "
+                "with --allow-local if it is meant to use what runs on its own machine.",
+            )
+        self._allow_loopback = allow_loopback
         self._forge = forge
         self._base = base.rstrip("/")
         self._token = _checked(token)
@@ -146,7 +161,10 @@ class Line:
         A value rather than an exception: that of the library leads to frames that hold the token.
         """
         if self._session is None:
+            # What a proxy is asked for, it resolves itself; the proxy is the operator's choice.
+            guarded = None if proxy_for(url) else _Guarded(allow_loopback=self._allow_loopback)
             self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=guarded),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
             )
@@ -176,7 +194,7 @@ class Line:
                     body=bytes(read),
                 )
         except TimeoutError:
-            return _Unanswered(f"gave no answer in {self._timeout:g} s")
+            return _Unanswered(f"gave no answer in {shown_seconds(self._timeout)}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
             return _Unanswered(why_broken(error), sent=not unsent)
@@ -192,6 +210,23 @@ class Line:
             return target if _origin(target) == _origin(url) else ""
         except ValueError:  # no address at all
             return ""
+
+
+class _Guarded(ThreadedResolver):
+    """Gives no address that a forge may not be at, whatever the name service says."""
+
+    def __init__(self, *, allow_loopback: bool) -> None:
+        super().__init__()
+        self._allow_loopback = allow_loopback
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await super().resolve(host, port, family)
+        for each in found:
+            if source_problem(each["host"], allow_loopback=self._allow_loopback):
+                raise OSError(errno.EACCES, "its name leads to an address that is not allowed")
+        return found
 
 
 def _read(reply: Reply, form: type[T]) -> T:
@@ -221,6 +256,6 @@ def _context(authority: str) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=authority or None)
     except ssl.SSLError:
         raise ConfigurationError(
-            "The certificate authority of the forge is no PEM certificate.",
+            "The certificate authority of the forge is not a PEM certificate.",
             todo="Put the authority's certificate into the credential as PEM.",
         ) from None

@@ -85,7 +85,7 @@ def parse_address(text: str, *, local: bool = False) -> Address:
     if found.scheme is Scheme.FILE and not local:
         raise ConfigurationError(
             f"The repository address {shown} is a path on this machine.",
-            todo=f"{_FORMS} A local path is for the command line alone.",
+            todo=f"{_FORMS} To try it out, start the controller with --allow-local.",
         )
     if found.scheme is Scheme.HTTP and not _is_loopback(found.host):
         raise ConfigurationError(

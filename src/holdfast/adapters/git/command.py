@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from holdfast.adapters.git.environment import Environment
 from holdfast.adapters.git.trouble import GitFailed, Trouble, diagnose
@@ -20,13 +21,24 @@ OUTPUT = 4 << 20
 """Bytes that a command may say when its caller names no other bound."""
 _SAID = 64 << 10
 _CHUNK = 1 << 20
+_PIPES = 1.0
+"""Seconds that a stranger gets to let go of the pipes of a process that ended."""
+_LOOK = 0.02
+
+
+PER_HOST, LOCAL = 4, 8
+"""Processes that talk to one host at a time, and that talk to nobody."""
 
 
 class Git:
-    """The program. Stateless, so one serves every repository."""
+    """The program. One serves every repository, and bounds how many processes there are."""
 
     def __init__(self, program: str = "git") -> None:
         self._program = program
+        self._places: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
+            weakref.WeakValueDictionary()
+        )
+        """By host, for as long as anybody talks to it or waits to."""
 
     async def run(
         self,
@@ -71,8 +83,40 @@ class Git:
     ) -> int:
         """Run one command and hand on what it writes, piece by piece; in a thread when `apart`.
 
-        Whatever `take` raises ends the command and is raised here.
+        Whatever `take` raises ends the command and is raised here. Nobody waits for a place in
+        line before a host for longer than `deadline` either.
         """
+        async with self._place(environment.host, deadline):
+            return await self._feed(
+                arguments, environment, deadline, take, given=given, fine=fine, apart=apart
+            )
+
+    @asynccontextmanager
+    async def _place(self, host: str, deadline: float) -> AsyncIterator[None]:
+        place = self._places.get(host)
+        if place is None:
+            place = self._places[host] = asyncio.Semaphore(PER_HOST if host else LOCAL)
+        try:
+            async with asyncio.timeout(deadline if host else None):
+                await place.acquire()
+        except TimeoutError:
+            raise GitFailed(Trouble.LATE, "others wait for an answer of this host too") from None
+        try:
+            yield
+        finally:
+            place.release()
+
+    async def _feed(
+        self,
+        arguments: Sequence[str],
+        environment: Environment,
+        deadline: float,
+        take: Callable[[bytes], None],
+        *,
+        given: bytes | None,
+        fine: Sequence[int],
+        apart: bool,
+    ) -> int:
         process = await self._start(arguments, environment, with_input=given is not None)
         said = _Said(environment)
         late = False
@@ -164,14 +208,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    await process.wait()
-    # Its pipes are closed by the loop once they are read to their end. Only a process that left
-    # the group could still hold them, and that is not waited for.
+    # Its pipes are closed by the loop once they are read to their end, and only then `wait`
+    # answers. A process that left the group can hold them, and that is not waited for.
     with suppress(TimeoutError):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(_PIPES):
             for pipe in (process.stdout, process.stderr):
                 while pipe is not None and await pipe.read(_CHUNK):
                     pass
+            await process.wait()
+    while process.returncode is None:  # noqa: ASYNC110  # nothing tells of it, see above
+        await asyncio.sleep(_LOOK)
+    # The public class has no way to close what such a stranger holds open.
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

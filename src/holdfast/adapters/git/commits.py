@@ -87,7 +87,7 @@ async def _modes(bare: Bare, push: Push) -> dict[str, str]:
         if path in steps and mode not in _REGULAR:
             problems.append(_problem(path, "is a folder, link or submodule there."))
         elif path in above and mode != "040000":
-            problems.append(_problem(path, "is no folder there."))
+            problems.append(_problem(path, "is not a folder there."))
         modes[path] = mode
     if problems:
         raise ValidationError(problems=problems)
@@ -105,9 +105,9 @@ def check(push: Push) -> None:
         plain = path.isprintable() and not path.startswith('"') and "\\" not in path
         inside = all(step and step not in (".", "..") for step in steps)
         if not plain or not inside or any(step.lower().startswith(".git") for step in steps):
-            problems.append(_problem(path, "is no path that may be written."))
+            problems.append(_problem(path, "is not a path that may be written."))
     if not push.files:
-        problems.append(Problem(field="files", reason="are none.", fix="Name at least one."))
+        problems.append(Problem(field="files", reason="there are none.", fix="Name at least one."))
     if not _has_trailer(push.message) or "\0" in push.message:
         problems.append(
             Problem(

@@ -90,11 +90,15 @@ _PLAIN_PATH = re.compile(r"[\w./+@=,: -]+")
 class Environment:
     """The variables of one Git process. Has no text form: it may hold a credential."""
 
-    __slots__ = ("_hidden", "_variables")
+    __slots__ = ("_hidden", "_variables", "host")
 
-    def __init__(self, variables: Mapping[str, str], hidden: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, variables: Mapping[str, str], hidden: tuple[str, ...] = (), *, host: str = ""
+    ) -> None:
         self._variables = dict(variables)
         self._hidden = hidden
+        self.host = host
+        """Whom the process talks to; empty when to nobody."""
 
     def reveal(self) -> dict[str, str]:
         """Return the variables themselves, for the process alone."""
@@ -102,7 +106,7 @@ class Environment:
 
     def having(self, **more: str) -> Environment:
         """Return the same with more variables."""
-        return Environment({**self._variables, **more}, self._hidden)
+        return Environment({**self._variables, **more}, self._hidden, host=self.host)
 
     def shown(self, text: str) -> str:
         """Return what a process said, as one line without credentials and control characters."""
@@ -119,7 +123,12 @@ def offline(home: Path) -> Environment:
 
 @contextmanager
 def online(
-    home: Path, address: Address, credential: Credential, *, ssh: str = "ssh"
+    home: Path,
+    address: Address,
+    credential: Credential,
+    *,
+    ssh: str = "ssh",
+    pinned: tuple[str, ...] = (),
 ) -> Iterator[Environment]:
     """Hold what a command needs to reach one address, and nothing else, with a credential.
 
@@ -128,7 +137,7 @@ def online(
     """
     private = Path(tempfile.mkdtemp(prefix="access-", dir=home))
     try:
-        environment = _reaching(home, address, credential)
+        environment = _reaching(home, address, credential, pinned)
         if address.scheme is Scheme.SSH:
             command = _ssh_command(private, credential, ssh)
             environment = environment.having(GIT_SSH_VARIANT="ssh", GIT_SSH_COMMAND=command)
@@ -140,14 +149,21 @@ def online(
         shutil.rmtree(private, ignore_errors=True)
 
 
-def _reaching(home: Path, address: Address, credential: Credential) -> Environment:
+def _reaching(
+    home: Path, address: Address, credential: Credential, pinned: tuple[str, ...]
+) -> Environment:
     # Nothing may fail in here once the header is made: a traceback would show it.
     config: dict[str, str] = {}
     hidden: tuple[str, ...] = ()
+    if address.scheme in (Scheme.HTTPS, Scheme.HTTP) and pinned:
+        # The name was resolved and checked; a second answer of the name service may be another.
+        at = ",".join(f"[{each}]" if ":" in each else each for each in pinned)
+        config["http.curloptResolve"] = f"{address.host}:{address.port}:{at}"
     if address.scheme in (Scheme.HTTPS, Scheme.HTTP) and credential.token is not None:
         header, hidden = _header(credential)
         config[f"http.{address.url}.extraHeader"] = header
-    return Environment(_variables(home, config, protocol=address.scheme.value), hidden)
+    variables = _variables(home, config, protocol=address.scheme.value)
+    return Environment(variables, hidden, host=address.host)
 
 
 def _variables(home: Path, config: Mapping[str, str], *, protocol: str) -> dict[str, str]:

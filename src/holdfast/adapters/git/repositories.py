@@ -50,9 +50,16 @@ class Repositories:
         _clear(self._root)
         self._home.mkdir(mode=0o700)
 
-    def open(self, address: Address, credential: Credential = NO_CREDENTIAL) -> GitRepository:
+    def open(
+        self,
+        address: Address,
+        credential: Credential = NO_CREDENTIAL,
+        *,
+        pinned: tuple[str, ...] = (),
+    ) -> GitRepository:
         """Return a repository. Asks nobody yet. Equal addresses share one copy; each call uses
-        the credential that its own repository was opened with."""
+        the credential that its own repository was opened with. `pinned` are the network addresses
+        that its host has been found at: by http no other one is asked."""
         name = _folder_name(address)
         copy = self._copies.pop(name, None)
         if copy is None:
@@ -60,7 +67,9 @@ class Repositories:
                 self._root / name, address, git=self._git, home=self._home, limits=self._limits
             )
         self._copies[name] = copy
-        return GitRepository(copy, credential, ssh=self._ssh, make_room=self._make_room)
+        return GitRepository(
+            copy, credential, ssh=self._ssh, make_room=self._make_room, pinned=pinned
+        )
 
     async def aclose(self) -> None:
         """End what is under way and give the folder back. Safe to call twice."""

@@ -57,11 +57,13 @@ class GitRepository:
         *,
         ssh: str,
         make_room: Callable[[Copy], Awaitable[None]],
+        pinned: tuple[str, ...] = (),
     ) -> None:
         self._copy = copy
         self._credential = credential
         self._ssh = ssh
         self._make_room = make_room
+        self._pinned = pinned
         self._address = copy.address
 
     async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
@@ -276,7 +278,9 @@ class GitRepository:
 
     @contextmanager
     def _online(self) -> Iterator[Environment]:
-        with online(self._copy.home, self._address, self._credential, ssh=self._ssh) as environment:
+        with online(
+            self._copy.home, self._address, self._credential, ssh=self._ssh, pinned=self._pinned
+        ) as environment:
             yield environment
 
     @contextmanager

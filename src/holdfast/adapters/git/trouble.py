@@ -143,7 +143,7 @@ _WORDS: dict[Trouble, tuple[str, str]] = {
     ),
     Trouble.CERTIFICATE: (
         "has a certificate that is not trusted",
-        "Give the certificate of its authority, or mend the host's.",
+        "Give the certificate of its authority, or fix the host's.",
     ),
     Trouble.CONNECTION: (
         "could not be reached, or broke off",
@@ -151,13 +151,15 @@ _WORDS: dict[Trouble, tuple[str, str]] = {
     ),
     Trouble.REFUSED_OBJECTS: (
         "sent objects that Git itself calls malformed, so none of them was taken",
-        "Run `git fsck` in the repository and mend what it finds.",
+        "Run `git fsck` in the repository and fix what it finds.",
     ),
     Trouble.DAMAGED: (
         "could not be read: its local copy is damaged, and making a new one did not help",
         "Check the disk where repositories are kept.",
     ),
 }
+_UNREACHABLE = frozenset({Trouble.LATE, Trouble.CONNECTION, Trouble.SERVER, Trouble.BUSY})
+"""The same for everybody who asks that address now."""
 _OTHER = ("could not be read", "Check the address and the host.")
 
 
@@ -175,8 +177,10 @@ def unavailable(
     """Say a failure in full. `what` is the revision or branch that the repository was asked for."""
     happened, todo = _WORDS.get(failed.trouble, _OTHER)
     said = f" Git said: {failed.said[:_SHOWN]}." if failed.said else ""
-    return SourceUnavailable(
+    error = SourceUnavailable(
         f"Repository {address} {happened}; it was asked for {what}.{said}",
         changed=changed,
         todo=todo,
     )
+    error.unreachable = failed.trouble in _UNREACHABLE
+    return error

@@ -5,6 +5,7 @@ An answer that is not what was asked for never passes for success.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,20 +14,25 @@ import msgspec
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
+    AlreadyExists,
+    Ambiguous,
     ApiError,
     AuthError,
     Conflict,
     DriftError,
     HoldfastError,
+    InvalidState,
     NotFound,
     PermissionDenied,
     Problem,
+    RefusedByPolicy,
     StalePlan,
     StoreUnavailable,
     TargetUnavailable,
     ValidationError,
 )
 from holdfast.core.redact import redact
+from holdfast.wire.decode import prepare
 from holdfast.wire.plan_v1 import plan_from_json
 
 UNAVAILABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -57,6 +63,34 @@ class Answer:
         return OUTCOME_UNKNOWN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What to do about a credential that is refused."""
+
+    check: str
+    permitted: str
+    forbidden: Mapping[str, str]
+    """By the control plane's own code."""
+
+
+_KINDS = "Workloads need an ik_sdk_ token, inference an ik_live_ key."
+TOKEN = Credential(
+    check="Check the token (HOLDFAST_TOKEN): it is unknown, expired or revoked.",
+    permitted="Use a token that is permitted to do this.",
+    forbidden={
+        "wrong_credential_type": _KINDS,
+        "project_scope_mismatch": "Use a token of this project, or name the token's project.",
+        "scope_insufficient": "Use a token with a wider scope.",
+    },
+)
+DATA_KEY = Credential(
+    check="Check the workload's key (api_key=, or HOLDFAST_API_KEY): it is unknown, expired or "
+    "revoked.",
+    permitted="Use the key of this workload (api_key=, or HOLDFAST_API_KEY).",
+    forbidden={"wrong_credential_type": _KINDS},
+)
+
+
 class _ProblemForm(msgspec.Struct):
     field: str = ""
     reason: str = ""
@@ -81,7 +115,7 @@ def read_answer(answer: Answer, form: type[T]) -> T:
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
         raise _unreadable(answer, "a compressed body that was not asked for")
     try:
-        return msgspec.json.decode(answer.body, type=form)
+        return msgspec.json.decode(answer.body, type=prepare(form))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         size = len(answer.body)
         raise _unreadable(answer, f"{size} bytes that are no {form.__name__}") from error
@@ -96,8 +130,9 @@ def is_absent(answer: Answer) -> bool:
     return answer.status == 404 and form is not None and form.error == "not_found"
 
 
-def error_of(answer: Answer) -> HoldfastError:
-    """Return the error that an answer means."""
+def error_of(answer: Answer, *, credential: Credential | None = None) -> HoldfastError:
+    """Return the error that an answer of the control plane means; a token was sent with it."""
+    credential = credential or TOKEN
     form = _error_form(answer)
     code = form.error if form else ""
     happened, changed = _happened(answer, form), answer.changed
@@ -112,10 +147,10 @@ def error_of(answer: Answer) -> HoldfastError:
             return AuthError(
                 happened,
                 changed=changed,
-                todo="Check the token (HOLDFAST_TOKEN): it is unknown, expired or revoked.",
+                todo=credential.check,
             )
         case 403:
-            todo = _FORBIDDEN.get(code, "Use a token that is permitted to do this.")
+            todo = credential.forbidden.get(code, credential.permitted)
             return PermissionDenied(
                 happened, reason=code or "forbidden", changed=changed, todo=todo
             )
@@ -123,6 +158,8 @@ def error_of(answer: Answer) -> HoldfastError:
             return NotFound(happened, changed=changed, todo=_elsewhere(answer, code))
         case 409 if form and code == "drift":
             return _drift(answer, form, happened)
+        case 409 if form and code in _NO_RACE:
+            return _NO_RACE[code](happened, changed=changed)
         case 409 | 412 if form:
             return Conflict(happened, changed=changed, todo="Observe again and retry.")
         case status if status in UNAVAILABLE:
@@ -163,26 +200,35 @@ def _happened(answer: Answer, form: _ErrorForm | None) -> str:
     return f"{answer.where} answered {answer.status}{request}: {' '.join(shown(said).split())}"
 
 
+_NO_RACE: Mapping[str, type[HoldfastError]] = {
+    "already_exists": AlreadyExists,
+    "ambiguous": Ambiguous,
+    "invalid_state": InvalidState,
+    "refused": RefusedByPolicy,
+    "slug_taken": AlreadyExists,
+}
+"""What a 409 means where no other writer was first, by the control plane's own code."""
+
+
 _SUMMARIES = frozenset(
     kind.summary
     for kind in (
+        AlreadyExists,
+        Ambiguous,
         ApiError,
         AuthError,
         Conflict,
         DriftError,
+        InvalidState,
         NotFound,
         PermissionDenied,
+        RefusedByPolicy,
         StalePlan,
         StoreUnavailable,
         TargetUnavailable,
         ValidationError,
     )
 )
-_FORBIDDEN = {
-    "wrong_credential_type": "Workloads need an ik_sdk_ token, inference an ik_live_ key.",
-    "project_scope_mismatch": "Use a token of this project, or name the token's project.",
-    "scope_insufficient": "Use a token with a wider scope.",
-}
 
 
 def shown(text: str) -> str:
@@ -192,7 +238,7 @@ def shown(text: str) -> str:
 
 def _error_form(answer: Answer) -> _ErrorForm | None:
     try:
-        return msgspec.json.decode(answer.body, type=_ErrorForm)
+        return msgspec.json.decode(answer.body, type=prepare(_ErrorForm))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

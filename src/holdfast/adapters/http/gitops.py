@@ -20,6 +20,7 @@ from holdfast.adapters.http.events import read_lines
 from holdfast.adapters.http.transport import Transport
 from holdfast.core.errors import NOTHING_CHANGED, HoldfastError, StalePlan
 from holdfast.core.gitops.application import HoldEnd
+from holdfast.wire.decode import prepare
 from holdfast.wire.gitops_http_v1 import (
     ApplicationDriftListForm,
     ApproveForm,
@@ -268,6 +269,6 @@ def _told(answer: Answer) -> HoldfastError:
 
 def _refusal(answer: Answer) -> _Refusal:
     try:
-        return msgspec.json.decode(answer.body, type=_Refusal)
+        return msgspec.json.decode(answer.body, type=prepare(_Refusal))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Refusal()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast.adapters.http.answers import read_answer, shown
+from holdfast.adapters.http.answers import DATA_KEY, Answer, error_of, read_answer, shown
 from holdfast.adapters.http.deadline import deadline_in
 from holdfast.adapters.http.events import read_events
 from holdfast.adapters.http.results import (
@@ -23,13 +24,17 @@ from holdfast.adapters.http.results import (
     TextResult,
 )
 from holdfast.adapters.http.transport import Transport
-from holdfast.core.errors import ApiError, TargetUnavailable
+from holdfast.core.errors import ApiError, BackendError, HoldfastError, TargetUnavailable
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
+from holdfast.wire.decode import prepare
 
 LIMIT = 256 * 1024 * 1024
 """Largest answer that is read into memory; embeddings can be many."""
 SERVED = "Part of the reply may have been produced."
+REPLICA = "x-holdfast-replica"
+"""Names the replica that answered; on answers of workloads alone."""
+_TRANSIENT = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")
 
@@ -107,6 +112,7 @@ class InferencePort:
                 body=sent,
                 deadline=deadline_in(seconds, self._transport.clock),
                 idle=idle,
+                errors=self._error,
             ) as chunks,
             aclosing(read_events(chunks)) as events,
         ):
@@ -152,6 +158,8 @@ class InferencePort:
             deadline=deadline_in(seconds, self._transport.clock),
             limit=LIMIT,
         )
+        if not 200 <= answer.status < 300:
+            raise self._error(answer)
         decoded = read_answer(answer, form)
         return decoded, msgspec.json.decode(answer.body, type=dict)
 
@@ -160,7 +168,7 @@ class InferencePort:
             raw = msgspec.json.decode(data, type=dict)
             if "error" in raw:
                 raise self._broken(data)
-            form = msgspec.convert(raw, _Chat)
+            form = msgspec.convert(raw, prepare(_Chat))
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._broken(data) from error
         # The piece that only carries the usage has no choice.
@@ -169,10 +177,79 @@ class InferencePort:
             text=choice.delta.content or "", finish_reason=choice.finish_reason, raw=raw
         )
 
-    def _broken(self, data: str) -> ApiError:
-        return ApiError(
-            f"The reply of {self._workload} ended in an error: {shown(data)}",
-            reason="stream_error",
-            changed=SERVED,
+    def _error(self, answer: Answer) -> HoldfastError:
+        """Tell the workload's own error from one of the control plane before it."""
+        if REPLICA not in answer.headers:
+            return error_of(replace(answer, body=_flattened(answer)), credential=DATA_KEY)
+        reason, message = _said(answer.body)
+        happened = f"The server of {self._workload} answered {answer.status}"
+        happened += f": {message}" if message else " and said nothing more."
+        if answer.status in _TRANSIENT:
+            return TargetUnavailable(happened, changed="", todo="Try again later.")
+        todo = "Its log says more: holdfast logs." if answer.status >= 500 else ""
+        return BackendError(
+            happened, message=message, status=answer.status, reason=reason, todo=todo
+        )
+
+    def _broken(self, data: str) -> BackendError:
+        reason, message = _said(data.encode())
+        error = BackendError(
+            f"The reply of {self._workload} ended in an error: {message}",
+            message=message,
+            reason=reason or "stream_error",
             todo="Ask again; read the workload's log if it goes on.",
         )
+        error.changed = SERVED
+        return error
+
+
+class _Detail(msgspec.Struct):
+    loc: list[str | int] = msgspec.field(default_factory=list)
+    msg: str = ""
+
+
+class _Inner(msgspec.Struct):
+    message: str = ""
+    type: str | None = None
+    code: str | int | None = None
+
+
+class _Said(msgspec.Struct):
+    """The ways in which servers speak of an error: OpenAI's, older vLLM's, FastAPI's, Ollama's."""
+
+    error: _Inner | str | None = None
+    message: str = ""
+    type: str | None = None
+    detail: list[_Detail] | str | None = None
+
+
+def _said(body: bytes) -> tuple[str, str]:
+    """Return a backend's own code or type of an error, and its message."""
+    try:
+        form = msgspec.json.decode(body, type=prepare(_Said))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "", _one_line(body[:4000].decode(errors="replace"))
+    if isinstance(form.error, _Inner):
+        code = form.error.code if isinstance(form.error.code, str) else None
+        return shown(code or form.error.type or ""), _one_line(form.error.message)
+    if isinstance(form.detail, list):
+        parts = (f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in form.detail)
+        return shown(form.type or ""), _one_line("; ".join(parts))
+    text = form.message or form.error or form.detail or body[:4000].decode(errors="replace")
+    return shown(form.type or ""), _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(shown(text).split())
+
+
+def _flattened(answer: Answer) -> bytes:
+    """Write an error of OpenAI's shape, which the data plane speaks, in the control plane's."""
+    try:
+        form = msgspec.json.decode(answer.body, type=prepare(_Said))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return answer.body
+    if not isinstance(form.error, _Inner) or not isinstance(form.error.code, str):
+        return answer.body
+    said = {"error": form.error.code, "message": form.error.message}
+    return msgspec.json.encode({**said, "request_id": answer.headers.get("x-request-id")})

@@ -20,6 +20,7 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
+from holdfast.wire.decode import prepare
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,
@@ -131,9 +132,11 @@ class RemoteTarget:
                 if event.name == "comment":
                     continue
                 try:
-                    form = msgspec.json.decode(event.data, type=ProgressForm)
+                    form = msgspec.json.decode(event.data, type=prepare(ProgressForm))
                 except msgspec.DecodeError as error:
-                    raise ApiError("The readiness stream had an event that is none.") from error
+                    raise ApiError(
+                        "The readiness stream had an event that cannot be read."
+                    ) from error
                 yield progress_from_json(form)
                 if form.phase in (Phase.READY, Phase.ERROR):
                     return

@@ -16,7 +16,14 @@ from holdfast.adapters.http.answers import Answer, error_of
 from holdfast.adapters.http.deadline import NEVER, Deadline
 from holdfast.adapters.http.line import Line, LineError, Reply
 from holdfast.adapters.http.retry import RETRIED, asked_wait, back_off
-from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, TargetUnavailable
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    ApiError,
+    HoldfastError,
+    TargetUnavailable,
+)
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.redact import Secret
 from holdfast.reconcile.ports import Clock
 
@@ -116,6 +123,7 @@ class Transport:
         body: bytes | None = None,
         accept: str = "text/event-stream",
         idle: float = NEVER,
+        errors: Callable[[Answer], HoldfastError] = error_of,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream of bytes. Raises the error of an answer that is none; never repeats."""
         headers = self._headers(body, None, accept)
@@ -132,7 +140,7 @@ class Transport:
             raise self._no_answer(method, deadline, error, error.sent) from error
         try:
             if reply.status != 200:
-                raise error_of(await self._whole(reply, method, path, CONTROL_LIMIT, lost=False))
+                raise errors(await self._whole(reply, method, path, CONTROL_LIMIT, lost=False))
             kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != accept:
                 raise ApiError(
@@ -225,9 +233,11 @@ class Transport:
     ) -> TargetUnavailable:
         unknown = lost and method != "GET"
         if deadline.left() <= 0:
-            happened = f"{self._where('')} gave no full answer in {deadline.seconds:g} s."
+            happened = (
+                f"{self._where('')} gave no full answer in {shown_seconds(deadline.seconds)}."
+            )
         elif error.timed_out:
-            happened = f"{self._where('')} fell silent."
+            happened = f"{self._where('')} stopped answering."
         else:
             happened = f"{self._where('')} could not be asked: {error.why}."
         return TargetUnavailable(

@@ -251,7 +251,7 @@ def _decoded(reply: Reply) -> Object:
             return msgspec.json.decode(reply.body, type=Object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ApiError(
-            f"{reply.where} answered {reply.status} with {len(reply.body)} bytes that are no "
+            f"{reply.where} answered {reply.status} with {len(reply.body)} bytes that are not an "
             "object.",
             status=reply.status,
             reason="unreadable",

@@ -189,8 +189,17 @@ class CachedClient:
         return answer
 
     async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
-        """Delete through the API; see the port. The watch tells when it is gone."""
-        return await self._client.delete(ref, uid=uid, version=version)
+        """Delete through the API; see the port. The watch tells when it is gone.
+
+        A refusal may come of a version that the watch has not told of, so the object is read anew
+        then: who asks next sees why.
+        """
+        try:
+            return await self._client.delete(ref, uid=uid, version=version)
+        except KubeConflict:
+            if (live := await self._client.get(ref)) is not None:
+                self._accept(live)
+            raise
 
     async def _followed(self, api_version: str, kind: str, namespace: str) -> Informer | None:
         found = self._informer(api_version, kind, namespace)
@@ -200,6 +209,8 @@ class CachedClient:
         # A right that was taken away leaves a copy behind that nobody keeps up to date.
         if found is not None and self._follow and isinstance(found.error, _REFUSED):
             raise found.error
+        if found is not None and (outdated := found.outdated) is not None:
+            raise outdated
         return found
 
     def _informer(self, api_version: str, kind: str, namespace: str) -> Informer | None:

@@ -5,12 +5,13 @@ Thin: `api` has the verbs and `watch` the stream; here they get the port's words
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from holdfast.adapters.kubernetes import watch as stream
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import LONGEST, SHORTEST
+from holdfast.adapters.kubernetes.lease import LeadershipLost
 from holdfast.core.errors import NotFound
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import (
@@ -80,7 +81,8 @@ class ClusterClient:
             there = conflict.reason in (ConflictReason.CHANGED, ConflictReason.OWNED)
             if absent and there:
                 raise KubeConflict(
-                    f"{ref_of(item)} was not to be there, and it is.", reason=ConflictReason.EXISTS
+                    f"{ref_of(item)} should not exist yet, and it does.",
+                    reason=ConflictReason.EXISTS,
                 ) from conflict
             raise
 
@@ -108,3 +110,52 @@ class ClusterClient:
         except NotFound:
             return False
         return True
+
+
+class LeadingClient(ClusterClient):
+    """A cluster that is written to only while this process may act.
+
+    Nothing is written before `turn` is set, nor while it says no. The lease is no fence: a process
+    that was frozen may wake after another took over. What it writes is guarded by version all the
+    same; this keeps it from trying.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        super().__init__(api)
+        self.turn: Callable[[], bool] = lambda: False
+
+    async def apply(
+        self,
+        item: Fields,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        subresource: str = "",
+    ) -> Fields:
+        """See the port."""
+        self._check(dry_run=dry_run)
+        return await super().apply(
+            item, manager=manager, force=force, dry_run=dry_run, absent=absent,
+            subresource=subresource,
+        )  # fmt: skip
+
+    async def patch(
+        self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
+    ) -> Fields:
+        """See the port."""
+        self._check()
+        return await super().patch(ref, operations, manager=manager, subresource=subresource)
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        """See the port."""
+        self._check()
+        return await super().delete(ref, uid=uid, version=version)
+
+    def _check(self, *, dry_run: bool = False) -> None:
+        if not dry_run and not self.turn():
+            raise LeadershipLost(
+                "This controller does not lead any more, so it wrote nothing.",
+                todo="Another one goes on; restart this one to wait for its turn.",
+            )

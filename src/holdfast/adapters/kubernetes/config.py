@@ -45,6 +45,8 @@ class ClusterConfig:
     proxy_url: str = field(default="", repr=False)
     """May hold a password, so it is not shown."""
     impersonation: Impersonation = field(default_factory=Impersonation)
+    in_pod: bool = False
+    """True for a pod's own service account: the namespace is then where the pod runs."""
 
 
 def in_cluster_config(
@@ -57,7 +59,7 @@ def in_cluster_config(
     if not host or not port:
         raise ConfigurationError(
             "There is no kubeconfig, and KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are "
-            "not set, so this is no pod either.",
+            "not set, so this is not a pod either.",
             todo="Set KUBECONFIG, or run inside the cluster.",
         )
     source = f"the service account in {folder}"
@@ -71,4 +73,5 @@ def in_cluster_config(
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
         source=source,
         authority=authority if authority.path.exists() else None,
+        in_pod=True,
     )

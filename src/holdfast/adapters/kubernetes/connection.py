@@ -26,6 +26,7 @@ from holdfast.core.errors import (
     HoldfastError,
     TargetUnavailable,
 )
+from holdfast.core.quantity import shown_seconds
 from holdfast.reconcile.ports import Clock
 from holdfast.version import __version__
 
@@ -120,7 +121,9 @@ class Connection:
                     return reply
             except TimeoutError:
                 writes = method != "GET" and not dry_run and sent.maybe
-                raise _unanswered(where, f"gave no answer in {within:g} s", writes) from None
+                raise _unanswered(
+                    where, f"gave no answer in {shown_seconds(within)}", writes
+                ) from None
             except (aiohttp.ClientError, OSError) as error:
                 safe = method == "GET" or not sent.maybe
                 wait = back_off(attempt, self.chance())
@@ -149,7 +152,9 @@ class Connection:
                             self._open("GET", path, identity, Sent(), params=params)
                         )
                 except TimeoutError:
-                    raise _unanswered(where, f"gave no answer in {within:g} s", False) from None
+                    raise _unanswered(
+                        where, f"gave no answer in {shown_seconds(within)}", False
+                    ) from None
                 except (aiohttp.ClientError, OSError) as error:
                     raise _unanswered(where, why_broken(error), False) from None
                 # A watch is not read to its end, so its connection cannot serve again.

@@ -53,7 +53,7 @@ class Discovery:
             listed = msgspec.json.decode(answer, type=_ApiResourceList).resources or []
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise TargetUnavailable(
-                f"Asked for the kinds in {api_version}, something answered with no list of kinds.",
+                f"The answer about the kinds in {api_version} was not a list of kinds.",
                 todo="Check that the address is an API server's and that nothing rewrites answers.",
             ) from None
         under: dict[str, set[str]] = {}

@@ -88,6 +88,7 @@ _OWNER = re.compile(
 )
 _UNTYPED = re.compile(
     r"failed to create typed (?:patch|live) object|field not declared in schema"
+    r"|failed to convert new object"
     r"|expected (?:numeric|string|boolean|list|map)|duplicate entries for key"
 )
 """What the API server answers with 500 although the object sent is at fault."""
@@ -107,7 +108,7 @@ def error_of(reply: Reply) -> HoldfastError:
         )
     if status is None and code in (400, 409, 422):
         return TargetUnavailable(
-            f"{reply.where} answered {code}, and not in the words of an API server.",
+            f"{reply.where} answered {code}, and not as an API server answers.",
             changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
             todo="Check what stands between here and the cluster, and try again later.",
         )
@@ -164,6 +165,7 @@ def _translated(reply: Reply, status: Status, code: int) -> HoldfastError:
                 todo="Try again later.",
             )
             unavailable.retry_after = asked_wait(reply.headers)
+            unavailable.failed = code == 500 and bool(status.message)
             return unavailable
         case _:
             return ApiError(
@@ -209,7 +211,7 @@ def _invalid(reply: Reply, status: Status, happened: str) -> ValidationError:
         )
         for cause in status.causes
     ]
-    return ValidationError(happened, problems=problems, todo="Mend the object and send it again.")
+    return ValidationError(happened, problems=problems, todo="Fix the object and send it again.")
 
 
 def _happened(reply: Reply, status: Status, code: int) -> str:

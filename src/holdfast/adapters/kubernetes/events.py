@@ -1,8 +1,9 @@
 """Writes Kubernetes Events for what happened to objects, after everything that matters more.
 
 A transition is told once: the same words about the same object are not repeated for a while, and
-no object gets more than a few. Events are for people, so one that cannot be written is counted
-and forgotten. Controllers hand them over; a task of its own writes them.
+no object gets more than a few. When not all can be told, what is routine is left out first, and
+the next event says how many are missing. Events are for people, so one that cannot be written is
+counted and forgotten. Controllers hand them over; a task of its own writes them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Protocol
@@ -25,6 +27,8 @@ AGAIN = 600.0
 """Seconds in which the last words about an object are not repeated."""
 _BURST, _RATE = 25.0, 1 / 30
 """Events of one object: so many at once, then so many a second."""
+_RESERVE = 15.0
+"""Of those, what is routine leaves so many to what is not."""
 _WAITING = 1_000
 _REMEMBERED = 10_000
 _NOTE = 1024
@@ -68,17 +72,25 @@ class Recorder:
         instance: str,
         count: Count,
         busy: Callable[[], bool] = lambda: False,
+        routine: Container[str] = (),
     ) -> None:
+        """`routine` has the reasons that are told only where nothing else is kept from being."""
         self._post = post
         self._clock = clock
         self._reporter = reporter
         self._instance = instance
         self._count = count
         self._busy = busy
-        self._line: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
+        self._routine = routine
+        self._line: deque[Object] = deque()
+        self._later: deque[Object] = deque()
+        """What is routine, and waits for the rest."""
+        self._something = asyncio.Event()
         self._told: dict[str, tuple[str, str, float]] = {}
         """What was said last of each object, and when."""
         self._buckets: dict[str, Bucket] = {}
+        self._missing: dict[str, int] = {}
+        """How many events of an object were left out since its last one."""
 
     def record(self, about: Regarding, note: Tellable) -> None:
         """Put an event in line, unless it was told lately or the object has had its share."""
@@ -91,15 +103,38 @@ class Recorder:
             self._forget(now)
         self._told[about.uid] = (note.reason, note.message, now)
         bucket = self._buckets.setdefault(about.uid, Bucket(self._clock, rate=_RATE, burst=_BURST))
-        if not bucket.try_take() or self._line.full():
-            self._count("dropped")
+        routine = note.reason in self._routine
+        if not self._has_room(routine) or not bucket.try_take(_RESERVE if routine else 0.0):
+            self._drop(about.uid)
             return
-        self._line.put_nowait(self._event(about, note))
+        (self._later if routine else self._line).append(self._event(about, note))
+        self._something.set()
+
+    def _has_room(self, routine: bool) -> bool:
+        """See that there is a place in line; what is routine makes way for what is not."""
+        if len(self._line) + len(self._later) < _WAITING:
+            return True
+        if routine or not self._later:
+            return False
+        self._drop(self._later.popleft()["regarding"]["uid"])
+        return True
+
+    def _drop(self, uid: str) -> None:
+        self._missing[uid] = self._missing.get(uid, 0) + 1
+        self._count("dropped")
+
+    def _next(self) -> Object | None:
+        line = self._line or self._later
+        return line.popleft() if line else None
 
     async def run(self) -> None:
         """Write what stands in line until cancelled, one at a time, and last of all work."""
         while True:
-            event = await self._line.get()
+            event = self._next()
+            if event is None:
+                self._something.clear()
+                await self._something.wait()
+                continue
             until = self._clock.monotonic() + _PATIENCE
             while self._busy() and self._clock.monotonic() < until:
                 await self._clock.sleep(0.02)
@@ -107,8 +142,8 @@ class Recorder:
 
     async def flush(self) -> None:
         """Write what is left, for a clean end."""
-        while not self._line.empty():
-            await self._write(self._line.get_nowait())
+        while (event := self._next()) is not None:
+            await self._write(event)
 
     async def _write(self, event: Object) -> None:
         try:
@@ -124,12 +159,17 @@ class Recorder:
         if len(self._told) >= _REMEMBERED:
             self._told.clear()
         self._buckets.clear()
+        self._missing.clear()
 
     def _event(self, about: Regarding, note: Tellable) -> Object:
         at = self._clock.now().astimezone(UTC)
-        text = note.message
-        if len(text.encode()) > _NOTE:
-            text = text.encode()[: _NOTE - 3].decode(errors="ignore") + "…"
+        missing = self._missing.pop(about.uid, 0)
+        events = "1 earlier event was" if missing == 1 else f"{missing} earlier events were"
+        more = f" ({events} not written.)" if missing else ""
+        text, room = note.message, _NOTE - len(more.encode())
+        if len(text.encode()) > room:
+            text = text.encode()[: room - 3].decode(errors="ignore") + "…"
+        text += more
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

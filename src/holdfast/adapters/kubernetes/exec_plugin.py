@@ -18,12 +18,15 @@ import msgspec
 
 from holdfast.adapters.kubernetes.credentials import ClientCertificate, Identity, checked_token
 from holdfast.core.errors import ConfigurationError
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.redact import Secret
 from holdfast.reconcile.ports import Clock
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT = 60.0
 """A program that asks nobody anything has no reason to take longer."""
+_LOOK = 0.02
+"""Seconds between two looks at a program that was killed."""
 _EARLY = timedelta(seconds=5)
 """Refreshed this long before expiry, so that a request under way stays valid."""
 
@@ -131,11 +134,15 @@ class ExecCredentials:
             async with asyncio.timeout(self._timeout):
                 output, _ = await process.communicate()
         except TimeoutError:
-            raise self._failed(f"gave no answer in {self._timeout:g} s") from None
+            raise self._failed(f"gave no answer in {shown_seconds(self._timeout)}") from None
         finally:
             if process.returncode is None:
                 process.kill()
-                await process.wait()
+                # Not `wait`, which also waits for the pipe, and what it started may hold that.
+                while process.returncode is None:  # noqa: ASYNC110  # nothing else tells
+                    await asyncio.sleep(_LOOK)
+            # The public class has no way to close a pipe that somebody else holds.
+            process._transport.close()  # type: ignore[attr-defined]
         if process.returncode:
             raise self._failed(f"ended with status {process.returncode}")
         return output

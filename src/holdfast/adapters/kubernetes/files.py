@@ -41,7 +41,7 @@ class RotatedFile:
         if not self._content.strip():
             raise ConfigurationError(
                 f"The {self._what} {self.path}, named by {self._source}, is empty.",
-                todo="Wait until it is written, or write it anew.",
+                todo="Wait until it is written, or write it again.",
             )
         return self._content
 

@@ -3,15 +3,18 @@
 List, then watch from the list's version; resume at the last version seen, bookmarks included.
 When the version is gone, the stream fell silent, or versions ran backwards (a restored cluster),
 list again and report the difference: an object that vanished while nobody was looking is reported
-as deleted like any other. What could not be listed stays as it was: unknown is not absent.
+as deleted like any other. What could not be listed stays as it was: unknown is not absent. How old
+the copy is can be asked for, and after two minutes it is `outdated`: whoever reads is told so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
+from datetime import UTC, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -29,13 +32,17 @@ from holdfast.adapters.kubernetes.objects import (
 from holdfast.adapters.kubernetes.packed import Packed, Packer, unpack
 from holdfast.adapters.kubernetes.retry import back_off
 from holdfast.adapters.kubernetes.watch import SILENCE, Scope, WatchSilent, list_page, watch
-from holdfast.core.errors import HoldfastError, WaitTimeout
+from holdfast.core.errors import HoldfastError, TargetUnavailable, WaitTimeout
+from holdfast.core.quantity import shown_seconds
 from holdfast.reconcile.kube import EventType, Expired, KindNotServed, WatchEvent
 
 _PAGE = 100
 """Objects that stand unpacked in memory at once while a list comes in."""
 HEALTHY = 120.0
 """A stream that lasted this long wipes out the memory of earlier failures."""
+CURRENT_WITHIN = 120.0
+"""Seconds for which a copy is believed whose watch failed or fell silent. Longer than a watch may
+be silent, so that one that is only cut and resumed is never in doubt."""
 SHORTEST, LONGEST = 300.0, 600.0
 """A watch ends by itself after this long, spread so that not all end at once."""
 _SLICE = 50
@@ -83,6 +90,10 @@ class Informer:
         """The keys under each index and value."""
         self._version = ""
         self._synced = asyncio.Event()
+        self._current_at = -math.inf
+        """When the cluster last said something that makes the copy its present state."""
+        self._opened_at = -math.inf
+        """When the stream that is open now was opened; -inf while there is none."""
         self.error: HoldfastError | None = None
         """Why the last look failed; None while all is well."""
 
@@ -97,6 +108,28 @@ class Informer:
         return not isinstance(self.error, KindNotServed)
 
     @property
+    def age(self) -> float:
+        """Seconds since the copy was surely what the cluster has; 0 or so while all is well.
+
+        A stream that is open counts from when it was opened, and one that was cut counts nothing
+        unless it brought something.
+        """
+        return self._clock.monotonic() - max(self._current_at, self._opened_at)
+
+    @property
+    def outdated(self) -> TargetUnavailable | None:
+        """Why the copy is no answer any more; None while it may be believed."""
+        age = self.age
+        if not self.has_synced or age <= CURRENT_WITHIN:
+            return None
+        since = (self._clock.now() - timedelta(seconds=age)).astimezone(UTC)
+        why = f" {self.error.happened}" if self.error else ""
+        return TargetUnavailable(
+            f"What is known of {self.scope.resource.plural} is from {since:%Y-%m-%dT%H:%M:%SZ}, "
+            f"{age:.0f} s ago, and cannot be renewed.{why}"
+        )
+
+    @property
     def version(self) -> str:
         """How far the copy has come."""
         return self._version
@@ -108,7 +141,7 @@ class Informer:
                 await self._synced.wait()
         except TimeoutError:
             raise self.error or WaitTimeout(
-                f"{self.scope.resource.plural} were not listed in {within:g} s."
+                f"{self.scope.resource.plural} were not listed in {shown_seconds(within)}."
             ) from None
 
     def add_handler(self, handler: Handler) -> None:
@@ -170,6 +203,7 @@ class Informer:
                     await self._list()
                     relist = False
                 await self._watch()
+                self._current_at = self._clock.monotonic()
                 quick = self._clock.monotonic() - began < 1.0
                 failures = failures + 1 if quick else 0
             except (Expired, WatchSilent, VersionsWentBack, KindNotServed) as error:
@@ -225,18 +259,27 @@ class Informer:
             if restored or not _older(page.version, self._items[key].version):
                 self._drop(key)
         self._version = page.version
+        self._current_at = self._clock.monotonic()
         self.error = None
         self._synced.set()
 
     async def _watch(self) -> None:
         lasting = SHORTEST + (LONGEST - SHORTEST) * self._chance()
         stream = watch(
-            self._api, self.scope, version=self._version, lasting=lasting, silence=self._silence
-        )
-        async with aclosing(stream) as events:
-            async for event in events:
-                self.error = None
-                self._take(event)
+            self._api, self.scope, version=self._version, lasting=lasting, silence=self._silence,
+            opened=self._open,
+        )  # fmt: skip
+        try:
+            async with aclosing(stream) as events:
+                async for event in events:
+                    self.error = None
+                    self._take(event)
+                    self._current_at = self._clock.monotonic()
+        finally:
+            self._opened_at = -math.inf
+
+    def _open(self) -> None:
+        self._opened_at = self._clock.monotonic()
 
     def _take(self, event: WatchEvent) -> None:
         version = version_of(event.item)

@@ -149,7 +149,7 @@ def _read(path: Path) -> FileForm:
     except msgspec.ValidationError as error:
         problem = str(error)  # names types and paths, never values
     raise ConfigurationError(
-        f"The kubeconfig {path} cannot be read: {problem}.", todo="Mend or replace the file."
+        f"The kubeconfig {path} cannot be read: {problem}.", todo="Fix or replace the file."
     )
 
 
@@ -293,5 +293,5 @@ def _decoded(text: str, field: str, source: str) -> str:
         return base64.b64decode("".join(text.split()), validate=True).decode()
     except (binascii.Error, ValueError):
         raise ConfigurationError(
-            f"The {field} of {source} is not PEM in base64.", todo="Fetch the kubeconfig anew."
+            f"The {field} of {source} is not PEM in base64.", todo="Fetch the kubeconfig again."
         ) from None

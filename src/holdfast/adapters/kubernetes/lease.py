@@ -15,18 +15,39 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.config import ClusterConfig
 from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
-from holdfast.core.errors import Conflict, HoldfastError, NotFound
+from holdfast.core.errors import (
+    ConfigurationError,
+    Conflict,
+    HoldfastError,
+    NotFound,
+    PermissionDenied,
+    TargetUnavailable,
+)
 
 LEASES = Resource(
     group="coordination.k8s.io", version="v1", kind="Lease", plural="leases", namespaced=True
 )
 
+HOME = "holdfast-system"
+"""Where `holdfast install` puts a controller, and so its Lease."""
+_NOT_INSTALLED = "default"
+"""Where the Lease of a controller that somebody runs by hand is, on a cluster without that."""
+
 log = logging.getLogger("holdfast")
+
+
+class LeaseHeld(Conflict):
+    """Another controller holds the lease and renews it, so this one does not start."""
+
+    summary = "Another controller is at work"
 
 
 class LeadershipLost(Conflict):
     """The lease could not be renewed in time, or someone else holds it. Work was cancelled."""
+
+    summary = "Leadership was lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +73,64 @@ class _Seen:
     duration: float
     since: float
     """On our monotonic clock."""
+    renewed: bool = False
+    """It was another one before, with the same holder: that one is alive."""
+
+
+async def find_lease_namespace(
+    api: KubeApi, config: ClusterConfig, *, name: str, chosen: str | None
+) -> str:
+    """Say where the Lease is: as chosen, where the pod is, or in one fixed place.
+
+    The namespace of a kubeconfig is what its user works on now, so two controllers would never
+    meet there. An installation elsewhere is looked for: raises ConfigurationError when somebody
+    holds a Lease of that name in another namespace.
+    """
+    if chosen:
+        return chosen
+    if config.in_pod:
+        return config.namespace
+    place = await _home(api)
+    try:
+        await api.get(LEASES, name, namespace=place)
+    except NotFound:
+        pass
+    except PermissionDenied as error:
+        raise ConfigurationError(
+            f"The Lease {place}/{name}, by which controllers take turns, may not be read. "
+            + error.happened,
+            changed="Nothing was changed.",
+            todo="Choose a namespace in which you may get, create and patch Leases by "
+            "--lease-namespace; whoever looks after the same objects has to use the same.",
+        ) from None
+    named = {"fieldSelector": f"metadata.name={name}"}
+    try:
+        found = await api.request("GET", LEASES.path(), params=named)
+    except PermissionDenied:
+        log.warning("leases-not-listed", extra={"lease": name, "used": place})
+        return place
+    for lease in found.get("items") or ():
+        namespace = lease["metadata"].get("namespace", "")
+        holder = (lease.get("spec") or {}).get("holderIdentity")
+        if holder and namespace != place:
+            raise ConfigurationError(
+                f"{holder} holds the Lease {namespace}/{name}, and this controller would use "
+                f"another, {place}/{name}.",
+                changed="Nothing was changed.",
+                todo=f"Take turns with it by --lease-namespace {namespace}; if the two look after "
+                f"different namespaces, choose --lease-namespace {place}.",
+            )
+    return place
+
+
+async def _home(api: KubeApi) -> str:
+    try:
+        await api.request("GET", f"/api/v1/namespaces/{HOME}")
+    except NotFound:
+        return _NOT_INSTALLED
+    except PermissionDenied:
+        return HOME
+    return HOME
 
 
 class LeaderElection:
@@ -85,13 +164,16 @@ class LeaderElection:
         """True while we may act. Ask before each write."""
         return self._clock.monotonic() < self._until
 
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, work: Callable[[], Awaitable[None]], *, wait: bool = True) -> None:
         """Wait until elected, then run the work, and give the lease back at its end.
 
-        Raises LeadershipLost, after cancelling the work, when the lease is lost; the process
-        should then end, as it cannot know what its work had begun.
+        With `wait` False, raises LeaseHeld as soon as another is seen to renew the lease. Raises
+        LeadershipLost, after cancelling the work, when the lease is lost; the process should then
+        end, as it cannot know what its work had begun.
         """
-        while not await self._attempt():
+        while not await self._attempt(strict=not wait):
+            if not wait:
+                self._refuse_if_renewed()
             await self._clock.sleep(self._timing.every)
         log.info("leading", extra={"lease": self._name, "identity": self.identity})
         task = asyncio.ensure_future(work())
@@ -102,6 +184,67 @@ class LeaderElection:
             await asyncio.gather(task, return_exceptions=True)
             await self._release()
         task.result()
+
+    async def run_without(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the work without taking the lease, as long as nobody else is seen to hold it.
+
+        Raises LeaseHeld before the work begins, and LeadershipLost after cancelling it. A lease
+        that cannot be read while the work runs changes nothing: nobody was seen to take it.
+        """
+        while not await self._is_seen_free():
+            self._refuse_if_renewed()
+            await self._clock.sleep(self._timing.every)
+        self._until = float("inf")
+        task = asyncio.ensure_future(work())
+        try:
+            while not await self._done_within(task, self._timing.every):
+                if await self._is_seen_held():
+                    assert self._seen is not None  # noqa: S101  # it was just seen
+                    raise LeadershipLost(
+                        f"{self._seen.holder} took the lease {self._namespace}/{self._name}, and "
+                        f"{self.identity} works without one.",
+                        changed="The work was cancelled; what it had begun may be half done.",
+                        todo="Let the other one go on, or stop it first.",
+                    )
+        finally:
+            self._until = float("-inf")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        task.result()
+
+    async def _is_held(self) -> bool:
+        """True while somebody holds the lease who has not been silent for its whole time."""
+        found = await self._read()
+        if found is not None:
+            self._look_at(found)
+        return not self._free()
+
+    async def _is_seen_free(self) -> bool:
+        """True when nobody holds it. An API server that does not answer leaves that open."""
+        try:
+            return not await self._is_held()
+        except TargetUnavailable as error:
+            log.warning("lease-failed", extra={"lease": self._name, "code": error.code})
+            return False
+
+    async def _is_seen_held(self) -> bool:
+        try:
+            async with asyncio.timeout(self._timing.renew_within / 2):
+                return await self._is_held()
+        except (HoldfastError, TimeoutError):
+            log.warning("lease-not-read", extra={"lease": self._name})
+            return False
+
+    def _refuse_if_renewed(self) -> None:
+        seen = self._seen
+        if seen is None or not seen.holder or seen.ours or not seen.renewed:
+            return
+        raise LeaseHeld(
+            f"{seen.holder} holds the lease {self._namespace}/{self._name} and renews it: it looks "
+            "after the same objects.",
+            changed="Nothing was changed.",
+            todo="Let it work, or stop it first (kubectl scale --replicas 0).",
+        )
 
     async def _keep(self, task: asyncio.Future[None]) -> None:
         while not await self._done_within(task, self._timing.every):
@@ -135,8 +278,11 @@ class LeaderElection:
             await asyncio.gather(pause, return_exceptions=True)
         return task.done()
 
-    async def _attempt(self) -> bool:
-        """Try once to take or renew the lease. False when it is another's, or on any failure."""
+    async def _attempt(self, *, strict: bool = False) -> bool:
+        """Try once to take or renew the lease. False when it is another's, or on any failure.
+
+        `strict` raises failures. A namespace that is not there always raises ConfigurationError.
+        """
         # From before the write: whoever sees it starts to count later than we do.
         began = self._clock.monotonic()
         try:
@@ -150,8 +296,7 @@ class LeaderElection:
                     "metadata": {"name": self._name, "namespace": self._namespace},
                     "spec": self._spec(taken=True, transitions=0),
                 }
-                path = LEASES.path(namespace=self._namespace)
-                written = await self._api.request("POST", path, body=lease)
+                written = await self._create(lease)
             else:
                 self._look_at(found)
                 if not self._free():
@@ -160,12 +305,29 @@ class LeaderElection:
                 ours = self._is_ours(found)
                 count = int(spec.get("leaseTransitions") or 0) + (0 if ours else 1)
                 written = await self._write(found, self._spec(taken=not ours, transitions=count))
+        except ConfigurationError:
+            raise
         except HoldfastError as error:
             log.warning("lease-failed", extra={"lease": self._name, "code": error.code})
+            if strict and not isinstance(error, Conflict):
+                raise
             return False
         self._look_at(written)
         self._until = began + self._timing.renew_within
         return True
+
+    async def _create(self, lease: Object) -> Object:
+        path = LEASES.path(namespace=self._namespace)
+        try:
+            return await self._api.request("POST", path, body=lease)
+        except NotFound:
+            raise ConfigurationError(
+                f"The lease {self._name} belongs into the namespace {self._namespace}, and there "
+                "is no such namespace.",
+                changed="Nothing was changed.",
+                todo=f"kubectl create namespace {self._namespace}, or choose another by "
+                "--lease-namespace.",
+            ) from None
 
     async def _read(self) -> Object | None:
         try:
@@ -178,9 +340,11 @@ class LeaderElection:
         if self._seen is not None and self._seen.version == version:
             return
         spec = lease.get("spec", {})
+        holder = spec.get("holderIdentity") or ""
         self._seen = _Seen(
             version=version,
-            holder=spec.get("holderIdentity") or "",
+            holder=holder,
+            renewed=self._seen is not None and self._seen.holder == holder,
             ours=self._is_ours(lease),
             duration=float(spec.get("leaseDurationSeconds") or self._timing.duration),
             since=self._clock.monotonic(),

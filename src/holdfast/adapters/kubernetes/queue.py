@@ -58,10 +58,16 @@ class Bucket:
         self._free -= 1
         return max(0.0, -self._free / self._rate)
 
-    def try_take(self) -> bool:
-        """Take a place only if there is one now."""
+    @property
+    def has_room(self) -> bool:
+        """True when a place could be taken now."""
         self._refill()
-        if self._free < 1:
+        return self._free >= 1
+
+    def try_take(self, reserve: float = 0.0) -> bool:
+        """Take a place only if there is one now, and so many more in `reserve`."""
+        self._refill()
+        if self._free < 1 + reserve:
             return False
         self._free -= 1
         return True

@@ -79,6 +79,11 @@ def _of_its_objects(found: Found, now: datetime) -> Iterable[DriftRecord]:
     said = _operator_said(found)
     if said is not None and said.status == "True":
         yield _told_by_operator(found, said, now)
+        return
+    written = _operator_said(found, "UpToDate")
+    if written is not None and (written.status, written.reason) == ("False", "WriteRefused"):
+        # What is declared could not be written, so it is not what runs.
+        yield _told_by_operator(found, written, now)
 
 
 def healed_drifts(found: Found) -> Iterable[DriftRecord]:
@@ -90,9 +95,9 @@ def healed_drifts(found: Found) -> Iterable[DriftRecord]:
         yield replace(record, resolved_at=ended, resolution="healed")
 
 
-def _operator_said(found: Found) -> Condition | None:
+def _operator_said(found: Found, about: str = "DriftDetected") -> Condition | None:
     conditions = found.service.status.conditions if found.service.status else ()
-    return next((each for each in conditions if each.type == "DriftDetected"), None)
+    return next((each for each in conditions if each.type == about), None)
 
 
 def _told_by_operator(found: Found, said: Condition, otherwise: datetime) -> DriftRecord:

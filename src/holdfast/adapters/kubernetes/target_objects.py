@@ -30,7 +30,9 @@ LAST_WRITE = "holdfast.dev/last-write"
 """The annotation with the key of the last write, which makes it safe to repeat."""
 MANAGERS = frozenset({"holdfast-sdk", "holdfast-cli"})
 UNSEEN = "No operator has taken it up yet."
-_FAILED = frozenset({"InvalidSpec", "ForeignObject", "RolloutStuck"})
+_FAILED = frozenset(
+    {"InvalidSpec", "ForeignObject", "RolloutStuck", "Fighting", "AlteredByAdmission"}
+)
 """Why a service is not ready and will not be by waiting. Failing pods may recover."""
 
 
@@ -75,7 +77,7 @@ def read(item: Object) -> Found:
         raise ValidationError(
             f"InferenceService {service_name(item)} cannot be read as a workload.",
             problems=error.problems,
-            todo="Mend it with kubectl edit, or delete it.",
+            todo="Fix it with kubectl edit, or delete it.",
         ) from error
     annotations = service.annotations
     declared = _fields_in(annotations.get(DECLARED))
@@ -103,7 +105,9 @@ def shown(item: Object) -> Live:
         return read(item).live
     except ValidationError as error:
         where = WorkloadId(project=project_of(item), slug=str(item["metadata"]["name"]))
-        status = Status(phase=Phase.ERROR, message=error.happened)
+        status = Status(
+            phase=Phase.ERROR, message=error.happened, drift_unknown="It cannot be read."
+        )
         return replace(_bare(item, where), status=status)
 
 
@@ -135,7 +139,15 @@ def status_of(service: InferenceService) -> Status:
         wanted=max(declared, said.replicas) if spec.autoscaled else declared,
         canary_weight=said.canary_weight or 0,
         endpoint=said.url,
+        drift_unknown=_drift_unknown(said),
     )
+
+
+def _drift_unknown(said: InferenceServiceStatus) -> str:
+    found = next((each for each in said.conditions if each.type == "DriftDetected"), None)
+    if found is None or found.status != "Unknown":
+        return ""
+    return found.message or found.reason or "The operator does not say why."
 
 
 def _phase(said: InferenceServiceStatus) -> Phase:

@@ -23,7 +23,14 @@ from holdfast.adapters.kubernetes.target_objects import (
     read,
 )
 from holdfast.core.declaration import declared_by, written
-from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError
+from holdfast.core.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    Problem,
+    ValidationError,
+    having_changed,
+)
 from holdfast.core.live import Absent, Live
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import normalize_workload
@@ -144,7 +151,8 @@ class Writes:
                 await self.ledger.note(found.item, "deleted", "deleted")
             if not found.item["metadata"].get("finalizers"):
                 return Absent(id=step.id)
-            left = await self.find(step.id)
+            with having_changed(f"Workload {step.id} is being deleted."):
+                left = await self.find(step.id)
             return left.live if left else Absent(id=step.id)
         raise _busy(step)
 
@@ -152,7 +160,7 @@ class Writes:
         found = await self.find(step.id)
         if found is not None and _repeated(found, mark):
             return found.live
-        raise Conflict(f"Workload {step.id} is there already.", todo=_AGAIN) from conflict
+        raise AlreadyExists(f"Workload {step.id} already exists.", todo=_AGAIN) from conflict
 
     async def _note_update(
         self, before: Found, after: Found, names: list[str], *, declare: bool

@@ -39,8 +39,8 @@ class TlsContexts:
             context = ssl.create_default_context(cadata=text)
         except ssl.SSLError:
             raise ConfigurationError(
-                f"The certificate authority of {self._config.source} is no PEM certificate.",
-                todo="Fetch the kubeconfig anew.",
+                f"The certificate authority of {self._config.source} is not a PEM certificate.",
+                todo="Fetch the kubeconfig again.",
             ) from None
         # Python 3.13 asks for extensions that the authorities of many clusters lack.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -63,6 +63,6 @@ class TlsContexts:
             except (ssl.SSLError, OSError, ValueError):
                 raise ConfigurationError(
                     f"The client certificate of {self._config.source} and its key cannot be used "
-                    "together, or are no PEM.",
-                    todo="Fetch the kubeconfig anew.",
+                    "together, or are not PEM.",
+                    todo="Fetch the kubeconfig again.",
                 ) from None

@@ -7,7 +7,7 @@ list, and silence is a failure, as a live watch says something at least once a m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -18,6 +18,7 @@ from holdfast.adapters.kubernetes.errors import Reply, Status, error_in_stream, 
 from holdfast.adapters.kubernetes.framing import LineFramer, LineTooLong
 from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
 from holdfast.core.errors import NotFound, TargetUnavailable
+from holdfast.core.quantity import shown_seconds
 from holdfast.reconcile.kube import EventType, KindNotServed, WatchEvent
 
 SILENCE = 75.0
@@ -79,9 +80,16 @@ async def list_page(api: KubeApi, scope: Scope, *, size: int, token: str) -> Pag
 
 
 async def watch(
-    api: KubeApi, scope: Scope, *, version: str, lasting: float, silence: float = SILENCE
+    api: KubeApi,
+    scope: Scope,
+    *,
+    version: str,
+    lasting: float,
+    silence: float = SILENCE,
+    opened: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield what happens after a version, for at most `lasting` seconds.
+    """Yield what happens after a version, for at most `lasting` seconds. Calls `opened` once the
+    server has agreed to tell.
 
     Raises Expired, in whichever of its two forms the server says so, WatchSilent, and
     TargetUnavailable for a stream that broke. Half a line at the end is a broken stream too.
@@ -99,12 +107,13 @@ async def watch(
     async with api.connection.stream(path, params=params, within=HEAD) as response:
         if response.status != 200:
             raise await _refusal(response, where, scope.resource.secret)
+        opened()
         while True:
             try:
                 async with asyncio.timeout(silence):
                     chunk = await response.content.readany()
             except TimeoutError:
-                raise WatchSilent(f"{where} brought nothing for {silence:g} s.") from None
+                raise WatchSilent(f"{where} sent nothing for {shown_seconds(silence)}.") from None
             except (aiohttp.ClientError, OSError) as error:
                 raise TargetUnavailable(f"{where} broke off ({type(error).__name__}).") from None
             if not chunk:
@@ -112,7 +121,7 @@ async def watch(
             try:
                 lines = framer.feed(chunk)
             except LineTooLong as error:
-                raise TargetUnavailable(f"{where} brought {error}.") from None
+                raise TargetUnavailable(f"{where} sent {error}.") from None
             for line in lines:
                 yield _event(line, where, scope.resource.secret)
     if framer.partial:
@@ -132,7 +141,7 @@ def _event(line: bytes, where: str, secret: bool) -> WatchEvent:
             raise error_in_stream(where, status, secret=secret)
         return WatchEvent(type=EventType(read.type), item=read.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        raise TargetUnavailable(f"{where} brought a line that is no event.") from None
+        raise TargetUnavailable(f"{where} sent a line that is not an event.") from None
 
 
 async def _refusal(response: aiohttp.ClientResponse, where: str, secret: bool) -> Exception:

@@ -6,6 +6,7 @@ Faults can be ordered in advance; `writes` records every step that took effect.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from holdfast.adapters.memory.book import Book
 from holdfast.core.declaration import written
 from holdfast.core.desired import Desired
 from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
     Conflict,
     HoldfastError,
     NotFound,
@@ -174,7 +177,8 @@ class MemoryTarget:
     ) -> None:
         """Let the next calls, or those about one slug, raise.
 
-        With `after_effect` only steps fail, and each is carried out first.
+        With `after_effect` only steps fail, and each is carried out first: an error that says
+        "Nothing was changed." is then raised as one whose effect is unknown.
         """
         self._faults.append(_Fault(error=error, left=times, after_effect=after_effect, slug=slug))
 
@@ -184,7 +188,10 @@ class MemoryTarget:
         for fault in self._faults:
             if fault.left and fault.after_effect is after_effect and fault.slug in (None, slug):
                 fault.left -= 1
-                raise fault.error
+                error = copy.copy(fault.error)  # whoever handles it may add to it
+                if after_effect and error.changed.startswith(NOTHING_CHANGED):
+                    error.add_changes(OUTCOME_UNKNOWN)
+                raise error
 
     def _act(self, step: Step) -> Live | Absent:
         live = self._workloads.get(step.id)

@@ -1,42 +1,16 @@
-"""Says which addresses may be sent to. Pure; called by the one sender, for every address.
-
-The tables are written out rather than asked of `ipaddress`, whose idea of a private address
-differs between versions of Python.
-"""
+"""Says which addresses may be sent to. Pure; called by the one sender, for every address."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import TypeAlias
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from holdfast.core.errors import ConfigurationError
+from holdfast.core.reach import Address, Reach, reach_of
 from holdfast.core.redact import Secret
 
-Address: TypeAlias = IPv4Address | IPv6Address
-
-_V4_LOCAL = tuple(map(IPv4Network, (
-    "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
-)))  # fmt: skip
-_V4_NEVER = tuple(map(IPv4Network, (
-    "0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
-    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-    # Metadata services that lie in private ranges.
-    "100.100.100.200/32", "168.63.129.16/32",
-)))  # fmt: skip
-_V6_LOCAL = tuple(map(IPv6Network, ("::1/128", "fc00::/7")))
-_V6_NEVER = tuple(map(IPv6Network, (
-    "2001::/23", "2001:db8::/32", "3fff::/20", "fd00:ec2::254/128", "fd20:ce::254/128",
-)))  # fmt: skip
-_V6_GLOBAL = IPv6Network("2000::/3")
-_V6_CARRIES_V4 = (
-    # Network, and how many bits stand after the address of the older kind.
-    (IPv6Network("::ffff:0:0/96"), 0),
-    (IPv6Network("64:ff9b::/96"), 0),
-    (IPv6Network("2002::/16"), 80),
-)
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMERIC = re.compile(r"(?:[0-9]+|0[xX][0-9A-Fa-f]*)")
@@ -80,35 +54,14 @@ def read_url(url: Secret, *, allow_private: bool) -> Place:
 
 def problem(address: Address, *, scheme: str, allow_private: bool) -> str:
     """Say why an address must not be sent to; empty when it may."""
-    where = _where(_innermost(address))
-    if where == "never":
+    reach = reach_of(address)
+    if reach is Reach.RESERVED:
         return "it leads to an address that is reserved, link-local or a metadata service"
-    if where == "local" and not allow_private:
+    if reach is not Reach.PUBLIC and not allow_private:
         return "it leads to a private address, which the operator did not allow"
-    if scheme == "http" and not _innermost(address).is_loopback:
+    if scheme == "http" and reach is not Reach.LOOPBACK:
         return "http is for this machine alone"
     return ""
-
-
-def _where(address: Address) -> str:
-    if isinstance(address, IPv4Address):
-        if any(address in network for network in _V4_NEVER):
-            return "never"
-        return "local" if any(address in network for network in _V4_LOCAL) else "global"
-    if any(address in network for network in _V6_NEVER) or address.scope_id:
-        return "never"
-    if any(address in network for network in _V6_LOCAL):
-        return "local"
-    return "global" if address in _V6_GLOBAL else "never"
-
-
-def _innermost(address: Address) -> Address:
-    """Take an IPv4 address out of the IPv6 address that carries it."""
-    if isinstance(address, IPv6Address):
-        for network, shift in _V6_CARRIES_V4:
-            if address in network:
-                return IPv4Address((int(address) >> shift) & 0xFFFFFFFF)
-    return address
 
 
 def _is_name(host: str) -> bool:

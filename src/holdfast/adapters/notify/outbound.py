@@ -18,8 +18,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from holdfast.adapters.notify.addresses import Address, Place, problem, read_url
+from holdfast.adapters.notify.addresses import Place, problem, read_url
 from holdfast.core.errors import ConfigurationError, TargetUnavailable
+from holdfast.core.quantity import shown_seconds
+from holdfast.core.reach import Address
 from holdfast.core.redact import Secret
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -72,7 +74,7 @@ class Outbound:
                 if not refused:
                     status, wait = await self._send(place, addresses, body, headers)
         except TimeoutError:
-            failed = f"gave no answer in {self._timeout:g} s"
+            failed = f"gave no answer in {shown_seconds(self._timeout)}"
         except aiohttp.ClientConnectorCertificateError:
             failed = "has a certificate that is not trusted"
         except (aiohttp.ClientError, OSError, ValueError) as error:

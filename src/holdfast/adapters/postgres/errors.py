@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     HoldfastError,
     TargetUnavailable,
 )
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.redact import Secret, redact
 
 FOREIGN = (
@@ -80,7 +81,7 @@ def translated(
     return TargetUnavailable(
         _said(error, place, patience),
         changed=OUTCOME_UNKNOWN if committing else NOTHING_CHANGED,
-        todo="Read the record anew once it answers." if committing else "Try again later.",
+        todo="Read the record again once it answers." if committing else "Try again later.",
     )
 
 
@@ -103,7 +104,7 @@ def refused(error: BaseException, place: str, *, patience: float) -> HoldfastErr
 
 def _said(error: BaseException, place: str, patience: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"PostgreSQL at {place} gave no answer in {patience:g} s."
+        return f"PostgreSQL at {place} gave no answer in {shown_seconds(patience)}."
     if isinstance(error, asyncpg.PostgresError):
         # The first line only: those behind it quote rows.
         message = redact(str(error).partition("\n")[0])[:200].rstrip(".")

@@ -65,7 +65,7 @@ async def migrate(connection: Connection) -> None:
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise ConfigurationError(
-            f"The database stores text as {encoding}, which has not every character.",
+            f"The database stores text as {encoding}, which cannot hold every character.",
             todo="Create one with ENCODING 'UTF8'.",
         )
     if await _version(connection) == len(MIGRATIONS):

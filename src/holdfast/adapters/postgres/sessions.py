@@ -73,8 +73,9 @@ class Sessions:
     async def run(self, work: Work[T]) -> T:
         """Run a work in a transaction of its own.
 
-        Once more where the connection turns out to be gone and nothing was committed: after a
-        restart of the server every connection of the pool is.
+        Once more where the connection turns out to be gone and nothing was committed. After a
+        restart of the server every connection of the pool is gone, although not each has been
+        noticed yet, so the second try gets a new one.
         """
         first = True
         while True:
@@ -83,8 +84,9 @@ class Sessions:
                 async with asyncio.timeout(self._patience):
                     return await self._once(work, progress)
             except FOREIGN as error:
-                if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                    await self._pool.expire_connections()  # another server leads now: find it
+                # When the session is read-only another server leads now: find it.
+                if isinstance(error, asyncpg.ReadOnlySQLTransactionError) or was_lost(error):
+                    await self._pool.expire_connections()
                 if progress.committing or not first or not was_lost(error):
                     raise translated(
                         error, self.place, patience=self._patience, committing=progress.committing

@@ -6,6 +6,7 @@ Called by `layers.py`. Keys are matched exactly: Kustomize itself takes `HelmCha
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ class Source:
         if values is None:
             return
         if not isinstance(values, list):
-            raise self.wrong(f"/{key}", f"{key} is no list.")
+            raise self.wrong(f"/{key}", f"{key} is not a list.")
         for at, value in enumerate(values):
             yield f"/{key}/{at}", value
 
@@ -93,7 +94,7 @@ class Source:
         """Yield pointer and value of each entry of a list of mappings."""
         for pointer, value in self.items(key):
             if not isinstance(value, dict):
-                raise self.wrong(pointer, f"an entry of {key} is no mapping.")
+                raise self.wrong(pointer, f"an entry of {key} is not a mapping.")
             strange = sorted(set(value) - known) if known is not None else []
             if strange:
                 raise self.wrong(pointer, f"an entry of {key} has the key {quoted(strange[0])}.")
@@ -110,7 +111,7 @@ class Source:
         path = self.text_at(pointer, value)
         where = self.document.where(pointer)
         if not path.strip() or path != path.strip():
-            raise refused(where, "the path is empty or has spaces around it.", "Mend it.")
+            raise refused(where, "the path is empty or has spaces around it.", "Fix it.")
         if _REMOTE.search(path):
             raise refused(
                 where,
@@ -121,7 +122,7 @@ class Source:
 
     def wrong(self, pointer: str, reason: str) -> Exception:
         """Build a refusal that says where."""
-        return refused(self.document.where(pointer), reason, "Mend the kustomization.")
+        return refused(self.document.where(pointer), reason, "Fix the kustomization.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ def replicas(source: Source) -> tuple[ReplicaChange, ...]:
     for pointer, value in source.mappings("replicas"):
         count = value.get("count")
         if not isinstance(count, int) or isinstance(count, bool):
-            raise source.wrong(f"{pointer}/count", "the count is no whole number.")
+            raise source.wrong(f"{pointer}/count", "the count is not a whole number.")
         found.append(
             ReplicaChange(name=_text(value, "name"), count=count, place=source.place(pointer))
         )
@@ -225,7 +226,7 @@ def inline_patches(source: Source) -> Iterator[PatchText | tuple[Parts, Place, P
     """Yield each patch: its text where it is inline, else the file with it."""
     for pointer, value in source.items("patchesStrategicMerge"):
         text = source.text_at(pointer, value)
-        if "\n" in text or text.lstrip().startswith("{"):
+        if is_inline(text):
             place = source.place(pointer)
             yield PatchText(data=text.encode(), inline=True, place=place, entry=place, target=None)
         else:
@@ -246,6 +247,22 @@ def inline_patches(source: Source) -> Iterator[PatchText | tuple[Parts, Place, P
                 yield parts, source.place(pointer), target
 
 
+def is_inline(text: str) -> bool:
+    """True for an entry that is itself what another would name a file for."""
+    return "\n" in text or text.lstrip().startswith("{")
+
+
+def written_anew(entry: Tree) -> Tree:
+    """Write an inline merge patch from what is read in it; paths stay.
+
+    Kustomize takes a text that it cannot read for a path, so it gets one that it can.
+    """
+    if not isinstance(entry, str) or not is_inline(entry):
+        return entry
+    documents = read_documents(entry.encode(), source="an inline patch")
+    return "\n---\n".join(json.dumps(each.value, ensure_ascii=False) for each in documents)
+
+
 def read_patches(source: Source, text: PatchText) -> Iterator[Patch]:
     """Read the documents of one patch."""
     name = text.place.file if not text.inline else f"{text.place.file} (inline patch)"
@@ -255,7 +272,7 @@ def read_patches(source: Source, text: PatchText) -> Iterator[Patch]:
         body = document.value
         if not isinstance(body, dict | list):
             raise refused(
-                f"{text.place.file}:{text.place.line}", "it is no patch.", "Mend the patch."
+                f"{text.place.file}:{text.place.line}", "it is not a patch.", "Fix the patch."
             )
         lines = _inline_lines(source, text, document) if text.inline else document.lines
         yield Patch(
@@ -320,14 +337,14 @@ def _texts(source: Source, pointer: str, value: Tree) -> Iterator[tuple[str, str
     if value is None:
         return
     if not isinstance(value, list):
-        raise source.wrong(pointer, "it is no list.")
+        raise source.wrong(pointer, "it is not a list.")
     for at, entry in enumerate(value):
         yield f"{pointer}/{at}", source.text_at(f"{pointer}/{at}", entry)
 
 
 def _pairs(source: Source, pointer: str, value: Tree) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise source.wrong(pointer, "it is no mapping of names to quoted text.")
+        raise source.wrong(pointer, "it is not a mapping of names to quoted text.")
     return {key: str(text) for key, text in value.items()}
 
 

@@ -43,6 +43,8 @@ class Kustomize:
     seconds: float
     scratch: Path | None = None
     """Where private copies are made; the system's own place when not given."""
+    unconfined: bool = False
+    """True lets it run where the network cannot be taken away from it."""
 
     async def build(self, reading: Reading) -> bytes:
         """Return what Kustomize prints. Raises SourceUnavailable when it fails."""
@@ -59,6 +61,7 @@ class Kustomize:
                     [verb, _RESTRICT, "--", str(entry)],
                     directory=home,
                     seconds=self.seconds,
+                    unconfined=self.unconfined,
                 )
             except Overran as over:
                 raise _failed(reading.trail, f"{over}", "Make it smaller.") from None
@@ -68,7 +71,7 @@ class Kustomize:
                 ) from None
         if ran.code:
             said = await asyncio.to_thread(_said, ran, scratch, reading)
-            raise _failed(reading.trail, said, "Mend it.")
+            raise _failed(reading.trail, said, "Fix it.")
         return ran.output
 
 
@@ -87,7 +90,7 @@ def read_output(output: bytes, reading: Reading) -> list[Piece]:
     for text in _documents(output):
         for document in read_documents(text, source=f"{reading.trail.entry.file} (rendered)"):
             if not isinstance(document.value, dict):
-                raise refused(document.where(), "Kustomize gave no object.", "Mend it.")
+                raise refused(document.where(), "Kustomize gave no object.", "Fix it.")
             value, origin = _without_origin(document.value, keep=origins.keep)
             for piece in expanded(Piece(value=value, file="")):
                 pieces.append(origins.placed(piece.value, origin))
@@ -140,7 +143,7 @@ class _Origins:
 
 def _write(reading: Reading, root: Path) -> None:
     """Copy the files that were read. Kustomizations are written from what was read in them."""
-    for file, data in reading.contents.items():
+    for file, data in {**reading.contents, **reading.rewritten}.items():
         _put(root / file, data)
     for layer in reading.trail.layers:
         body = dict(layer.body)

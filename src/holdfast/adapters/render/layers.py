@@ -26,6 +26,7 @@ from holdfast.core.gitops.layers import (
     Trail,
 )
 from holdfast.core.redact import quoted
+from holdfast.core.tree import Fields, Tree
 from holdfast.wire.yaml import read_documents
 
 _MODELLED = {
@@ -38,6 +39,15 @@ _FURTHER = {
     "replacements", "vars", "crds", "configurations", "openapi", "transformers", "generators",
     "validators", "imageTags",
 }  # fmt: skip
+_INNER: plugins.Keys = {
+    "images": plugins.IMAGE,
+    "imageTags": plugins.IMAGE,
+    "replicas": plugins.REPLICAS,
+    "labels": plugins.LABELS,
+    "generatorOptions": plugins.GENERATOR_OPTIONS,
+    "replacements": {"path": None, **plugins.REPLACEMENT},
+}
+"""Keys below those, where no reader of theirs looks at each by its name."""
 _REFUSED = {"helmCharts", "helmGlobals", "helmChartInflationGenerator"}
 
 
@@ -48,6 +58,8 @@ class Reading:
     trail: Trail
     contents: dict[str, bytes]
     """Every file but the kustomizations, from the root."""
+    rewritten: Mapping[str, bytes] = field(default_factory=dict)
+    """What Kustomize gets to see in place of some of these: written from what was read in them."""
 
 
 def trail(root: Path, path: str, left_out: Mapping[str, str] | None = None) -> Trail:
@@ -67,7 +79,9 @@ def read_layers(files: Files, entry: Parts) -> Reading:
     kustomizations = {layer.file for layer in walk.layers.values()}
     everything = tuple(sorted(kustomizations | set(walk.contents)))
     return Reading(
-        trail=Trail(layers=tuple(walk.layers.values()), files=everything), contents=walk.contents
+        trail=Trail(layers=tuple(walk.layers.values()), files=everything),
+        contents=walk.contents,
+        rewritten=walk.rewritten,
     )
 
 
@@ -88,6 +102,7 @@ class _Walk:
     files: Files
     layers: dict[str, Layer] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
+    rewritten: dict[str, bytes] = field(default_factory=dict)
 
     def visit(
         self, directory: Parts, *, component: bool, parent: str, stack: tuple[Parts, ...]
@@ -109,7 +124,7 @@ class _Walk:
         source = self._source(found, directory)
         _check_keys(source)
         self.layers[file] = Layer(file=file, body={}, lines={})  # holds the place in the order
-        self._read_further(source)
+        anew = self._read_further(source)
         layer = Layer(
             file=file,
             component=component,
@@ -125,7 +140,7 @@ class _Walk:
             labels=entries.labels(source),
             annotations=entries.common_annotations(source),
             others=tuple(sorted(_FURTHER & {key for key, value in source.body.items() if value})),
-            body=source.body,
+            body={**source.body, **anew},
             lines=source.document.lines,
         )
         self.layers[file] = layer
@@ -190,12 +205,15 @@ class _Walk:
                 self._take(source, tuple(each.path.split("/")), each.place)
             yield generator
 
-    def _read_further(self, source: Source) -> None:
-        """Read what the remaining keys name; plugins may only be the harmless built-in ones."""
+    def _read_further(self, source: Source) -> Fields:
+        """Read what the remaining keys name; plugins may only be the harmless built-in ones.
+
+        Returns the keys whose values are written anew from what was read in them.
+        """
         for key in ("crds", "configurations"):
             for pointer, value in source.items(key):
                 self._take(source, source.local(pointer, value), source.place(pointer))
-        for pointer, entry in source.mappings("replacements", {"path", "source", "targets"}):
+        for pointer, entry in source.mappings("replacements", {"path", *plugins.REPLACEMENT}):
             if entry.get("path"):
                 parts = source.local(f"{pointer}/path", entry["path"])
                 self._take(source, parts, source.place(pointer))
@@ -206,15 +224,22 @@ class _Walk:
             if schema.get("path"):
                 parts = source.local("/openapi/path", schema["path"])
                 self._take(source, parts, source.place("/openapi/path"))
-        for key in ("transformers", "generators", "validators"):
-            for pointer, value in source.items(key):
-                text = source.text_at(pointer, value)
-                if "\n" in text or text.lstrip().startswith("{"):
-                    plugins.check(text.encode(), source.place(pointer))
-                    continue
-                place = source.place(pointer)
-                parts = source.local(pointer, text)
-                plugins.check(self._take(source, parts, place), place)
+        anew: Fields = {
+            key: [self._plugin(source, pointer, value) for pointer, value in source.items(key)]
+            for key in ("transformers", "generators", "validators")
+            if source.body.get(key)
+        }
+        merges = [entries.written_anew(text) for _, text in source.items("patchesStrategicMerge")]
+        return {**anew, "patchesStrategicMerge": merges} if merges else anew
+
+    def _plugin(self, source: Source, pointer: str, value: Tree) -> str:
+        """Check one plugin; returns its entry as Kustomize gets to see it."""
+        text, place = source.text_at(pointer, value), source.place(pointer)
+        if entries.is_inline(text):
+            return plugins.check(text.encode(), place).decode()
+        parts = source.local(pointer, text)
+        self.rewritten[text_of(parts)] = plugins.check(self._take(source, parts, place), place)
+        return text
 
     def _take(self, source: Source, parts: Parts, place: Place) -> bytes:
         """Read a file that a kustomization names. Kustomize wants it in or below its directory."""
@@ -245,6 +270,9 @@ def _check_keys(source: Source) -> None:
             )
         if key not in _MODELLED | _FURTHER:
             raise source.wrong(f"/{key}", f"the key {quoted(key)} is not known.")
+        strange = plugins.strange_key(source.body[key], _INNER.get(key))
+        if strange is not None:
+            raise source.wrong(f"/{key}", f"the key {quoted(strange)} in {key} is not known.")
 
 
 def _missing(place: Place, parts: Parts) -> Exception:

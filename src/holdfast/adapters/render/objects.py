@@ -81,7 +81,7 @@ def _named(piece: Piece, problems: Problems) -> bool:
         if not isinstance(text, str) or not form.fullmatch(text):
             problems.add(
                 piece.where(f"/{key}"),
-                f"it has no good {key}, so it is no Kubernetes object.",
+                f"it has no usable {key}, so it is not a Kubernetes object.",
                 "Set it, or keep other YAML out of this directory.",
             )
             return False
@@ -120,7 +120,7 @@ def _check_texts(piece: Piece, key: str, pairs: Tree, problems: Problems) -> Non
     if pairs is None:
         return
     if not isinstance(pairs, dict):
-        problems.add(piece.where(at), f"its {key} are no mapping.", "Write name: value pairs.")
+        problems.add(piece.where(at), f"its {key} are not a mapping.", "Write name: value pairs.")
         return
     for name, text in pairs.items():
         if not isinstance(text, str):

@@ -52,7 +52,7 @@ def resolve(path: str, *, beneath: Parts = (), where: str) -> Parts:
     """
     shown = quoted(path)
     if _UNPRINTABLE.search(path) or len(path) > _TOO_LONG:
-        raise refused(where, f"the path {shown} has control characters or is too long.", "Mend it.")
+        raise refused(where, f"the path {shown} has control characters or is too long.", "Fix it.")
     if path.startswith(("/", "~")):
         raise refused(where, f"the path {shown} is absolute.", "Write it from where it stands.")
     if "\\" in path or _ENCODED.search(path):
@@ -201,7 +201,7 @@ class Files:
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENAMETOOLONG):
                 raise refused(
-                    text_of(parts), f"it cannot be opened: {error.strerror}.", "Mend it."
+                    text_of(parts), f"it cannot be opened: {error.strerror}.", "Fix it."
                 ) from None
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode

@@ -28,7 +28,9 @@ def manifests(files: Files, parts: Parts) -> Iterator[Parts]:
     if found is Found.FILE:
         if not parts[-1].endswith(SUFFIXES):
             raise refused(
-                text_of(parts), "it is no .yaml, .yml or .json file.", "Name one, or a directory."
+                text_of(parts),
+                "it is not a .yaml, .yml or .json file.",
+                "Name one, or a directory.",
             )
         yield parts
         return
@@ -67,7 +69,7 @@ def read_plain(
 
 def _below(files: Files, parts: Parts, *, depth: int) -> Iterator[Parts]:
     if depth > MAX_DEPTH:
-        raise refused(text_of(parts), f"it lies over {MAX_DEPTH} deep.", "Flatten it.")
+        raise refused(text_of(parts), f"it is over {MAX_DEPTH} folders deep.", "Flatten it.")
     for name, kind in files.names(parts):
         if kind is Found.DIRECTORY:
             yield from _below(files, (*parts, name), depth=depth + 1)

@@ -10,18 +10,22 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.adapters.render.cage import CONFINED, NOT_CONFINED, OPEN
 from holdfast.adapters.render.limits import MAX_COMPLAINT, MAX_OUTPUT, MEMORY, MIB, OPEN_FILES
 from holdfast.core.errors import ConfigurationError
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.redact import quoted
 
 _CAGE = Path(__file__).with_name("cage.py")
 _PIECE = 2**16
 _REAP_SECONDS = 5.0
+_TRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +72,18 @@ async def run(
     stdin: bytes = b"",
     environment: Mapping[str, str] | None = None,
     writes: int = 0,
+    unconfined: bool = False,
 ) -> Ran:
     """Run a program in a directory until it ends. Raises Overran when it takes too much.
 
-    Nothing of it is left behind: its process group is ended in every case.
+    Nothing of it is left behind: its process group is ended in every case. Without a way to take
+    the network from it, it is not started (ConfigurationError), unless `unconfined` lets it run.
     """
     limits = (str(int(seconds) + 1), str(MEMORY), str(writes), str(OPEN_FILES))
+    confinement = OPEN if unconfined else CONFINED
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-B", str(_CAGE), *limits, program.path, *arguments,
+        sys.executable, "-I", "-S", "-B", str(_CAGE), *limits, confinement, program.path,
+        *arguments,
         cwd=directory,
         env={"HOME": str(directory), "TMPDIR": str(directory), **(environment or {})},
         stdin=asyncio.subprocess.PIPE,
@@ -93,7 +101,7 @@ async def run(
             output, complaint, _ = await asyncio.gather(*parts)
             await process.wait()
     except TimeoutError:
-        raise Overran(f"did not end within {seconds:g} s") from None
+        raise Overran(f"did not end within {shown_seconds(seconds)}") from None
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -102,7 +110,29 @@ async def run(
         await asyncio.gather(*parts, return_exceptions=True)
         await asyncio.shield(_reaped(process))
     assert process.returncode is not None  # noqa: S101  # it was waited for
+    if process.returncode == NOT_CONFINED and not output:
+        raise _not_confined(program.path)
     return Ran(code=process.returncode, output=output, complaint=complaint)
+
+
+async def can_confine() -> bool:
+    """True when the network can be taken away from a program here."""
+    here = Program(path=sys.executable, stamp="")
+    with tempfile.TemporaryDirectory(prefix="holdfast-confine-") as directory:
+        try:
+            ran = await run(here, ["-ISc", ""], directory=Path(directory), seconds=_TRY_SECONDS)
+        except (ConfigurationError, Overran, OSError):
+            return False
+    return ran.code == 0
+
+
+def _not_confined(path: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{Path(path).name} was not started: the network cannot be taken away from a process on "
+        "this system, and what it would read comes from whoever may commit.",
+        todo="Run the controller on Linux (x86_64 or aarch64) where a process may set a system "
+        "call filter, as in the image; or accept the risk with --allow-unconfined-renderer.",
+    )
 
 
 async def _reaped(process: asyncio.subprocess.Process) -> None:

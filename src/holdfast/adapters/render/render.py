@@ -48,11 +48,13 @@ class FileRenderer:
         cache: RenderCache | None = None,
         seconds: float = RENDER_SECONDS,
         scratch: Path | None = None,
+        unconfined: bool = False,
     ) -> None:
         """`key` marks Secrets in digests, so that they can be shown; keep it across restarts.
 
         `kustomize` is the path of kustomize or kubectl, `scoped` says of kinds that are not
-        built in whether they have namespaces, `scratch` is where private copies are made.
+        built in whether they have namespaces, `scratch` is where private copies are made, and
+        `unconfined` lets Kustomize run where the network cannot be taken away from it.
         """
         self._key = key
         self._given = kustomize
@@ -61,6 +63,7 @@ class FileRenderer:
         self._cache = RenderCache() if cache is None else cache
         self._seconds = seconds
         self._scratch = scratch
+        self._unconfined = unconfined
         self._turn = asyncio.Semaphore(CONCURRENT_RENDERS)
 
     async def render(
@@ -111,7 +114,12 @@ class FileRenderer:
             pieces, sealed = await asyncio.to_thread(_plain, files, parts, self._cache.files)
             pieces = [await self._open_plain(piece, sealed) for piece in pieces]
         else:
-            kustomize = Kustomize(program=program, seconds=self._seconds, scratch=self._scratch)
+            kustomize = Kustomize(
+                program=program,
+                seconds=self._seconds,
+                scratch=self._scratch,
+                unconfined=self._unconfined,
+            )
             reading = await asyncio.to_thread(_layers, files, parts)
             output = await kustomize.build(reading)
             built = await asyncio.to_thread(read_output, output, reading)
@@ -222,7 +230,7 @@ def _nothing(parts: Parts) -> SourceUnavailable:
     return SourceUnavailable(
         f"There is no {quoted(text_of(parts) or '.', 200)} at this commit, so what it declares is "
         "unknown.",
-        todo="Mend the path of the Application, or commit what it should hold.",
+        todo="Fix the path of the Application, or commit what it should hold.",
     )
 
 
@@ -233,5 +241,5 @@ def _merged(piece: Piece, clear: Fields) -> Piece:
         raise ValidationError(
             f"The encrypted document at {piece.where()} and what came out of it differ in more "
             "than their values.",
-            todo="Encrypt it anew with SOPS.",
+            todo="Encrypt it again with SOPS.",
         ) from None

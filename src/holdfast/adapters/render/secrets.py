@@ -61,14 +61,14 @@ def data_in_clear(item: Fields, piece: Piece, problems: Problems) -> Fields:
         if values is None:
             continue
         if not isinstance(values, dict):
-            problems.add(piece.where(f"/{part}"), f"{part} is no mapping.", "Write name: value.")
+            problems.add(piece.where(f"/{part}"), f"{part} is not a mapping.", "Write name: value.")
             continue
         for key, value in values.items():
             at = piece.where(f"/{part}/{key.replace('~', '~0').replace('/', '~1')}")
             try:
                 raw = read(value)
             except ValueError as error:
-                problems.add(at, f"the value of {quoted(key)} in {part} {error}.", "Mend it.")
+                problems.add(at, f"the value of {quoted(key)} in {part} {error}.", "Fix it.")
                 continue
             if _SEALED_BYTES in raw:
                 problems.add(

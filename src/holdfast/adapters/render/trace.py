@@ -187,10 +187,21 @@ def _patched(traced: _Traced, value: Fields, patch: Patch) -> None:
         return
     for at, operation in enumerate(patch.body if isinstance(patch.body, list) else []):
         if isinstance(operation, dict) and operation.get("op") in ("add", "replace"):
-            pointer = str(operation.get("path", ""))
+            pointer = _appended(value, str(operation.get("path", "")), operation.get("value"))
             if _at(value, pointer) == (True, operation.get("value")):
                 line = patch.lines.get(f"/{at}/value", patch.lines.get(f"/{at}", patch.place.line))
                 traced.set(pointer, file, line)
+
+
+def _appended(value: Fields, pointer: str, added: Tree) -> str:
+    """Count the item that an operation put at the end of a list, which it calls `-`."""
+    if not pointer.endswith("/-"):
+        return pointer
+    around = pointer.removesuffix("/-")
+    items = _at(value, around)[1]
+    listed = items if isinstance(items, list) else []
+    found = [at for at, item in enumerate(listed) if item == added]
+    return f"{around}/{found[-1]}" if found else pointer
 
 
 def _is_for(patch: Patch, value: Fields, names: set[str]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from holdfast.adapters.runner.backends import Ask, BackendFacts
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.redact import redact
 
 _SHOWN = 200
@@ -35,6 +36,8 @@ class Answer:
 
     ok: bool
     detail: str
+    refused: bool = False
+    """Nothing listens on the port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class _Reply:
     status: int
     """0 when there was none."""
     text: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +149,15 @@ class Prober:
                 data = await response.content.read(most)
                 return _Reply(status=response.status, text=data.decode(errors="replace"))
         except TimeoutError:
-            return _Reply(status=0, text=f"no answer in {patience:g} s")
+            return _Reply(status=0, text=f"no answer in {shown_seconds(patience)}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return _Reply(status=0, text=_reason(error))
+            refused = isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError)
+            return _Reply(status=0, text=_reason(error), refused=refused)
 
 
 def _judged(reply: _Reply, *, below: int, also: int = 0) -> Answer:
     if reply.status == 0:
-        return Answer(ok=False, detail=reply.text)
+        return Answer(ok=False, detail=reply.text, refused=reply.refused)
     ok = reply.status < below or reply.status == also
     shown = " ".join(redact(reply.text).split())[:_SHOWN]
     return Answer(ok=ok, detail=f"{reply.status} {shown}".strip())

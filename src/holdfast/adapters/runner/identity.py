@@ -16,6 +16,8 @@ from pathlib import Path
 from holdfast.adapters.runner.launch import MARKER
 
 _PROC = Path("/proc")
+_LISTENS = "0A"
+"""The state of a listening socket in the tables of the kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,27 @@ def kill_marked(marker: str, number: signal.Signals) -> int:
             finally:
                 os.close(handle)
     return count
+
+
+def listening(marker: str) -> list[int]:
+    """Return the TCP ports on which processes with exactly this marker listen."""
+    ports: set[int] = set()
+    for process in scan(marker):
+        if process.marker != marker:
+            continue
+        folder = _PROC / str(process.pid)
+        sockets = set()
+        with suppress(OSError):
+            for handle in os.listdir(folder / "fd"):
+                with suppress(OSError):
+                    sockets.add(os.readlink(folder / "fd" / handle))
+        for table in ("tcp", "tcp6"):
+            with suppress(OSError):
+                for line in (folder / "net" / table).read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in sockets:
+                        ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
 
 
 def _pids() -> Iterator[int]:

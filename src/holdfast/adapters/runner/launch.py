@@ -7,18 +7,17 @@ declared and its secrets, and never what the server itself was given.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.adapters.runner.backends import LOOPBACK, BackendFacts
 from holdfast.adapters.runner.secrets import MissingSecret, SecretFolder
 from holdfast.adapters.runner.wanted import Group, Wanted
-from holdfast.core.command import split_command
+from holdfast.core.command import filled, is_script, split_command, unknown_placeholder
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.redact import Secret, names_a_secret
-from holdfast.core.tree import Tree, digest
+from holdfast.core.tree import Fields, Tree, digest
 
 MARKER = "HOLDFAST_REPLICA"
 """Set in every child and inherited by its children, so that none can be lost sight of."""
@@ -30,8 +29,6 @@ _PASSED = frozenset(
 _PASSED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_", "HF_", "HUGGINGFACE_", "HIP_", "ROCR_", "ROCM_", "VLLM_",
 )  # fmt: skip
-_OURS = re.compile(r"\$\{(PORT|HOST|MODEL)\}")
-_OTHER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class LaunchRefused(Exception):
@@ -48,20 +45,36 @@ class Launch:
     backend: BackendFacts
     model: str
     revision: str
+    generation: int = 0
+    fields: Fields = field(default_factory=dict)
+    """What the group's replicas are started from."""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Of the secrets, by name."""
     refused: str | None = None
     """Why it cannot be started at all."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment, what the workload itself declares."""
+
+    @property
+    def takes_port(self) -> bool:
+        """True when the program is told its port in a way that it is known to read."""
+        given = (*self.command, *self.env.values())
+        return self.backend.address_flags or any("${PORT}" in text for text in given)
 
     def argv(self, port: int) -> list[str]:
         """Return the arguments, with the program's full path first."""
         if self.refused:
             raise LaunchRefused(self.refused)
-        argv = [self._filled(part, port) for part in self.command]
-        unknown = next((found[1] for part in argv if (found := _OTHER.search(part))), None)
+        unknown = unknown_placeholder(self.command, self.variables)
         if unknown:
             raise LaunchRefused(
-                f"${{{unknown}}} in the command is not filled in: only PORT, HOST and MODEL are. "
-                "A backend reads its secrets from its environment."
+                f"{unknown} in the command is not filled in: only PORT, HOST, MODEL and variables "
+                "of env are, since everybody on this machine can read a command line. A backend "
+                "reads its secrets from its environment."
             )
+        argv = [self._filled(part, port) for part in self.command]
+        if not is_script(self.command):
+            argv = [filled(part, self.variables) for part in argv]
         if self.backend.address_flags:
             argv += [] if _has(argv, "--host") else ["--host", LOOPBACK]
             argv += [] if _has(argv, "--port") else ["--port", str(port)]
@@ -77,8 +90,7 @@ class Launch:
         return env | {"HOST": LOOPBACK, "PORT": str(port), MARKER: marker}
 
     def _filled(self, text: str, port: int) -> str:
-        values = {"PORT": str(port), "HOST": LOOPBACK, "MODEL": self.model}
-        return _OURS.sub(lambda found: values[found[1]], text)
+        return filled(text, {"PORT": str(port), "HOST": LOOPBACK, "MODEL": self.model})
 
 
 def make_launch(
@@ -96,18 +108,22 @@ def make_launch(
         values = secrets.read(wanted.spec.id.project, refs if isinstance(refs, dict) else {})
     except MissingSecret as missing:
         refused = f"{missing} The replica was not started; put the secret in place."
-    marks: Tree = {name: secret.fingerprint(key) for name, secret in values.items()}
+    marks = {name: secret.fingerprint(key) for name, secret in values.items()}
     command, problem = _command(fields.get("command"), fields, facts)
-    declared = fields.get("env")
+    given = fields.get("env")
+    declared = {k: str(v) for k, v in given.items()} if isinstance(given, dict) else {}
+    revision = digest([normalize_workload(fields), {**marks}, refused])
     return Launch(
         command=tuple(command),
-        env=base_environment(inherited)
-        | ({k: str(v) for k, v in declared.items()} if isinstance(declared, dict) else {})
-        | dict(facts.env),
+        env=base_environment(inherited) | declared | dict(facts.env),
+        variables=declared,
         secrets=values,
         backend=facts,
         model=str(fields.get("model", "")),
-        revision=digest([normalize_workload(fields), marks, refused]).removeprefix("sha256:")[:16],
+        revision=revision.removeprefix("sha256:")[:16],
+        generation=wanted.spec.generation,
+        fields=fields,
+        fingerprints=marks,
         refused=problem or refused,
     )
 

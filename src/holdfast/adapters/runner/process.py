@@ -18,6 +18,9 @@ from holdfast.reconcile.ports import Clock
 
 _LOOK = 0.1
 """How often to look whether a group has ended, once its leader has."""
+_DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP]
+"""Python ignores the first two, and a shell the others for a server in the background of a script.
+A child would inherit that, and a backend has the right to be ended by them."""
 
 
 class Process:
@@ -64,8 +67,7 @@ class Process:
                 *((os.POSIX_SPAWN_CLOSE, handle) for handle in _inheritable()),
             ],
             setsid=True,
-            # Python ignores these, and a child would inherit that.
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            setsigdef=_DEFAULT,
             setsigmask=[],
         )
         return cls(pid, marker=marker, child=True, on_exit=on_exit)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from holdfast.core.tree import Fields
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
@@ -33,6 +36,11 @@ class Record:
     """With these two, how to judge it even when the declaration has moved on."""
     pid: int = 0
     start: int = 0
+    generation: int = 0
+    fields: Fields | None = None
+    """What it was started from; a record of an earlier version does not say."""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Of the secrets that it was given."""
 
 
 class Records:
@@ -46,6 +54,7 @@ class Records:
         path = self._path(record.uid, record.replica)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
+        fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(asdict(record)))
         os.replace(fresh, path)
 

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from holdfast.adapters.runner.alarm import Alarm
 from holdfast.adapters.runner.backends import LOOPBACK
 from holdfast.adapters.runner.health import Prober, Question
-from holdfast.adapters.runner.identity import boot_id
+from holdfast.adapters.runner.identity import boot_id, listening
 from holdfast.adapters.runner.launch import Launch, LaunchRefused
 from holdfast.adapters.runner.log import ReplicaLog
 from holdfast.adapters.runner.ports import Ports
@@ -28,7 +28,8 @@ from holdfast.adapters.runner.record import Record, Records
 from holdfast.adapters.runner.secrets import Mask
 from holdfast.adapters.runner.values import EventKind, Limits
 from holdfast.adapters.runner.wanted import Wanted
-from holdfast.core.tree import digest
+from holdfast.core.quantity import shown_seconds
+from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.ports import Clock
 
 _LOG = logging.getLogger("holdfast.runner")
@@ -37,6 +38,8 @@ _PORT_TAKEN = re.compile(
     r" (?:in use|taken)"
 )
 _PORT_ATTEMPTS = 3
+_FIRST_LOOK, _NEXT_LOOK = 1.0, 5.0
+"""Seconds until a program that refuses connections is looked at for a port of its own."""
 
 
 class Stage(Enum):
@@ -90,7 +93,11 @@ class Replica:
         """No attempt can succeed before somebody changes something."""
         self.message = "waiting to start"
         self.trouble = ""
-        """What went wrong last."""
+        """What went wrong last; empty once it serves."""
+        self.generation = launch.generation if launch else 0
+        self.fields: Fields | None = launch.fields if launch else None
+        self.fingerprints = launch.fingerprints if launch else {}
+        """What it is started from; of an adopted one, what its record says."""
         self.in_flight = 0
         self.chosen_at = 0
         self.suspect = False
@@ -139,11 +146,24 @@ class Replica:
         self._process = Process.adopt(pid, marker=self.marker, on_exit=self._alarm.ring)
         self._adopted = True
         self._log_from = self.log.end
+        if self.launch is None:
+            self.generation, self.fields = record.generation, record.fields
+            self.fingerprints = record.fingerprints
 
     def retire(self) -> None:
         """Take no more requests, let the running ones end, then stop for good."""
         self._retiring = True
         self._alarm.ring()
+
+    def try_again(self) -> None:
+        """Start anew at once, as if it had never failed; what went wrong is told until it serves.
+
+        For a replica that waits after a failure; any other goes on as it is.
+        """
+        if self.trouble and not self.ready:
+            self.failures, self.hopeless = 0, False
+            self._alarm.ring()
+            self._changed()
 
     def take(self, order: int) -> None:
         """Count a request in."""
@@ -231,6 +251,9 @@ class Replica:
                 backend=str(self.wanted.spec.fields.get("backend", "")),
                 model=launch.model,
                 health=self.wanted.judgement.path,
+                generation=launch.generation,
+                fields=launch.fields,
+                fingerprints=launch.fingerprints,
             )
             self._around.records.write(record)
             process = Process.spawn(
@@ -258,7 +281,8 @@ class Replica:
         """Wait until the backend answers. Its exit is final information: nobody waits on."""
         clock, judgement = self._around.clock, self.wanted.judgement
         deadline = clock.monotonic() + judgement.startup
-        pause = 0.05
+        pause, look_at = 0.05, clock.monotonic() + _FIRST_LOOK
+        hint = ""
         while not self._retiring:
             answer = await self._alarm.unless_over(
                 self._around.prober.loaded(
@@ -274,24 +298,43 @@ class Replica:
                 return False
             if answer.ok:
                 return True
-            self.message = f"loading: {self._masked(answer.detail)}"
+            now = clock.monotonic()
+            if not answer.refused:
+                hint = ""
+            elif now >= min(look_at, deadline):
+                look_at, hint = now + _NEXT_LOOK, await asyncio.to_thread(self._other_port)
+            self.message = f"loading: {self._masked(answer.detail)}{hint and f'; {hint}'}"
             self._changed()
-            if clock.monotonic() >= deadline:
+            if now >= deadline:
                 self._fail(
                     "failed",
-                    f"It was not ready within its start-up budget of {judgement.startup:g} s "
-                    f"(last answer: {answer.detail}) and was stopped.",
+                    "It was not ready within its start-up budget of "
+                    f"{shown_seconds(judgement.startup)} (last answer: {answer.detail}) and was "
+                    "stopped." + (f" {hint[:1].upper()}{hint[1:]}." if hint else ""),
                 )
                 return False
             await self._alarm.sleep(min(pause, max(0.0, deadline - clock.monotonic())))
             pause = min(1.0, pause * 1.5)
         return False
 
+    def _other_port(self) -> str:
+        """Say on which port a program listens that does not know of the one it was given."""
+        if self.launch is None or self.launch.takes_port:
+            return ""
+        found = ", ".join(map(str, listening(self.marker)))
+        if not found:
+            return ""
+        return (
+            f"it listens on port {found}, and requests go to port {self.port}: write ${{PORT}} "
+            "in its command where the port belongs, or let it read the variable PORT"
+        )
+
     async def _serve(self) -> None:
         """Watch over a ready replica; return when it is retired, dead or no longer answers."""
         clock, limits = self._around.clock, self._around.limits
         self._ready_at = clock.monotonic()
         self.was_ready, self.hopeless, self._port_attempts = True, False, 0
+        self.trouble = ""
         self._move(Stage.SERVING, "ready")
         kind: EventKind = "adopted" if self._adopted else "ready"
         self._report(kind, self, f"answers on port {self.port}", "")

@@ -150,6 +150,16 @@ class Runner:
             else:
                 del self._supervisors[uid]
 
+    def try_again(self, uid: str) -> None:
+        """Start at once what waits after a failure. Does nothing where nothing failed."""
+        if supervisor := self._supervisors.get(uid):
+            supervisor.try_again()
+
+    def replicas(self, uid: str) -> frozenset[str]:
+        """Name the replicas that are being looked after."""
+        supervisor = self._supervisors.get(uid)
+        return supervisor.names if supervisor else frozenset()
+
     def status(self, uid: str) -> Status:
         """Say how a workload is doing."""
         supervisor = self._supervisors.get(uid)
@@ -240,7 +250,7 @@ class Runner:
                     uid=uid,
                     kind="stopped",
                     replica=replica,
-                    message="It was left over from an earlier server and nobody wants it.",
+                    message="It was left over from an earlier server and is no longer needed.",
                 )
             )
 

@@ -138,6 +138,17 @@ class Supervisor:
                 self._tell("secret-changed", group, what)
                 self._converge()
 
+    def try_again(self) -> None:
+        """Start what failed anew, without waiting for its turn; look at the secrets as well."""
+        self.check_secrets()
+        for replica in self._replicas:
+            replica.try_again()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The replicas there are."""
+        return frozenset(replica.name for replica in self._replicas)
+
     def acquire(self) -> Lease | None:
         """Choose a ready replica for one request and count it in."""
         ready = [replica for replica in self._replicas if replica.ready]
@@ -236,7 +247,7 @@ class Supervisor:
             launch=launch,
             wanted=self._wanted,
             log=log,
-            report=lambda kind, replica, text, why: self._tell(kind, replica.name, text, why),
+            report=self._tell_of,
             changed=self._changed,
         )
         self._replicas.append(replica)
@@ -296,8 +307,26 @@ class Supervisor:
         if self._ended:
             self.board.post(Status(phase=Phase.ERROR, message="The workload was deleted."))
             return
-        revisions = {name: launch.revision for name, launch in self._launches.items()}
-        self.board.post(summarize(self._wanted, revisions, self._replicas))
+        self.board.post(summarize(self._wanted, self._launches, self._replicas))
+
+    def _tell_of(self, kind: EventKind, replica: Replica, text: str, evidence: str) -> None:
+        """Report what happened to a replica, and of a failed one what serves in its place."""
+        instead = ""
+        if kind == "failed" and replica.trouble:
+            serving = [r for r in self._replicas if r.ready and r.group == replica.group]
+            names = ", ".join(f"{r.name} (generation {r.generation or 'unknown'})" for r in serving)
+            instead = f"These serve meanwhile: {names}." if names else "Nothing serves meanwhile."
+        self._means.report(
+            RunEvent(
+                uid=self.spec.uid,
+                kind=kind,
+                replica=replica.name,
+                message=text,
+                evidence=evidence,
+                generation=replica.generation,
+                instead=instead,
+            )
+        )
 
     def _tell(self, kind: EventKind, replica: str, text: str, evidence: str = "") -> None:
         self._means.report(

@@ -39,6 +39,10 @@ class RunEvent:
     replica: str
     message: str
     evidence: str = ""
+    generation: int = 0
+    """What the replica should run; 0 where the event is about none."""
+    instead: str = ""
+    """What serves in place of a replica that failed; empty when it is only tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

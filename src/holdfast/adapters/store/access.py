@@ -9,7 +9,13 @@ from datetime import datetime
 from holdfast.adapters.store import rows
 from holdfast.adapters.store.ledger import HOLDFAST, Ledger
 from holdfast.adapters.store.records import Project, Scope, Token, TokenKind
-from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError
+from holdfast.core.errors import (
+    AlreadyExists,
+    NotFound,
+    Problem,
+    RefusedByPolicy,
+    ValidationError,
+)
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId, is_slug
 
@@ -27,7 +33,17 @@ class Access(Ledger):
             )
             raise ValidationError(problems=[problem])
         if self.project(slug) is not None:
-            raise Conflict(f"There is a project {slug} already.", todo="Choose another slug.")
+            raise AlreadyExists(f"Project {slug} already exists.", todo="Choose another slug.")
+        others = self.projects()
+        if others and self._one_project():
+            raise RefusedByPolicy(
+                f"Project {slug} was not created: the server that has this store open runs the "
+                f"workloads of project {others[0].slug}, and a command that is run there can read "
+                "every project's secrets and tokens.",
+                todo="Start that server with --shared-runner if all projects trust each other, "
+                "with --no-run if it need not run workloads, or give the project a server and a "
+                "store of its own.",
+            )
         project = Project(id=self._new_id(), slug=slug, created_at=self.now)
         self._execute(rows.PROJECTS.insert, rows.project_row(project))
         self._note_access(slug, "project-created", writer, f"project {slug}")
@@ -62,7 +78,7 @@ class Access(Ledger):
         if workload_uid and unknown and not elsewhere:
             raise NotFound(f"There is no workload {workload_uid} in project {project}.")
         if self.token(id) is not None:
-            raise Conflict(f"There is a token {id} already.", todo="Create it again.")
+            raise AlreadyExists(f"Token {id} already exists.", todo="Create it again.")
         token = Token(
             id=id,
             kind=kind,

@@ -42,7 +42,7 @@ def problems(path: Path, *, vfs: str | None = None) -> list[str]:
 def backup(path: Path, copy: Path, *, vfs: str | None = None) -> None:
     """Copy one committed state to a new file, durable when this returns."""
     if copy.exists():
-        raise ConfigurationError(f"{copy} is there already.", todo="Name a file that is not.")
+        raise ConfigurationError(f"{copy} already exists.", todo="Name a new file.")
     draft = copy.with_name(f"{copy.name}.{os.getpid()}.part")
     try:
         os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

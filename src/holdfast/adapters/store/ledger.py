@@ -45,11 +45,14 @@ class Ledger(Reads):
         now: datetime,
         new_id: Callable[[], str],
         epoch: int,
+        one_project: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection
         self.now = now
         self._new_id = new_id
         self._epoch = epoch
+        self._one_project = one_project
+        """Whether the server that has the file open takes no second project."""
         self.touched: set[WorkloadId] = set()
 
     def note(

@@ -40,6 +40,23 @@ class Holder(msgspec.Struct, kw_only=True, omit_defaults=True):
     pid: int
     host: str
     url: str | None = None
+    one_project: bool = False
+    """It runs workloads, and those of one project alone."""
+
+
+def holder_of(store: Path) -> Holder | None:
+    """Return the server that has a store open; None when there is none."""
+    try:
+        file = os.open(_lock_path(store), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(file)
+    finally:
+        os.close(file)
+    return None
 
 
 class Lock:
@@ -47,7 +64,7 @@ class Lock:
 
     def __init__(self, path: Path, mode: Mode, *, patience: float = PATIENCE) -> None:
         self._store = path
-        self._path = path.with_name(path.name + ".lock")
+        self._path = _lock_path(path)
         self._mode = mode
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,9 +76,12 @@ class Lock:
             os.close(self._file)
             raise
 
-    def announce(self, url: str | None = None) -> None:
+    def announce(self, url: str | None = None, *, one_project: bool = False) -> None:
         """Say who holds the lock, for those who are refused."""
-        text = msgspec.json.encode(Holder(pid=os.getpid(), host=socket.gethostname(), url=url))
+        holder = Holder(
+            pid=os.getpid(), host=socket.gethostname(), url=url, one_project=one_project
+        )
+        text = msgspec.json.encode(holder)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text, 0)
 
@@ -98,10 +118,7 @@ class Lock:
         return True
 
     def _held_by_server(self) -> StoreHeld:
-        try:
-            holder = msgspec.json.decode(os.pread(self._file, 4096, 0), type=Holder)
-        except msgspec.DecodeError:  # it has the lock and is about to write who it is
-            holder = Holder(pid=0, host="this host")
+        holder = _read_holder(self._file)
         who = f"process {holder.pid or 'unknown'} on {holder.host}"
         url = holder.url
         where = f", which answers at {url}" if url else ""
@@ -111,3 +128,14 @@ class Lock:
             else f"Talk to the server instead: set HOLDFAST_URL={url or 'to its address'}."
         )
         return StoreHeld(f"{self._store} is held by a server: {who}{where}.", todo=todo, url=url)
+
+
+def _lock_path(store: Path) -> Path:
+    return store.with_name(store.name + ".lock")
+
+
+def _read_holder(file: int) -> Holder:
+    try:
+        return msgspec.json.decode(os.pread(file, 4096, 0), type=Holder)
+    except msgspec.DecodeError:  # it has the lock and is about to write who it is
+        return Holder(pid=0, host="this host")

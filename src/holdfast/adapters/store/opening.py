@@ -24,6 +24,7 @@ from holdfast.adapters.store.connection import (
 )
 from holdfast.adapters.store.errors import damaged, translated, unwritable
 from holdfast.adapters.store.lock import Lock, Mode
+from holdfast.adapters.store.place import check_names
 from holdfast.adapters.store.witness import Witness
 
 
@@ -55,6 +56,7 @@ def open_files(
         lock = None if mode is Mode.ADMIN else Lock(path, mode)
         if lock:
             undo.callback(lock.release)
+        check_names(path)
         # Read before the file is: others may commit meanwhile, and then note it here.
         seen = witness.recall(path)
         if not accept_rollback and not path.exists():

@@ -21,9 +21,9 @@ import apsw
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import inspect, schema, witness
 from holdfast.adapters.store.errors import closed, damaged, is_fatal, is_shared, translated
-from holdfast.adapters.store.lock import Mode
+from holdfast.adapters.store.lock import Mode, holder_of
 from holdfast.adapters.store.opening import Opened, open_files
-from holdfast.adapters.store.place import Place
+from holdfast.adapters.store.place import Place, real_path
 from holdfast.adapters.store.reads import Reads
 from holdfast.adapters.store.rows import Row
 from holdfast.adapters.store.transaction import Transaction
@@ -63,7 +63,7 @@ class Store(Reads):
         too new, not writable, or older than it was. `accept_rollback` takes an older one as it
         is and gives it a new lineage.
         """
-        file = Path(path).absolute()
+        file = real_path(Path(path))
         opened = open_files(
             file, mode=mode, accept_rollback=accept_rollback, vfs=vfs, migrations=migrations
         )
@@ -99,10 +99,13 @@ class Store(Reads):
         self._fold_at = LOG_PAGES
         self._writer.set_wal_hook(self._grown)
 
-    def announce(self, url: str) -> None:
-        """Tell those who are refused where this server answers."""
+    def announce(self, url: str, *, one_project: bool = False) -> None:
+        """Tell those who are refused where this server answers.
+
+        With `one_project` nobody can make a second project until it ends, not even beside it.
+        """
         if self._lock:
-            self._lock.announce(url)
+            self._lock.announce(url, one_project=one_project)
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Run a work in a transaction of its own; it is durable when this returns."""
@@ -213,8 +216,16 @@ class Store(Reads):
 
     def _transaction(self) -> Transaction:
         return Transaction(
-            self._writer, now=self._clock.now(), new_id=self._new_id, epoch=self._epoch
+            self._writer,
+            now=self._clock.now(),
+            new_id=self._new_id,
+            epoch=self._epoch,
+            one_project=self._one_project,
         )
+
+    def _one_project(self) -> bool:
+        holder = holder_of(self.path)
+        return holder is not None and holder.one_project
 
     def _begin(self) -> None:
         if self._broken is None:

@@ -21,6 +21,7 @@ from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
 from holdfast.core.tree import digest
+from holdfast.wire.decode import prepare
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json, workload_to_json
 
 NOT_SERVED = "nothing runs workloads here until `holdfast serve` opens this file"
@@ -46,7 +47,8 @@ class StoreTarget:
     """Implements `reconcile.ports.Control` over a store.
 
     `submit` sends writes through the group writer, which suspends; without it they are made
-    in place, which a sync client needs.
+    in place, which a sync client needs. `try_again` is told the uid of each workload
+    that a step updated, so that what failed to run as it is written is started anew.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class StoreTarget:
         writer: Writer,
         status: Callable[[Record], Status] | None = None,
         runtime: Runtime | None = None,
+        try_again: Callable[[str], None] | None = None,
         submit: bool = False,
     ) -> None:
         self._store = store
         self._writer = writer
         self._status = status
         self._runtime = runtime
+        self._try_again = try_again
         self._submit = submit
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
@@ -77,13 +81,20 @@ class StoreTarget:
         if step.action is Action.NOTHING:
             return await self.observe(step.id)
 
+        first = False
+
         def work(transaction: Transaction) -> bytes:
-            return self._once(transaction, step, f"{step.id.project}/{key}")
+            nonlocal first
+            full_key = f"{step.id.project}/{key}"
+            first = transaction.recall(full_key) is None
+            return self._once(transaction, step, full_key)
 
         answer = await self._store.submit(work) if self._submit else self._store.write(work)
+        if first and step.action is Action.UPDATE and step.uid and self._try_again:
+            self._try_again(step.uid)
         if answer == GONE:
             return Absent(id=step.id)
-        return workload_from_json(msgspec.json.decode(answer, type=WorkloadForm))
+        return workload_from_json(msgspec.json.decode(answer, type=prepare(WorkloadForm)))
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project, ordered by slug."""
@@ -96,6 +107,7 @@ class StoreTarget:
             yield Progress(phase=Phase.SCHEDULING, message=NOT_SERVED)
             raise WorkloadFailed(
                 f"Workload {workload} is not going to be ready: {NOT_SERVED}.",
+                changed="",
                 todo="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
             )
         async for progress in self._runtime.progress(record.uid):

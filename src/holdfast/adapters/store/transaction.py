@@ -17,7 +17,7 @@ from holdfast.core.declaration import declared_by, written
 from holdfast.core.desired import Desired
 from holdfast.core.diff import same
 from holdfast.core.drift import DriftedField, find_drift
-from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError
+from holdfast.core.errors import AlreadyExists, Conflict, NotFound, Problem, ValidationError
 from holdfast.core.live import Status, Writer
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.plan import AMOUNT
@@ -30,7 +30,7 @@ class Transaction(Access):
     """Everything that can be read and written between one begin and one commit."""
 
     def create_workload(self, desired: Desired, *, writer: Writer, declare: bool = True) -> Record:
-        """Make a workload. Raises Conflict when there is one of this slug.
+        """Make a workload. Raises AlreadyExists when there is one of this slug.
 
         The project must be there: see `ensure_project`.
         """
@@ -38,8 +38,8 @@ class Transaction(Access):
         if self.project(where.project) is None:
             raise NotFound(f"There is no project {where.project}.", todo="Create it first.")
         if self.record(where) is not None:
-            raise Conflict(
-                f"There is a workload {where} already.", todo="Observe it and update it instead."
+            raise AlreadyExists(
+                f"Workload {where} already exists.", todo="Observe it and update it instead."
             )
         fields = _checked(where.slug, desired.fields)
         by = replace(writer, at=self.now)

@@ -31,6 +31,7 @@ from holdfast.core.gitops.forms import (
 )
 from holdfast.core.gitops.notice import Severity
 from holdfast.core.gitops.source import Renderer
+from holdfast.core.ownership.ignore import Amount
 from holdfast.core.resource import Condition
 from holdfast.core.shape_check import refuse
 
@@ -72,6 +73,14 @@ class HoldEnd(StrEnum):
 
     PULL_REQUEST = "pull-request"
     REVERT = "revert"
+
+
+class AnnotationHolds(StrEnum):
+    """Whether an annotation on an object itself may hold it. Who may edit an object may write one,
+    so it is allowed for a while and not for ever."""
+
+    LIMITED = "limited"
+    NEVER = "never"
 
 
 class WindowKind(StrEnum):
@@ -137,13 +146,14 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSpec:
-    """How much may go at once before a person is asked: the larger of the two.
+    """How much may be done before a person is asked: the larger of the two.
 
-    Counts what would be deleted, and what drift would be healed, in one pass.
+    Counts what is deleted without asking within a day, an update as a quarter of a deletion, and
+    what drift would be healed within a minute.
     """
 
     objects: Count | None = None
-    """5 when unset."""
+    """5 when unset, and for deletions no more than half of what was applied."""
     percent: Percent | None = None
     """20 of what was applied when unset."""
 
@@ -207,6 +217,8 @@ class IgnoreSpec:
     security: bool | None = None
     lands: bool | None = None
     """Lets a change of the field in Git through, while drift of it stays hidden."""
+    same_as: Amount | None = None
+    """Compares the field as a quantity or a duration, and hides nothing else of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +234,10 @@ class DriftSpec:
     """Namespaces that are this application's alone; only there are orphans looked for."""
     hold_end: HoldEnd | None = None
     """Pull request when unset."""
+    annotation_holds: AnnotationHolds | None = None
+    """As the controller was told when unset, and limited where that was told nothing."""
     four_eyes: bool | None = None
-    """Who asked for a plan, or wrote the drift, cannot approve it."""
+    """Who asked for a plan cannot approve it; where nobody knows who made a change, two have to."""
     comment: bool | None = None
     """An approval needs a comment."""
 

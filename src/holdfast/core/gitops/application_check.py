@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.errors import ConfigurationError, Problem
+from holdfast.core.errors import Problem, requires_extra
 from holdfast.core.gitops.application import AppId, ApplicationSpec, DriftSpec, SyncSpec
 from holdfast.core.gitops.application_rules import RULES
 from holdfast.core.gitops.ignore import ignore_problems
@@ -63,14 +63,9 @@ def _sync(sync: SyncSpec | None) -> Iterator[Problem]:
     windows = (sync and sync.windows) or ()
     if not windows:
         return
-    try:
-        # It reads schedules by a package that only the controller's own installation brings.
+    with requires_extra("gitops", "Checking the schedule of a sync window"):
+        # It reads schedules by a package that the command line alone does not bring.
         from holdfast.core.gitops.window import schedule_problem, zone_problem
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"The schedule of a sync window cannot be checked here: {error.name} is not installed.",
-            todo="pip install 'holdfast[gitops]'",
-        ) from error
     for place, window in enumerate(windows):
         field = f"sync.windows[{place}]"
         reason = schedule_problem(window.schedule)

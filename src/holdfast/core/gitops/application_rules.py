@@ -128,6 +128,20 @@ IGNORE: tuple[Rule[IgnoreSpec], ...] = (
         "(has(self.manager) && !self.manager.matches('^[*]+$'))",
         holds=lambda spec: any((spec.pointer, spec.path, (spec.manager or "").strip("*"))),
     ),
+    Rule(
+        field="sameAs",
+        reason="it says how a field is compared, and not which field.",
+        fix="Give a pointer or a path.",
+        cel="!has(self.sameAs) || has(self.pointer) || has(self.path)",
+        holds=lambda spec: spec.same_as is None or bool(spec.pointer or spec.path),
+    ),
+    Rule(
+        field="sameAs",
+        reason="it hides no field, so lands has nothing to let through.",
+        fix="Leave one of the two out.",
+        cel="!has(self.sameAs) || !has(self.lands)",
+        holds=lambda spec: spec.same_as is None or spec.lands is None,
+    ),
 )
 DRIFT: tuple[Rule[DriftSpec], ...] = (
     _distinct("routes", "Name each by what it is for."),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
+from holdfast.core.align import align
 from holdfast.core.diff import same
 from holdfast.core.errors import ValidationError
 from holdfast.core.normalize import Rules, item_segment
+from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.objects import (
     BOOKKEEPING,
     PRESENCE,
@@ -58,6 +59,8 @@ class Codified:
     """The files that were chosen, for people."""
     notes: tuple[str, ...] = ()
     """What a reviewer should know, in sentences."""
+    repointed: tuple[ObjectRef, ...] = ()
+    """Other objects that change with it: they refer to it by a name with a hash of its content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,7 @@ def touched_lines(file: str, before: bytes | None, after: bytes | None) -> FileL
     old, new = (before or b"").splitlines(), (after or b"").splitlines()
     added: list[int] = []
     removed: list[int] = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, i1, i2, j1, j2 in align(old, new):
         if tag != "equal":
             removed.extend(range(i1 + 1, i2 + 1))
             added.extend(range(j1 + 1, j2 + 1))

@@ -17,6 +17,8 @@ from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.standing import Owner
 from holdfast.core.gitops.window import WindowState
 
+RECHECK = timedelta(minutes=5)
+"""How long what the server's admission changes is left alone where nobody says otherwise."""
 TRUCE = timedelta(minutes=30)
 """How long a drift that somebody keeps putting back is left alone."""
 
@@ -49,12 +51,14 @@ def decide(
     hold: Hold | None,
     window: WindowState,
     now: datetime,
+    recheck_at: datetime | None = None,
 ) -> Decision:
     """Say what to do about a drift. Total over every remediation and state.
 
     A hold beats every move; what a person said should stay is not asked again when it ends. An
     object of another tool is never written, whoever approved it.
-    What a person approved is done outside of windows too: they were there to see it.
+    What a person approved is done outside of windows too: they were there to see it. What the
+    server stores otherwise each time is not written again before `recheck_at`.
     """
     if drift.state is DriftState.SNOOZED and _waits(drift, now):
         return _as_it_is(drift)
@@ -73,6 +77,13 @@ def decide(
     if writes and not drift.healable:
         told = "No apply can put this back: the object is right, and its pods are not."
         return Decision(move=Move.LEAVE, state=DriftState.PARKED, note=told)
+    if writes and drift.altered:
+        return Decision(
+            move=Move.LEAVE,
+            state=DriftState.PARKED,
+            note=fight.altered(drift.entries),
+            until=recheck_at or now + RECHECK,
+        )
     if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _rests(drift, now):
         return _as_it_is(drift)  # the last try failed a moment ago
     if drift.state is DriftState.APPROVED:
@@ -99,7 +110,7 @@ def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> Decisi
         )
     if drift.state is DriftState.FIGHTING and _rests(drift, now):
         return _as_it_is(drift)
-    if fight.fighting(drift.rounds, now):
+    if drift.fought and fight.fighting(drift.rounds, now):
         return Decision(
             move=Move.LEAVE, state=DriftState.FIGHTING, note=fight.kept_up(drift.entries),
             until=now + TRUCE,

@@ -33,7 +33,8 @@ class DriftState(StrEnum):
     PULL_REQUEST = "pull-request"
     HELD = "held"
     PARKED = "parked"
-    """The guard, a window or a missing right keeps it from being healed; `note` says which."""
+    """The guard, a window, a missing right or the server's own admission keeps it from being
+    healed; `note` says which."""
     RESOLVED = "resolved"
 
 
@@ -49,8 +50,10 @@ class Resolution(StrEnum):
     EXTERNAL = "external"
     """Others put it back, or Git moved to it."""
     IGNORED = "ignored"
+    SUPERSEDED = "superseded"
+    """What it was about differs still, and is another drift now, or something that Git asks for."""
     GONE = "gone"
-    """The application, or the declaration, is no more."""
+    """The application, or the declaration, no longer exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,10 @@ class ObjectDrift:
     """Who chose this remediation in place of the route's."""
     healable: bool = True
     """False for what no apply can put back, such as pods that run another image."""
+    found: bool = False
+    """True for what others had there when the object was taken over: somebody has to decide."""
+    fought: bool = False
+    """True for fields that one writer changes after each heal. Others of the object are healed."""
     state: DriftState = DriftState.DETECTED
     note: str = ""
     """Why it is in this state, in a sentence."""
@@ -87,6 +94,10 @@ class ObjectDrift:
     """The digest of the plan that waits or was approved."""
     requested_by: str = ""
     """Who asked for something that needs approval; the controller itself when empty."""
+    first_approver: str = ""
+    """The first of two who have to approve it where nobody knows who made the change."""
+    first_plan: str = ""
+    """The digest of the plan that the first one approved: for another one it does not count."""
     decided_by: str = ""
     comment: str = ""
     until: datetime | None = None
@@ -107,6 +118,27 @@ class ObjectDrift:
         """The causes, each once, in the order of the enum."""
         found = {entry.cause for entry in self.entries}
         return tuple(cause for cause in Cause if cause in found)
+
+    @property
+    def involved(self) -> frozenset[str]:
+        """Everybody who is known to have asked for it or to have made the change."""
+        writers = (entry.writer.actor if entry.writer else "" for entry in self.entries)
+        every = {self.requested_by, self.chosen_by, *(each or "" for each in writers)}
+        return frozenset(every - {""})
+
+    @property
+    def known_origin(self) -> bool:
+        """True when it is known who asked for it, or who made every part of the change.
+
+        A field manager is a tool and no person, so of what kubectl did nobody knows.
+        """
+        writers = [entry.writer.actor if entry.writer else None for entry in self.entries]
+        return bool(self.requested_by) or (bool(writers) and all(writers))
+
+    @property
+    def altered(self) -> bool:
+        """True when the server stores it differently from what is sent: no apply ends that."""
+        return bool(self.entries) and all(e.cause is Cause.ADMISSION for e in self.entries)
 
     @property
     def digest(self) -> str:

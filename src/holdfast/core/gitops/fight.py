@@ -1,11 +1,14 @@
 """When to heal again what somebody keeps changing, and when to stop and say so.
 
+A fight is about one field that one writer changes after each heal.
+
 Asked by `decide`; the ledger keeps when a drift was healed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.core.drift import Cause
@@ -19,6 +22,37 @@ ROUNDS = 3
 SERVER = "the API server itself or an admission webhook"
 """Which of the two it was is on no record."""
 _MOST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heal:
+    """When fields of one object were put back, and who had changed them."""
+
+    at: datetime
+    fields: frozenset[tuple[str, str]]
+    """Paths, each with the tool that had written it; "" where none is on record."""
+
+
+def heal_of(entries: Iterable[DriftEntry], at: datetime) -> Heal:
+    """Note a heal of some fields."""
+    return Heal(at=at, fields=frozenset(map(_changed, entries)))
+
+
+def rounds_of(entries: Iterable[DriftEntry], heals: Iterable[Heal]) -> tuple[datetime, ...]:
+    """When one of the fields was healed, whoever had changed it. Slows the next heal down."""
+    paths = {entry.path for entry in entries}
+    return tuple(sorted({
+        heal.at for heal in heals if paths & {path for path, _ in heal.fields}
+    }))  # fmt: skip
+
+
+def kept_up_by(entry: DriftEntry, heals: Iterable[Heal], now: datetime) -> bool:
+    """True when the same writer changed the same field after each of several heals.
+
+    Others who change the field, or other fields that were healed, are no round of a fight.
+    """
+    changed = _changed(entry)
+    return fighting([heal.at for heal in heals if changed in heal.fields], now)
 
 
 def recent(rounds: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
@@ -55,7 +89,7 @@ def kept_up(entries: Sequence[DriftEntry]) -> str:
     """Say that fields came back after each heal."""
     others = rivals(entries)
     if others == (SERVER,):
-        return f"{_capital(SERVER)} stores {_fields(entries)} otherwise each time it is written."
+        return f"{_capital(SERVER)} stores {_fields(entries)} differently each time it is written."
     rival = " and ".join(others) or "somebody who leaves no trace"
     return f"{_capital(rival)} and holdfast-gitops keep changing {_fields(entries)}."
 
@@ -76,9 +110,22 @@ def rewritten(entries: Sequence[DriftEntry]) -> tuple[str, tuple[str, ...]]:
         told = (
             f"It was written, nobody else wrote since, and it still differs in {_fields(entries)}"
         )
-        return f"{told}: {SERVER} stores it otherwise. {ways}", (SERVER,)
+        return f"{told}: {SERVER} stores it differently. {ways}", (SERVER,)
     told = f"It was written and still differs in {_fields(entries)}, with no writer on record"
-    return f"{told}: it was removed at once, or {SERVER} stores it otherwise. {ways}", ()
+    return f"{told}: it was removed at once, or {SERVER} stores it differently. {ways}", ()
+
+
+def altered(entries: Iterable[DriftEntry]) -> str:
+    """Say that no apply can put fields back, since the server changes what it is sent."""
+    return (
+        f"The API server stores {_fields(entries)} differently from what is sent: an admission "
+        "policy or webhook changes it. It cannot be put back. Declare what is stored, change the "
+        "policy, or ignore the field."
+    )
+
+
+def _changed(entry: DriftEntry) -> tuple[str, str]:
+    return entry.path, entry.writer.manager if entry.writer else ""
 
 
 def _fields(entries: Iterable[DriftEntry]) -> str:

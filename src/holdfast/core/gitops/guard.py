@@ -1,27 +1,46 @@
 """What is too much, or too strange, to be done without asking a person.
 
 An error that looks like an empty or shrunken repository is the worst accident that a tool of
-this kind can have, so these are separate questions with separate answers.
+this kind can have, so these are separate questions with separate answers. What is weighed is the
+damage: deletions and updates of a whole day, and some that no number makes small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdfast.core.gitops.application import GuardSpec
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.source import Ancestry
+from holdfast.core.gitops.source import Ancestry, Declared
+from holdfast.core.objects import ObjectRef
+from holdfast.core.ownership.objects import at
 from holdfast.core.plan import Action
+from holdfast.core.tree import digest, show_path
 
 _NOTHING = (
     "The repository declares nothing any more. Nothing is deleted unless sync.allowEmpty says that "
     "this may be meant, and somebody agrees."
 )
+_HASHED = re.compile(r"(.+)-[bcdfghkmt2456789]{10}")
+"""A name that Kustomize made of a stem and the hash of the content."""
 OBJECTS = 5
 PERCENT = 20
+UPDATES = 20
+"""So many objects may be updated within a day, however small the application."""
+UPDATE_WEIGHT = 0.25
+"""What an update counts, where a deletion counts 1."""
+DAY = timedelta(hours=24)
+"""How long what was done without asking counts: a series of commits is one change."""
+LASTING = frozenset({
+    ("", "Namespace"), ("", "PersistentVolume"), ("", "PersistentVolumeClaim"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+})  # fmt: skip
+"""Kinds that take along what is in them, which no apply brings back."""
+REPLICAS = ("spec", "replicas")
 TOGETHER = timedelta(minutes=1)
 """Heals that lie closer than this count as one."""
 
@@ -31,6 +50,10 @@ class Park(StrEnum):
 
     EMPTY = "empty"
     MASS_DELETE = "mass-delete"
+    MASS_CHANGE = "mass-change"
+    DATA_LOSS = "data-loss"
+    CLAIMED = "claimed"
+    TO_ZERO = "scale-to-zero"
     MASS_HEAL = "mass-heal"
     REWOUND = "rewound"
     DIVERGED = "diverged"
@@ -44,11 +67,52 @@ class Parked:
     why: Park
     told: str
 
+    @property
+    def whole(self) -> bool:
+        """True when it keeps back all of a plan, and not only its deletions."""
+        return self.why in WHOLE
 
-def limit(inventory: int, guard: GuardSpec | None) -> int:
-    """How many objects may go at once: the larger of a number and a share."""
+
+WHOLE = frozenset({Park.MASS_CHANGE, Park.TO_ZERO})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaskedChanges:
+    """What one sync did without anybody having agreed to it. Objects are named by `short`."""
+
+    at: datetime
+    deleted: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncExtent:
+    """What an application has, for the guards."""
+
+    inventory: int
+    """Objects that were applied."""
+    declared: Sequence[Declared]
+    lately: Sequence[UnaskedChanges] = ()
+    by_itself: bool = False
+    """True when the plan would be carried out without anybody asking for it."""
+    acting: bool = True
+    """True when the plan would be carried out at all, now or in the next window."""
+
+
+def short(ref: ObjectRef) -> str:
+    """Name an object where thousands are kept."""
+    return digest([ref.group, ref.kind, ref.namespace, ref.name]).removeprefix("sha256:")[:12]
+
+
+def lasting(ref: ObjectRef) -> bool:
+    """True for an object whose deletion always asks, however few they are."""
+    return (ref.group, ref.kind) in LASTING
+
+
+def limit(inventory: int, guard: GuardSpec | None, *, least: int = OBJECTS) -> int:
+    """How many objects may go: the larger of a number and a share."""
     guard = guard or GuardSpec()
-    objects = OBJECTS if guard.objects is None else guard.objects
+    objects = least if guard.objects is None else guard.objects
     percent = PERCENT if guard.percent is None else guard.percent
     return max(objects, inventory * percent // 100)
 
@@ -68,21 +132,116 @@ def park_commit(ancestry: Ancestry, commit: str) -> Parked | None:
 
 
 def park_sync(
-    plan: SyncPlan, *, inventory: int, declared: int, guard: GuardSpec | None, ancestry: Ancestry
+    plan: SyncPlan,
+    extent: SyncExtent,
+    *,
+    guard: GuardSpec | None,
+    ancestry: Ancestry,
+    now: datetime,
 ) -> tuple[Parked, ...]:
-    """Say why a plan must not be carried out by itself. Nothing to delete, nothing to fear."""
+    """Say why a plan must not be carried out by itself."""
     deletes = [step for step in plan.steps if step.action is Action.DELETE]
     found: list[Parked] = []
-    if inventory and not declared:
+    if extent.inventory and not extent.declared:
         found.append(Parked(why=Park.EMPTY, told=_NOTHING))
-    most = limit(inventory, guard)
-    if len(deletes) > most:
-        told = f"{len(deletes)} of {inventory} objects would be deleted; {most} may be at once."
-        found.append(Parked(why=Park.MASS_DELETE, told=told))
+    found += _weighed(plan, extent, guard, now)
     if deletes and ancestry is Ancestry.DIVERGED:
         told = f"The branch was rewritten, and {len(deletes)} objects would be deleted."
         found.append(Parked(why=Park.DIVERGED, told=told))
+    if kept := [str(step.ref) for step in deletes if lasting(step.ref)]:
+        told = f"{_some(kept)} would be deleted, with all that is in there: somebody has to agree."
+        found.append(Parked(why=Park.DATA_LOSS, told=told))
+    if claimed := [f"{step.ref} ({step.claimed_by})" for step in deletes if step.claimed_by]:
+        told = (
+            f"{_some(claimed)} would be deleted, and others have put their mark on it since it"
+            " was applied: somebody has to agree."
+        )
+        found.append(Parked(why=Park.CLAIMED, told=told))
+    if extent.acting and (zero := _to_zero(plan, extent.declared)):
+        told = f"{_some(zero)} would be scaled to zero, and then nothing runs any more."
+        found.append(Parked(why=Park.TO_ZERO, told=told))
     return tuple(found)
+
+
+def changes_of(plan: SyncPlan, declared: Sequence[Declared], now: datetime) -> UnaskedChanges:
+    """Note what a plan is about to do by itself."""
+    return UnaskedChanges(
+        at=now,
+        deleted=tuple(short(ref) for ref in _deleted(plan, declared)),
+        updated=tuple(short(step.ref) for step in plan.steps if step.action is Action.UPDATE),
+    )
+
+
+def recent_changes(batches: Iterable[UnaskedChanges], now: datetime) -> tuple[UnaskedChanges, ...]:
+    """What still counts. A clock that was set back makes none of it count for ever."""
+    return tuple(each for each in batches if abs(now - each.at) < DAY)
+
+
+def _weighed(
+    plan: SyncPlan, extent: SyncExtent, guard: GuardSpec | None, now: datetime
+) -> Iterator[Parked]:
+    """Weigh a plan together with what was done in the last day without asking."""
+    batches = recent_changes(extent.lately, now)
+    gone = {name for each in batches for name in each.deleted}
+    deletes = {short(ref) for ref in _deleted(plan, extent.declared)}
+    updates = {short(step.ref) for step in plan.steps if step.action is Action.UPDATE}
+    before = len(gone - deletes)
+    after = f", after {before} within a day" if before else ""
+    deleted = gone | deletes
+    applied = extent.inventory + before
+    most = limit(applied, guard, least=min(OBJECTS, max(1, applied // 2)))
+    if deletes and len(deleted) > most:
+        told = (
+            f"{len(deletes)} of {extent.inventory} objects would be deleted{after}; {most} may be "
+            "without asking."
+        )
+        yield Parked(why=Park.MASS_DELETE, told=told)
+    if not updates or not extent.by_itself:
+        return
+    updated = {name for each in batches for name in each.updated} | updates
+    every = max(applied, len(extent.declared))
+    most = limit(every, guard)
+    weight = len(deleted) + UPDATE_WEIGHT * len(updated - deleted)
+    if len(updated) > UPDATES and weight > most:
+        earlier = len(updated - updates)
+        after = f", after {earlier} within a day" if earlier else ""
+        told = (
+            f"{len(updates)} of {every} objects would be updated{after}; an update counts a "
+            f"quarter of a deletion, and {most} deletions may be without asking."
+        )
+        yield Parked(why=Park.MASS_CHANGE, told=told)
+
+
+def _deleted(plan: SyncPlan, declared: Sequence[Declared]) -> Iterator[ObjectRef]:
+    """What a plan deletes, but for those that have another name for other content by now."""
+    stems = {stem for each in declared if (stem := _stem(each.ref))}
+    for step in plan.steps:
+        if step.action is Action.DELETE and _stem(step.ref) not in stems:
+            yield step.ref
+
+
+def _stem(ref: ObjectRef) -> tuple[str, ...] | None:
+    """Name an object without the hash that Kustomize gave it; None for one that has none."""
+    found = _HASHED.fullmatch(ref.name) if ref.kind in ("ConfigMap", "Secret") else None
+    return (ref.kind, ref.namespace, found[1]) if found else None
+
+
+def _to_zero(plan: SyncPlan, declared: Sequence[Declared]) -> list[str]:
+    """Name what a plan scales to zero, where nothing else of the application would run."""
+    counts = [at(each.item, REPLICAS) for each in declared]
+    if any(count != 0 for count in counts if count is not None):
+        return []
+    path = show_path(REPLICAS)
+    return [
+        str(step.ref) for step in plan.steps
+        if step.action is Action.UPDATE
+        and any(each.path == path and each.desired == 0 and each.live != 0 for each in step.entries)
+    ]  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def park_heals(

@@ -55,6 +55,7 @@ def rule_of(spec: IgnoreSpec) -> IgnoreRule:
         expires=datetime.fromisoformat(spec.expires) if spec.expires else None,
         security=bool(spec.security),
         lands=bool(spec.lands),
+        same_as=spec.same_as,
     )
 
 
@@ -120,7 +121,7 @@ def ignore_problems(spec: IgnoreSpec, field: str) -> list[Problem]:
             datetime.fromisoformat(spec.expires)
         except ValueError:
             fix = "Write it like 2026-11-20T18:00:00Z."
-            return [Problem(field=f"{field}.expires", reason="there is no such time.", fix=fix)]
+            return [Problem(field=f"{field}.expires", reason="it is not a time.", fix=fix)]
     try:
         rule_of(spec)
     except ConfigurationError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.gitops.guard import Park
+from holdfast.core.gitops.source import Ancestry
 from holdfast.core.objects import ObjectRef
 
 
@@ -26,6 +27,13 @@ class Applied:
     """Container to the digest that its image had when its pods first ran."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Keys of a Secret that a declared object had made for it, to their keyed marks."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Of a Secret: since when its data had which keyed mark, the last few, oldest first."""
+    values: str = ""
+    """Keyed digests of the values that the declared fields had after the last apply, by which an
+    edit shows whatever name it was made under. Empty in what older versions wrote."""
+    found: tuple[str, ...] = ()
+    """Paths of what others had on it when it was taken over, as long as that is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +41,32 @@ class Followed:
     """How far an application is with its source."""
 
     commit: str
-    """Applied last, as a whole."""
+    """Applied last, as a whole; empty when none was yet."""
     at: datetime
     accepted: str = ""
     """A commit that a person agreed to although its history is strange."""
+    begun: str = ""
+    """The commit of which something was applied last, if that was not the whole of it."""
+    begun_as: Ancestry = Ancestry.AHEAD
+    """How that one stood to what was applied before it."""
+
+    @property
+    def newest(self) -> str:
+        """The newest commit of which anything was applied. A branch is set back from there."""
+        return self.begun or self.commit
+
+    def ancestry(self, commit: str, found: Ancestry) -> Ancestry:
+        """Say how a commit stands to what was applied; `found` is how it stands to the newest.
+
+        What a commit that was not applied whole left in question stays in question: one that
+        follows a rewritten branch is not plainly ahead before it is there as a whole.
+        """
+        if not self.begun:
+            return found
+        if commit == self.begun:
+            return self.begun_as
+        plain = self.begun_as in (Ancestry.FIRST, Ancestry.SAME, Ancestry.AHEAD)
+        return found if plain or found is not Ancestry.AHEAD else Ancestry.DIVERGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

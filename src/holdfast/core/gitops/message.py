@@ -21,6 +21,7 @@ from holdfast.core.ink import clean
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.objects import ObjectRef
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
+from holdfast.core.show import readable
 from holdfast.core.tree import Fields, Tree
 
 _SHOWN = 5
@@ -162,7 +163,7 @@ def fight(
 ) -> Notice:
     """What is put back does not stay; names who or what changes it.
 
-    A server that stores a field otherwise than it is sent is no second party.
+    A server that stores a field differently from what is sent is no second party.
     """
     others = ", ".join(theirs) or "somebody unknown"
     title, ways = f"{ours} and {others} fight over {about}", "stop the other writer, "
@@ -292,21 +293,21 @@ def _lines(fields: Sequence[DriftEntry]) -> str:
     lines = []
     for entry in fields[:_SHOWN]:
         if not entry.path:
-            gone = "deleted" if entry.live is None else "not the one that is declared"
-            lines.append(f"• the whole object: {gone}")
+            lines.append(f"• the whole object: {entry.evidence or 'not as declared'}")
         elif _is_secret(entry):
             lines.append(f"• {entry.path}: changed (a secret)")
         else:
-            lines.append(f"• {entry.path}: {_value(entry.live)}, declared {_value(entry.desired)}")
+            live, declared = _value(entry, entry.live), _value(entry, entry.desired)
+            lines.append(f"• {entry.path}: {live}, declared {declared}")
     if len(fields) > _SHOWN:
         lines.append(f"• … and {len(fields) - _SHOWN} more")
     return "\n".join(lines)
 
 
-def _value(value: Tree) -> str:
+def _value(entry: DriftEntry, value: Tree) -> str:
     if value is None:
         return "(not set)"
-    value = redact_tree(value)
+    value = readable(re.split(r"[./]", entry.path), redact_tree(value))
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     text = clean(text)
     return text if len(text) <= _WIDE else f"{text[: _WIDE // 2]}…{text[-_WIDE // 2 :]}"

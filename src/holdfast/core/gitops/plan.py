@@ -38,6 +38,8 @@ class ObjectStep:
     """What is applied; None for a deletion. Not part of the digest: its own digest is."""
     declaration: str = ""
     """The digest of what is applied. Secrets enter by their keyed mark."""
+    claimed_by: str = ""
+    """Who else lays claim to an object that is to be deleted, by a mark on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ the survey asks here as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import Cause, DriftKind
@@ -18,6 +18,8 @@ from holdfast.core.ownership.signals import Finding, Signal
 from holdfast.core.tree import Fields, Path, Tree
 
 WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
+_REMEMBERED = 8
+"""Values of a Secret that are told apart, by their keyed marks."""
 _TEMPLATE: Path = ("spec", "template", "spec")
 
 
@@ -99,11 +101,15 @@ def image_findings(
             reference = image.partition("@")[0]
             yield _running(
                 _image_path(name),
-                desired=f"{reference}@{wanted}",
+                desired=image,
                 live=f"{reference}@{digest}",
                 kind=DriftKind.IMAGE,
-                evidence=f"{len(pods)} of {total} pods run it, {pods[0]} for one; the image was "
-                "another when it was applied",
+                evidence=f"{len(pods)} of {total} pods run it, {pods[0]} for one; "
+                + (
+                    "another digest is declared"
+                    if "@" in image
+                    else f"the image stood for {wanted} when it was applied"
+                ),
             )
 
 
@@ -115,12 +121,34 @@ def declared_images(workload: Fields) -> dict[Path, str]:
     }
 
 
-def stale_readers(secret: str, changed: datetime, pods: Iterable[Fields]) -> Iterator[Finding]:
-    """Tell of pods that took a Secret's value from their environment before it was changed."""
+def data_history(known: Mapping[str, str], mark: str, since: datetime) -> Mapping[str, str]:
+    """Add what a Secret's data is now to what is known of it, by keyed marks."""
+    times = sorted(known.items())
+    if times and times[-1][1] == mark:
+        return known
+    return dict([*times, (since.astimezone(UTC).isoformat(), mark)][-_REMEMBERED:])
+
+
+def stale_readers(
+    secret: str, history: Mapping[str, str], pods: Iterable[Fields]
+) -> Iterator[Finding]:
+    """Tell of pods that took another value from a Secret than it has now.
+
+    One that was edited and put back has its value again, so only pods that started in between
+    have another. What it had before the `history` begins is another value.
+    """
+    times = [(datetime.fromisoformat(since), mark) for since, mark in sorted(history.items())]
+    if not times:
+        return
+    changed, now = times[-1]
+
+    def is_late(pod: Fields) -> bool:
+        begun = _begun(pod)
+        read = [mark for since, mark in times if begun is not None and since <= begun]
+        return begun is not None and (not read or read[-1] != now)
+
     late = sorted(
-        str(at(pod, ("metadata", "name")))
-        for pod in pods
-        if _reads(pod, secret) and _started_before(pod, changed)
+        str(at(pod, ("metadata", "name"))) for pod in pods if _reads(pod, secret) and is_late(pod)
     )
     if late:
         shown = ", ".join(late[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
@@ -161,14 +189,14 @@ def _reads(pod: Fields, secret: str) -> bool:
     return False
 
 
-def _started_before(pod: Fields, changed: datetime) -> bool:
-    """By the last start of its containers: a container that was restarted read it anew."""
+def _begun(pod: Fields) -> datetime | None:
+    """When the first of its containers started: one that was restarted read everything anew."""
     begun = [
         datetime.fromisoformat(str(started))
         for status in _items(at(pod, ("status", "containerStatuses")))
         if (started := at(status, ("state", "running", "startedAt")))
     ]
-    return bool(begun) and min(begun) < changed
+    return min(begun, default=None)
 
 
 def _containers(workload: Fields) -> Iterator[Fields]:

@@ -6,6 +6,7 @@ before it becomes Markdown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -13,7 +14,9 @@ from holdfast.core.gitops.application import PullKind
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.ink import clean
 from holdfast.core.ledger import DriftEntry
+from holdfast.core.objects import ObjectRef
 from holdfast.core.redact import redact
+from holdfast.core.show import readable
 from holdfast.core.tree import Fields, Tree
 
 DECISIONS = ".holdfast/decisions"
@@ -21,6 +24,10 @@ PREFIX = "holdfast/"
 _MOST = 20
 _WIDTH = 120
 _ABSENT = "(absent)"
+_WITH_PODS = frozenset(
+    {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"}
+)
+"""Kinds whose pods are made anew when what they refer to has another name."""
 
 
 def branch_of(drift: ObjectDrift) -> str:
@@ -70,8 +77,55 @@ def commit_message(drift: ObjectDrift) -> str:
     return "\n".join(lines) + "\n"
 
 
-def body_of(drift: ObjectDrift, *, notes: Sequence[str] = ()) -> str:
-    """The description: what differs, who did it, what merging and closing mean."""
+def body_of(
+    drift: ObjectDrift, *, notes: Sequence[str] = (), repointed: Sequence[ObjectRef] = ()
+) -> str:
+    """The description: what differs, who did it, what merging and closing mean.
+
+    `repointed` are objects that change with it, as they refer to it by a hash of its content.
+    """
+    seen = f"{drift.first_seen:%Y-%m-%d %H:%M:%SZ}"
+    where = f" Git declares it in `{_code(drift.where)}`." if drift.where else ""
+    return "\n".join(
+        [
+            _sentence(drift),
+            "",
+            *_table(drift),
+            "",
+            f"First seen {seen}.{where}",
+            *(f"- {_plain(note, 500)}" for note in notes),
+            "",
+            *_effects(drift, repointed),
+            "",
+            marker_of(drift),
+        ]
+    )
+
+
+def moved_on(drift: ObjectDrift) -> str:
+    """The comment under a pull request whose branch a person pushed to: it is theirs now.
+
+    It says nothing about what merging does: only that person knows what the branch declares.
+    """
+    merging = (
+        "**Merging** approves what the decision in this branch was written for, and no more."
+        if drift.pull is PullKind.REVERT
+        else "**Merging** makes Git declare what this branch says, which need not be these "
+        "values; what still differs then is reported again. **Closing** leaves Git as it is."
+    )
+    return "\n".join(
+        [
+            "A person has pushed to this branch, so Holdfast leaves it as it is, though it would "
+            "propose something else by now. What differs:",
+            "",
+            *_table(drift),
+            "",
+            merging,
+        ]
+    )
+
+
+def _table(drift: ObjectDrift) -> list[str]:
     rows = [
         "| field | live | git | kind |",
         "|---|---|---|---|",
@@ -79,22 +133,7 @@ def body_of(drift: ObjectDrift, *, notes: Sequence[str] = ()) -> str:
     ]
     if len(drift.entries) > _MOST:
         rows.append(f"\n{len(drift.entries) - _MOST} more fields: `holdfast drift show {drift.id}`")
-    seen = f"{drift.first_seen:%Y-%m-%d %H:%M:%SZ}"
-    where = f" Git declares it in `{_code(drift.where)}`." if drift.where else ""
-    return "\n".join(
-        [
-            _sentence(drift),
-            "",
-            *rows,
-            "",
-            f"First seen {seen}.{where}",
-            *(f"- {_plain(note, 500)}" for note in notes),
-            "",
-            *_effects(drift),
-            "",
-            marker_of(drift),
-        ]
-    )
+    return rows
 
 
 def marker_of(drift: ObjectDrift) -> str:
@@ -107,17 +146,29 @@ def is_about(body: str, drift: str) -> bool:
     return f"<!-- holdfast:drift={drift} " in body
 
 
-def _effects(drift: ObjectDrift) -> list[str]:
+def _effects(drift: ObjectDrift, repointed: Sequence[ObjectRef]) -> list[str]:
     if drift.pull is PullKind.REVERT:
         return [
             "**Merging** approves that Holdfast puts the declared values back, if nothing has "
             "moved since. **Closing** leaves the live side as it is.",
         ]
-    effect = "nothing is restarted" if drift.healable else "its pods are replaced once"
     return [
-        f"**Merging** makes Git declare what runs now: {effect}. **Closing** leaves "
+        f"**Merging** makes Git declare what runs now: {_restarts(drift, repointed)}. "
+        "**Closing** leaves "
         f"Git as it is; to put the declared values back instead: `holdfast revert {drift.id}`.",
     ]
+
+
+def _restarts(drift: ObjectDrift, repointed: Sequence[ObjectRef]) -> str:
+    """What merging does to what runs."""
+    if not drift.healable:
+        return "its pods are replaced once"
+    if not repointed:
+        return "nothing is restarted"
+    names = _plain(" and ".join(f"{ref.kind} {ref.name}" for ref in repointed), 300)
+    if any(ref.kind in _WITH_PODS for ref in repointed):
+        return f"it gets a new name, to which {names} then refers, so pods of it are replaced"
+    return f"it gets a new name, to which {names} then refers"
 
 
 def _sentence(drift: ObjectDrift) -> str:
@@ -129,12 +180,13 @@ def _sentence(drift: ObjectDrift) -> str:
 
 
 def _row(entry: DriftEntry) -> str:
-    cells = (entry.path or "the whole object", _value(entry.live), _value(entry.desired))
+    live, declared = _value(entry, entry.live), _value(entry, entry.desired)
+    cells = (entry.path or "the whole object", live, declared)
     return f"| {' | '.join(f'`{_code(cell)}`' for cell in cells)} | {entry.kind} |"
 
 
-def _value(value: Tree) -> str:
-    return _ABSENT if value is None else str(value)
+def _value(entry: DriftEntry, value: Tree) -> str:
+    return _ABSENT if value is None else str(readable(re.split(r"[./]", entry.path), value))
 
 
 def _code(text: str) -> str:

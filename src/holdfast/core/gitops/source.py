@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.core.objects import ObjectRef
-from holdfast.core.tree import Fields
+from holdfast.core.tree import Fields, Path, Tree, pointer
 
 
 class Renderer(StrEnum):
@@ -87,6 +87,11 @@ class Declared:
     encrypted: bool = False
     """True when the source holds it encrypted, so its values must not be edited as text."""
 
+    def where(self, path: Path = ()) -> str:
+        """Say which file and line set a field, or what is around it; empty if unknown."""
+        file, line = self.origin.where(pointer(_counted(self.item, path)))
+        return f"{file}:{line}" if file and line else file
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
@@ -98,3 +103,43 @@ class Rendered:
     digest: str
     """Equal for equal objects, wherever they were declared. Covers Secrets by their encrypted
     form or keyed mark, so that it can be shown."""
+
+
+def _counted(item: Tree, path: Path) -> Path:
+    """Write a path, which names list items by key, as one that counts them, as files do.
+
+    It ends before an item that is not declared: what is around it is.
+    """
+    counted: list[str] = []
+    for segment in path:
+        if isinstance(item, list):
+            found = _index(item, segment)
+            if found is None:
+                break
+            counted.append(str(found))
+            item = item[found]
+        else:
+            counted.append(segment)
+            item = item.get(segment) if isinstance(item, dict) else None
+    return tuple(counted)
+
+
+def _index(items: list[Tree], segment: str) -> int | None:
+    """Find the item that `[name=main]`, `[containerPort=80,protocol=TCP]` or `[2]` means.
+
+    A part of the key that an item does not say is a default of the server's.
+    """
+    inner = segment.removeprefix("[").removesuffix("]")
+    if inner.isdigit():
+        return int(inner) if int(inner) < len(items) else None
+    pairs = [part.partition("=")[::2] for part in inner.split(",")]
+    if any("=" not in part for part in inner.split(",")):
+        pairs = [inner.partition("=")[::2]]  # a value with a comma in it
+    fitting = [
+        (sum(name in item for name, _ in pairs), -index)
+        for index, item in enumerate(items)
+        if isinstance(item, dict)
+        and pairs[0][0] in item
+        and all(str(item[name]) == value for name, value in pairs if name in item)
+    ]
+    return -max(fitting)[1] if fitting else None

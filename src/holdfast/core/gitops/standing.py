@@ -65,8 +65,13 @@ class Seen:
     running: tuple[Finding, ...] = ()
     """What its pods run instead."""
     owner: Owner | None = None
+    claimed_by: Owner | None = None
+    """Another tool whose mark it carries although it is ours by the inventory. A mark is a claim:
+    it is told, and nothing is let go because of it."""
     applied: bool = False
     """True when it is in the inventory: we put it there."""
+    found: tuple[str, ...] = ()
+    """Paths of what others had on it when it was taken over."""
     message: str = ""
 
     @property

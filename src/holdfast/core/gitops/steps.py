@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 
 from holdfast.core.gitops.application import Application
-from holdfast.core.gitops.declare import LABEL
+from holdfast.core.gitops.declare import LABEL, MANAGER
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.inventory import Applied
 from holdfast.core.gitops.order import for_apply, for_delete
@@ -19,6 +19,7 @@ from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.gitops.track import entry_of
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.owned import is_ours, read_ownership
 from holdfast.core.ownership.signals import APPLIED, Finding
 from holdfast.core.plan import Action
 from holdfast.core.tree import Path, digest, plain, show_path
@@ -53,7 +54,8 @@ def sync_plan(
                 if step is not None:
                     writes.append(step)
             case Standing.LEFT_OVER if prune and _prunable(each, inventory, application):
-                deletes.append(_delete(each, "it was applied before, and is no longer declared"))
+                told = "it was applied before, and is no longer declared"
+                deletes.append(_delete(each, told, claimed_by=_claimed(each, application)))
             case _:
                 pass
     steps = (*for_apply(writes, _ref), *for_delete(deletes, _ref))
@@ -74,9 +76,10 @@ def heal_plan(
         ours = {entry.path for entry in drift.entries}
         # Git may ask for more of the object by now. That is for a sync, and not in this plan.
         anew = [found for found in seen.verdict.findings if found.pending] if seen.verdict else []
+        # What pods run is no field of the object: it shields none from being put back.
         others = frozenset(
             found.change.path
-            for found in (*seen.drifted, *anew)
+            for found in (*(seen.verdict.drifted if seen.verdict else ()), *anew)
             if show_path(found.change.path) not in ours
         )
         mine = tuple(found for found in seen.drifted if show_path(found.change.path) in ours)
@@ -111,7 +114,8 @@ def _write(seen: Seen, digests: Digests, *, heal: bool) -> ObjectStep | None:
     if seen.standing is Standing.DRIFTED and not pending:
         return None
     told = "it was declared anew" if seen.applied else "it is there already and taken over"
-    leave = frozenset(found.change.path for found in drifted)
+    # Our own mark says what was applied last, whoever wrote another there.
+    leave = frozenset(found.change.path for found in drifted) - {APPLIED}
     return _step(seen, Action.UPDATE, told, pending, digests, leave=leave)
 
 
@@ -138,8 +142,9 @@ def _step(
     )
 
 
-def _delete(seen: Seen, reason: str) -> ObjectStep:
+def _delete(seen: Seen, reason: str, *, claimed_by: str = "") -> ObjectStep:
     return ObjectStep(
+        claimed_by=claimed_by,
         ref=seen.ref,
         action=Action.DELETE,
         reason=reason,
@@ -150,13 +155,27 @@ def _delete(seen: Seen, reason: str) -> ObjectStep:
 
 
 def _prunable(seen: Seen, inventory: Mapping[ObjectRef, Applied], application: Application) -> bool:
-    """True for the very object that we applied and that nobody asked to keep."""
+    """True for the very object that we applied and that nobody asked to keep.
+
+    The record decides; a record that is damaged must not. So the object has to bear a trace of us
+    as well: our label, or fields that we applied.
+    """
     live, applied = seen.live, inventory.get(seen.ref)
     if live is None or applied is None or applied.uid != at(live, ("metadata", "uid")):
         return False
-    if at(live, ("metadata", "labels", LABEL)) != application.id.label:
+    labelled = at(live, ("metadata", "labels", LABEL)) == application.id.label
+    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    if not labelled and not any(is_ours(entry, frozenset({MANAGER})) for entry in entries):
         return False
     return not terms_of(live).keep and at(live, ("metadata", "deletionTimestamp")) is None
+
+
+def _claimed(seen: Seen, application: Application) -> str:
+    """Say who claims an object of ours by a mark on it: another tool, or another application."""
+    if seen.claimed_by is not None:
+        return str(seen.claimed_by)
+    label = at(seen.live, ("metadata", "labels", LABEL)) if seen.live else None
+    return "" if label in (None, application.id.label) else f"the application {label}"
 
 
 def _state(seen: Seen) -> str | None:

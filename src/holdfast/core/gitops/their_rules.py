@@ -8,8 +8,8 @@ from, and holds for the objects of that application alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.gitops.ignore import Rules, pointer_problem
@@ -20,9 +20,60 @@ from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.redact import quoted
 from holdfast.core.tree import Fields, Tree
 
-_About = tuple[str, ...]
-"""Patterns for the kind, the name and the namespace of the objects that a rule is about."""
 _PLAIN = re.compile(r"[A-Za-z0-9.-]+")
+
+
+_REQUIREMENT = re.compile(
+    r"""(?x) \s* (?:
+        (?P<absent> ! \s*)? (?P<name> [\w./-]+)
+        (?: \s* (?P<sign> ==? | !=) \s* (?P<value> [\w.-]*)
+          | \s+ (?P<word> in | notin) \s* \( (?P<values> [^()]*) \)
+        )?
+    ) \s* """
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _About:
+    """Patterns for the objects that a rule is about."""
+
+    group: str
+    version: str = "*"
+    kind: str
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Requirement:
+    """One part of a selector of labels or annotations."""
+
+    name: str
+    values: frozenset[str] | None = None
+    """None asks only whether it is there."""
+    negated: bool = False
+
+    def holds(self, texts: Mapping[str, str]) -> bool:
+        """Say if it holds, as API servers do: what is not there has none of the values."""
+        found = texts.get(self.name)
+        there = found is not None and (self.values is None or found in self.values)
+        return there is not self.negated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selection:
+    """Which declared objects a rule is for, beyond their names."""
+
+    labels: tuple[_Requirement, ...] = ()
+    annotations: tuple[_Requirement, ...] = ()
+
+    def chooses(self, declared: Fields) -> bool:
+        """True when all of it holds for an object."""
+        return all(
+            each.holds(_pairs(_at(declared, "metadata", part)))
+            for part, requirements in (("labels", self.labels), ("annotations", self.annotations))
+            for each in requirements
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +82,19 @@ class TheirRules:
 
     source: ObjectRef
     found: Rules
+    selections: Mapping[str, _Selection] = field(default_factory=dict)
+    """By the name of a rule: which objects its selectors choose, where it has any."""
+
+    def rules_for(self, declared: Fields) -> tuple[IgnoreRule, ...]:
+        """Return the rules whose selectors choose an object.
+
+        Give the declared object: a label that was put on the live one alone hides nothing.
+        """
+        return tuple(
+            rule
+            for rule in self.found.rules
+            if rule.name not in self.selections or self.selections[rule.name].chooses(declared)
+        )
 
     def concern(self, item: Fields) -> bool:
         """True for a live object that belongs to that application."""
@@ -39,6 +103,10 @@ class TheirRules:
             return False
         namespace, name = owner
         return name == self.source.name and namespace in ("", self.source.namespace)
+
+
+_Read = IgnoreRule | str | tuple[str, _Selection]
+"""A rule, a sentence about what is not understood, or which objects the rules of a name are for."""
 
 
 def their_rules(item: Fields) -> TheirRules | None:
@@ -52,19 +120,30 @@ def their_rules(item: Fields) -> TheirRules | None:
         return None
     rules: list[IgnoreRule] = []
     wrong: list[str] = []
+    selections: dict[str, _Selection] = {}
     for entry in reads(item):
         if isinstance(entry, IgnoreRule):
             rules.append(entry)
-        else:
+        elif isinstance(entry, str):
             wrong.append(entry)
-    return TheirRules(source=ref, found=Rules(rules=tuple(rules), not_understood=tuple(wrong)))
+        else:
+            selections[entry[0]] = entry[1]
+    found = Rules(rules=tuple(rules), not_understood=tuple(wrong))
+    return TheirRules(source=ref, found=found, selections=selections)
 
 
-def _argo(item: Fields) -> Iterator[IgnoreRule | str]:
+def _argo(item: Fields) -> Iterator[_Read]:
     for number, entry in _entries(_at(item, "spec", "ignoreDifferences")):
         place = f"argo-cd {ref_of(item)} ignoreDifferences[{number}]"
-        names = ("kind", "name", "namespace")
-        about = tuple(str(entry.get(name) or "*") for name in names)
+        about = _About(
+            group=str(entry.get("group") or ""),  # none is the core group, as Argo CD has it
+            kind=str(entry.get("kind") or "*"),
+            name=str(entry.get("name") or "*"),
+            namespace=str(entry.get("namespace") or "*"),
+        )
+        if "{" in about.group + about.kind:
+            yield f"{place}: its group or kind is more than a plain pattern."
+            continue
         for pointer in _texts(entry.get("jsonPointers")):
             yield _pointed(place, pointer, about)
         for manager in _texts(entry.get("managedFieldsManagers")):
@@ -79,28 +158,34 @@ def _argo(item: Fields) -> Iterator[IgnoreRule | str]:
                 yield _made(place, about, glob=found)
 
 
-def _flux_helm(item: Fields) -> Iterator[IgnoreRule | str]:
+def _flux_helm(item: Fields) -> Iterator[_Read]:
     yield from _flux(item, "driftDetection.ignore", _at(item, "spec", "driftDetection", "ignore"))
 
 
-def _flux_kustomize(item: Fields) -> Iterator[IgnoreRule | str]:
+def _flux_kustomize(item: Fields) -> Iterator[_Read]:
     yield from _flux(item, "ignore", _at(item, "spec", "ignore"))
 
 
-def _flux(item: Fields, field: str, value: Tree) -> Iterator[IgnoreRule | str]:
+def _flux(item: Fields, field: str, value: Tree) -> Iterator[_Read]:
     for number, entry in _entries(value):
         place = f"flux {ref_of(item)} {field}[{number}]"
         target = entry.get("target")
         chosen = target if isinstance(target, dict) else {}
-        about = tuple(_plain(chosen.get(name)) for name in ("kind", "name", "namespace"))
-        if "" in about or chosen.get("labelSelector") or chosen.get("annotationSelector"):
-            yield f"{place}: its target is more than plain names."
+        names = ("group", "version", "kind", "name", "namespace")
+        patterns = {name: _plain(chosen.get(name)) for name in names}
+        labels = _requirements(chosen.get("labelSelector"))
+        annotations = _requirements(chosen.get("annotationSelector"))
+        if "" in patterns.values() or labels is None or annotations is None:
+            yield f"{place}: its target is more than plain names and selectors."
             continue
+        about = _About(**patterns)
+        if labels or annotations:
+            yield place, _Selection(labels=labels, annotations=annotations)
         for pointer in _texts(entry.get("paths")):
             yield _pointed(place, pointer, about)
 
 
-_READERS: dict[tuple[str, str], Callable[[Fields], Iterator[IgnoreRule | str]]] = {
+_READERS: dict[tuple[str, str], Callable[[Fields], Iterator[_Read]]] = {
     ("argoproj.io", "Application"): _argo,
     ("helm.toolkit.fluxcd.io", "HelmRelease"): _flux_helm,
     ("kustomize.toolkit.fluxcd.io", "Kustomization"): _flux_kustomize,
@@ -108,7 +193,7 @@ _READERS: dict[tuple[str, str], Callable[[Fields], Iterator[IgnoreRule | str]]] 
 
 
 def _pointed(place: str, pointer: str, about: _About) -> IgnoreRule | str:
-    problem = pointer_problem(pointer, kind=about[0], images=True)
+    problem = pointer_problem(pointer, kind=about.kind, images=True)
     return f"{place}: {quoted(pointer)}: {problem}" if problem else _made(
         place, about, pointer=pointer
     )  # fmt: skip
@@ -122,7 +207,6 @@ def _made(
     glob: str | None = None,
     manager: str | None = None,
 ) -> IgnoreRule | str:
-    kind, object_name, namespace = about
     try:
         return IgnoreRule(
             name=place,
@@ -130,12 +214,42 @@ def _made(
             pointer=pointer,
             glob=glob,
             manager=manager,
-            kind=kind,
-            object_name=object_name,
-            namespace=namespace,
+            group=about.group,
+            version=about.version,
+            kind=about.kind,
+            object_name=about.name,
+            namespace=about.namespace,
         )
     except ConfigurationError:
         return f"{place}: it would hide a whole object."
+
+
+def _requirements(value: Tree) -> tuple[_Requirement, ...] | None:
+    """Read a selector as API servers write it: `a=b,c in (d,e),!f`; None when it is more."""
+    text = value if isinstance(value, str) else ""
+    found: list[_Requirement] = []
+    at = 0
+    while at < len(text):
+        part = _REQUIREMENT.match(text, at)
+        if part is None or (part.end() < len(text) and text[part.end()] != ","):
+            return None
+        at = part.end() + 1
+        sign, word = part["sign"], part["word"]
+        values = None
+        if sign:
+            values = frozenset({part["value"]})
+        elif word:
+            values = frozenset(each.strip() for each in part["values"].split(","))
+        if part["absent"] and values is not None:
+            return None
+        negated = bool(part["absent"]) or sign == "!=" or word == "notin"
+        found.append(_Requirement(name=part["name"], values=values, negated=negated))
+    return tuple(found)
+
+
+def _pairs(value: Tree) -> dict[str, str]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in pairs if isinstance(text, str)}
 
 
 def _plain(value: Tree) -> str:

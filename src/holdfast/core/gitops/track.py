@@ -1,17 +1,20 @@
 """Keeps the drifts of an application up to date with what was just seen.
 
 Pure: drifts before and objects seen in, drifts after out. A drift keeps its id for as long as
-the same route finds something on the same object.
+the same route finds something on the same object, or, once a person chose its way, the same
+value; what was there when it was taken over, and what somebody fights over, are drifts of their
+own beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
+from holdfast.core.gitops import fight
 from holdfast.core.gitops.application import (
     Application,
     DriftSpec,
@@ -20,6 +23,8 @@ from holdfast.core.gitops.application import (
     Remediation,
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
+from holdfast.core.gitops.fight import Heal
+from holdfast.core.gitops.guard import lasting
 from holdfast.core.gitops.pods import declared_images
 from holdfast.core.gitops.route import REPORTED, Way, ways
 from holdfast.core.gitops.standing import Seen, Standing
@@ -30,8 +35,9 @@ from holdfast.core.ownership.objects import MARK, at
 from holdfast.core.ownership.owned import read_ownership
 from holdfast.core.ownership.signals import Finding, Signal
 from holdfast.core.redact import redact_tree
-from holdfast.core.tree import Fields, Tree, pointer, show_path
+from holdfast.core.tree import Fields, Tree, show_path
 
+FOUND = "It was there when the object was taken over, so it stays until somebody decides."
 _DECIDED = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
 """States that were reached for what a reviewer saw, and end when that changes.
 
@@ -62,35 +68,40 @@ def track(
     *,
     commit: str,
     now: datetime,
-    healed: Mapping[tuple[ObjectRef, str], tuple[datetime, ...]] | None = None,
+    healed: Mapping[ObjectRef, Sequence[Heal]] | None = None,
 ) -> Tracked:
     """Compare what was seen with the drifts that are open.
 
-    Objects that could not be read change nothing: their drifts stay as they are. `healed` says
-    when which object was healed lately by which route, so that a fight is recognised although
-    every round of it is a drift of its own.
+    Objects that could not be read change nothing: their drifts stay as they are. `healed` has
+    the heals of the recent past, so that a fight is recognised although every round of it is a
+    drift of its own.
     """
     opened: list[ObjectDrift] = []
     changed: list[ObjectDrift] = []
     same: list[ObjectDrift] = []
-    known = {(drift.object, drift.route, drift.healable): drift for drift in before.values()}
+    known = {(drift.object, _part_of(drift)): drift for drift in before.values()}
+    chosen: dict[ObjectRef, list[ObjectDrift]] = {}
+    for drift in before.values():
+        if drift.chosen_by:
+            chosen.setdefault(drift.object, []).append(drift)
     kept: set[str] = set()
     judged: dict[ObjectRef, Seen] = {}
     for each in seen:
         if each.standing is Standing.UNKNOWN:
             continue
         judged[each.ref] = each
-        for (way, healable), findings in _parted(each, application).items():
+        heals = (healed or {}).get(each.ref, ())
+        parted = _parted(each, application, known, chosen.get(each.ref, ()), heals, now)
+        for (way, part), findings in parted.items():
             entries = tuple(map(entry_of, findings))
-            drift = known.get((each.ref, way.route, healable))
-            if drift is None:
-                new = _opened(application, each, way, entries, commit, now, healable)
-                rounds = (healed or {}).get((each.ref, way.route), ())
-                opened.append(replace(new, rounds=rounds))
+            open_now = known.get((each.ref, part))
+            if open_now is None:
+                new = _opened(application, each, way, entries, commit, now, part)
+                opened.append(replace(new, rounds=fight.rounds_of(entries, heals)))
                 continue
-            kept.add(drift.id)
-            updated = _updated(drift, each, way, entries, commit, now)
-            (same if updated.digest == drift.digest else changed).append(updated)
+            kept.add(open_now.id)
+            updated = _updated(open_now, each, way, entries, commit, now)
+            (same if updated.digest == open_now.digest else changed).append(updated)
     resolved = [
         replace(
             drift, state=DriftState.RESOLVED, resolved_at=now, last_seen=now,
@@ -140,20 +151,94 @@ def _masked(finding: Finding, value: Tree) -> Tree:
     return redact_tree(value, name=named[0] if named else "")
 
 
-def _parted(seen: Seen, application: Application) -> dict[tuple[Way, bool], tuple[Finding, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of an object is one drift."""
+
+    route: str
+    healable: bool = True
+    found: bool = False
+    fought: bool = False
+
+
+_Known = Mapping[tuple[ObjectRef, _Part], ObjectDrift]
+
+
+def _part_of(drift: ObjectDrift) -> _Part:
+    return _Part(drift.route, drift.healable, drift.found, drift.fought)
+
+
+def _parted(
+    seen: Seen,
+    application: Application,
+    known: _Known,
+    chosen: Sequence[ObjectDrift],
+    heals: Sequence[Heal],
+    now: datetime,
+) -> dict[tuple[Way, _Part], tuple[Finding, ...]]:
     spec = application.spec.drift or DriftSpec()
     routes = spec.routes
     found = seen.drifted if seen.standing is Standing.DRIFTED else ()
     if seen.standing is Standing.ORPHAN:
         found = (_orphaned(seen),)
         if spec.orphans is not OrphanPolicy.REMEDIATE:
-            return {(REPORTED, True): found}
-    parted: dict[tuple[Way, bool], tuple[Finding, ...]] = {}
+            return {(REPORTED, _Part(REPORTED.route)): found}
+    parted: dict[tuple[Way, _Part], list[Finding]] = {}
     for healable in (True, False):
         some = [each for each in found if (each.signal is not Signal.RUNNING) is healable]
         for way, findings in ways(some, seen.ref, routes or ()).items():
-            parted[way, healable] = findings
-    return parted
+            part = _Part(way.route, healable)
+            contested = known.get((seen.ref, replace(part, fought=True)))
+            for finding in findings:
+                its, its_way = part, way
+                if way.remediation is Remediation.SELF_HEAL and healable:
+                    entry = entry_of(finding)
+                    if seen.standing is Standing.ORPHAN and lasting(seen.ref):
+                        its_way = replace(way, remediation=Remediation.REVIEW)
+                    elif was_found(entry.path, seen.found):
+                        its_way = replace(way, remediation=Remediation.REVIEW)
+                        its = replace(part, found=True)
+                    elif _is_in(entry, contested) or fight.kept_up_by(entry, heals, now):
+                        its = replace(part, fought=True)
+                owner = _chosen_for(finding, its, known.get((seen.ref, its)), chosen)
+                if owner is not None:
+                    its, its_way = _part_of(owner), _way_chosen(owner)
+                parted.setdefault((its_way, its), []).append(finding)
+    return {key: tuple(findings) for key, findings in parted.items()}
+
+
+def _chosen_for(
+    finding: Finding, part: _Part, known: ObjectDrift | None, chosen: Iterable[ObjectDrift]
+) -> ObjectDrift | None:
+    """Return the drift with a way of its own that a finding stays with, though routes changed."""
+    if known is not None and known.chosen_by:
+        return known
+    for drift in chosen:
+        if drift.route != part.route and drift.healable is part.healable:
+            entry = entry_of(finding)
+            if any(each.path == entry.path and each.live == entry.live for each in drift.entries):
+                return drift
+    return None
+
+
+def _way_chosen(drift: ObjectDrift) -> Way:
+    return Way(route=drift.route, remediation=drift.remediation, pull=drift.pull)
+
+
+def was_found(path: str, found: Iterable[str]) -> bool:
+    """True for a path that was there when an object was taken over, and for what is inside it."""
+    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in found)
+
+
+def additions(seen: Seen) -> tuple[str, ...]:
+    """Paths of what others have on an object beside what is declared."""
+    return tuple(
+        show_path(each.change.path) for each in seen.drifted if each.signal is Signal.ADDED
+    )
+
+
+def _is_in(entry: DriftEntry, drift: ObjectDrift | None) -> bool:
+    return drift is not None and any(each.path == entry.path for each in drift.entries)
 
 
 def _orphaned(seen: Seen) -> Finding:
@@ -182,9 +267,10 @@ def _opened(
     entries: tuple[DriftEntry, ...],
     commit: str,
     now: datetime,
-    healable: bool,
+    part: _Part,
 ) -> ObjectDrift:
-    mark = way.route if healable else f"{way.route}/running"
+    marks = (not part.healable, "running"), (part.found, "found"), (part.fought, "fought")
+    mark = "/".join([way.route, *(name for has, name in marks if has)])
     return ObjectDrift(
         id=drift_id(application.id, seen.ref, mark, now),
         application=application.id,
@@ -197,7 +283,10 @@ def _opened(
         remediation=way.remediation,
         pull=way.pull,
         route=way.route,
-        healable=healable,
+        healable=part.healable,
+        found=part.found,
+        fought=part.fought,
+        note=FOUND if part.found else "",
         first_seen=now,
         last_seen=now,
     )
@@ -232,6 +321,12 @@ def _resolution(drift: ObjectDrift, seen: Seen, commit: str) -> Resolution:
     hidden = {show_path(path) for _, path in seen.verdict.hidden} if seen.verdict else set()
     if any(entry.path in hidden for entry in drift.entries):
         return Resolution.IGNORED
+    if _differs_still(drift, seen):
+        return Resolution.SUPERSEDED
+    if _orphaned_before(drift) and seen.declared is not None:
+        return Resolution.CODIFIED
+    if not _orphaned_before(drift) and seen.declared is None:
+        return Resolution.GONE
     if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:
@@ -239,6 +334,21 @@ def _resolution(drift: ObjectDrift, seen: Seen, commit: str) -> Resolution:
     if _codified(drift, seen, commit):
         return Resolution.CODIFIED
     return Resolution.EXTERNAL
+
+
+def _differs_still(drift: ObjectDrift, seen: Seen) -> bool:
+    """True when a field of a drift that ended is not as declared all the same."""
+    if _orphaned_before(drift):
+        return seen.standing is Standing.AHEAD
+    if seen.live is None:
+        return seen.declared is not None
+    findings = (*(seen.verdict.differing if seen.verdict else ()), *seen.running)
+    paths = {show_path(found.change.path) for found in findings}
+    return "" in paths or any(entry.path in paths for entry in drift.entries)
+
+
+def _orphaned_before(drift: ObjectDrift) -> bool:
+    return not drift.where and all(entry.path == "" for entry in drift.entries)
 
 
 def _codified(drift: ObjectDrift, seen: Seen, commit: str) -> bool:
@@ -270,8 +380,6 @@ def _uid(live: Fields | None) -> str:
 def _where(seen: Seen, entries: tuple[DriftEntry, ...]) -> str:
     if seen.declared is None:
         return ""
-    origin = seen.declared.origin
     ours = {entry.path for entry in entries}
     paths = [each.change.path for each in seen.drifted if show_path(each.change.path) in ours]
-    line = origin.line(pointer(paths[0])) if paths and entries else origin.line("")
-    return f"{origin.file}:{line}" if line else origin.file
+    return seen.declared.where(paths[0] if paths and entries else ())

@@ -58,13 +58,14 @@ _SIDECARS = frozenset({
     "istio-proxy", "istio-init", "istio-validation", "linkerd-proxy", "linkerd-init",
     "vault-agent", "vault-agent-init", "daprd", "consul-dataplane", "envoy-sidecar",
 })  # fmt: skip
-_SCALED = (("spec", "replicas"), ("spec", "parallelism"))
+SCALED = (("spec", "replicas"), ("spec", "parallelism"))
+"""Numbers that autoscalers set."""
 
 
 def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str | None:
     """Say to whom a field is left, or None when it is ours."""
     cause = cause_of(writer)
-    if path in _SCALED:
+    if path in SCALED:
         if around.autoscaler is not None:
             return around.autoscaler or None
         return str(writer) if cause is Cause.AUTOSCALER else None
@@ -117,7 +118,7 @@ def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: b
     if writer.manager in _SYSTEM:
         # Anyone may take that name, and none of these adds a container or a right.
         return not _in_container(path) and not concerns_security(path, "")
-    if path in _SCALED or (writer.subresource == "status" and path[0] != "metadata"):
+    if path in SCALED or (writer.subresource == "status" and path[0] != "metadata"):
         return True  # a number of replicas that was not declared is nobody's drift
     if path[-1] == "kubectl.kubernetes.io/restartedAt":
         return True

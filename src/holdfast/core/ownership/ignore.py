@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import TypeGuard, assert_never
 
+from holdfast.core.diff import Change
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.glob import glob
 from holdfast.core.live import Writer
 from holdfast.core.normalize import Rules
 from holdfast.core.ownership.objects import path_of_pointer
-from holdfast.core.tree import Fields, Path, parse_pointer, show_path
+from holdfast.core.quantity import parse_duration, parse_quantity
+from holdfast.core.tree import Fields, Path, Tree, parse_pointer, show_path
 
 _SECURITY = frozenset({
     "securityContext", "privileged", "capabilities", "hostNetwork", "hostPID", "hostIPC",
@@ -29,6 +33,31 @@ _GUARDED = frozenset({
     "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy",
 })  # fmt: skip
 """Kinds that are about security from end to end, save for their labels and annotations."""
+
+
+class Amount(StrEnum):
+    """What the values of a field are, where two spellings of one are the same."""
+
+    QUANTITY = "quantity"
+    """`1.25G`, `1250M`, `0.5`, `500m`."""
+    DURATION = "duration"
+    """`90s`, `1m30s`, `1500ms`."""
+
+    def equal(self, one: Tree, other: Tree) -> bool:
+        """True for two spellings of one amount."""
+        match self:
+            case Amount.QUANTITY:
+                if not (_is_number(one) and _is_number(other)):
+                    return False
+                amount = parse_quantity(one)
+                return amount is not None and amount == parse_quantity(other)
+            case Amount.DURATION:
+                if not (isinstance(one, str) and isinstance(other, str)):
+                    return False  # a bare number may count anything
+                seconds = parse_duration(one)
+                return seconds is not None and seconds == parse_duration(other)
+            case _:
+                assert_never(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +73,9 @@ class IgnoreRule:
     """A path with `*` for one name and `**` for any: `spec.**.env[name=HTTP_*]`."""
     manager: str | None = None
     """A field manager, with `*` for any text."""
+    group: str = "*"
+    """Of the API; the core one has the empty name."""
+    version: str = "*"
     kind: str = "*"
     object_name: str = "*"
     namespace: str = "*"
@@ -55,6 +87,9 @@ class IgnoreRule:
 
     Without it the field keeps its live value whatever is declared.
     """
+
+    same_as: Amount | None = None
+    """Hides no more than another spelling of the same amount: that is no difference at all."""
 
     def __post_init__(self) -> None:
         top = self.pointer is not None and len(parse_pointer(self.pointer)) < 2
@@ -76,7 +111,36 @@ class IgnoreRule:
         writer: Writer | None,
         now: datetime,
     ) -> bool:
-        """True when this rule hides that field of that live object."""
+        """True when this rule hides that field of that live object, whatever its value."""
+        return self.same_as is None and self._covers(
+            path, item=item, rules=rules, writer=writer, now=now
+        )
+
+    def equates(
+        self,
+        change: Change,
+        *,
+        item: Fields,
+        rules: Rules,
+        writer: Writer | None,
+        now: datetime,
+    ) -> bool:
+        """True when by this rule a live value is another spelling of the declared one."""
+        return (
+            self.same_as is not None
+            and self.same_as.equal(change.desired, change.live)
+            and self._covers(change.path, item=item, rules=rules, writer=writer, now=now)
+        )
+
+    def _covers(
+        self,
+        path: Path,
+        *,
+        item: Fields,
+        rules: Rules,
+        writer: Writer | None,
+        now: datetime,
+    ) -> bool:
         if self.expires is not None and now >= self.expires:
             return False
         if not self._concerns(item) or not path:
@@ -97,14 +161,21 @@ class IgnoreRule:
     def _concerns(self, item: Fields) -> bool:
         metadata = item.get("metadata")
         found = metadata if isinstance(metadata, dict) else {}
+        group, _, version = str(item.get("apiVersion") or "").rpartition("/")
         return all(
             fnmatchcase(str(value or ""), wanted)
             for value, wanted in (
+                (group, self.group),
+                (version, self.version),
                 (item.get("kind"), self.kind),
                 (found.get("name"), self.object_name),
                 (found.get("namespace"), self.namespace),
             )
         )
+
+
+def _is_number(value: Tree) -> TypeGuard[str | int | float]:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def concerns_security(path: Path, kind: str) -> bool:

@@ -7,7 +7,7 @@ null, which would write its default. The keeper asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from holdfast.core.normalize import Rules
 from holdfast.core.ownership.delegated import FieldClass
@@ -15,7 +15,7 @@ from holdfast.core.ownership.objects import at, is_item, raw_at, rules_for, stor
 from holdfast.core.ownership.owned import Entry, Ownership, read_ownership, touches
 from holdfast.core.ownership.signals import Declaration, Signal
 from holdfast.core.ownership.verdict import Verdict
-from holdfast.core.tree import Fields, Path, Tree
+from holdfast.core.tree import Fields, Path, Tree, same
 
 REPLICAS: Path = ("spec", "replicas")
 
@@ -102,3 +102,26 @@ def _put(tree: Tree, path: Path, value: Tree, rules: Rules, name: str = "") -> T
     else:
         fields[head] = found
     return fields or None
+
+
+def without_nulls(item: Fields, refused: Collection[str]) -> Fields | None:
+    """Return an object without the nulls at some fields; None when it has none there.
+
+    Fields are named as API servers name them: `spec.items[0].value`.
+    """
+    less = _without_nulls(item, "", frozenset(refused))
+    return less if isinstance(less, dict) and not same(less, item) else None
+
+
+def _without_nulls(tree: Tree, place: str, refused: frozenset[str]) -> Tree:
+    if isinstance(tree, dict):
+        return {
+            name: _without_nulls(value, f"{place}.{name}", refused)
+            for name, value in tree.items()
+            if value is not None or f"{place}.{name}".removeprefix(".") not in refused
+        }
+    if isinstance(tree, list):
+        return [
+            _without_nulls(value, f"{place}[{index}]", refused) for index, value in enumerate(tree)
+        ]
+    return tree

@@ -6,9 +6,13 @@ removals, a dry run to what admission rewrites. The verdict joins them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from holdfast.core.diff import Change, same
@@ -38,7 +42,7 @@ from holdfast.core.ownership.owned import (
     touches,
 )
 from holdfast.core.ownership.stored import derived, stored_alike
-from holdfast.core.tree import Fields, Path, Tree, digest
+from holdfast.core.tree import Fields, Path, Tree, digest, plain
 
 if TYPE_CHECKING:
     from holdfast.core.ownership.recognize import Form
@@ -62,6 +66,21 @@ class Signal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedRecord:
+    """What we wrote down of our last apply, where a writer to the object cannot reach it.
+
+    With it, what stands on the object itself is a claim: neither the name of our field manager
+    nor a digest in an annotation makes a difference a change that was declared.
+    """
+
+    digest: str
+    """Of the declaration that was applied; empty when none is known to have been."""
+    values: str | None = None
+    """`values_of` the answer to that apply; empty when they were not written down. None when the
+    caller keeps none: then the digest alone tells whether something was declared anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What we want of one object, and what we hold when all is well."""
 
@@ -79,6 +98,8 @@ class Declaration:
     previous: Fields | None = None
     """The item that was applied last, where the caller still has it: it tells which fields were
     declared anew even where others have written since."""
+    record: AppliedRecord | None = None
+    """What was applied last, by our own record; None where the caller keeps no record at all."""
     form: list[Form | None] = field(default_factory=list, init=False, repr=False, compare=False)
     """How to recognise an object that is as declared; made when it is first needed."""
 
@@ -151,8 +172,13 @@ class Case:
     comparable: bool
     """True when our entry is there, in the version we declare."""
     renewed: bool
-    """The declaration is not the one that was applied last, and nobody else says so."""
+    """The declaration is not the one that was applied last: by our own record, or, without one,
+    by the mark on the object as long as nobody else wrote it."""
     previous: Fields | None
+    record: AppliedRecord | None
+    known: Mapping[bytes, bytes]
+    """The values of the record, as far as there are any."""
+    key: bytes = field(repr=False)
 
     @classmethod
     def open(
@@ -166,8 +192,13 @@ class Case:
         ours = ownership.ours(declared.managers, api_version)
         present = any(is_ours(entry, declared.managers) for entry in ownership.entries)
         foreign = ownership.foreign(declared.managers, api_version)
-        applied = at(live, APPLIED)
-        told = any(entry.owns(APPLIED) for entry in foreign)
+        record = declared.record
+        if record is not None:
+            renewed = record.digest != declared.digest
+        else:
+            applied = at(live, APPLIED)
+            told = any(entry.owns(APPLIED) for entry in foreign)
+            renewed = applied is not None and applied != declared.digest and not told
         return cls(
             api_version=api_version,
             kind=kind,
@@ -183,10 +214,13 @@ class Case:
             else frozenset(_stored(path, kind) for path in declared.expected),
             wiped=declared.applied and not present,
             comparable=ours is not None,
-            renewed=applied is not None and applied != declared.digest and not told,
+            renewed=renewed,
             previous=None
             if declared.previous is None
             else canonical_object(declared.previous | named, rules, key=key),
+            record=record,
+            known=_read_values(record.values or "") if record and renewed else {},
+            key=key,
         )
 
     def values(self) -> Iterator[Finding]:
@@ -206,7 +240,11 @@ class Case:
             )
             untouched = writer is None or writer.manager == SEED
             pending = self.renewed and untouched and cause is not Cause.ADMISSION
-            yield replace(found_now, pending=pending and self._may_be_new(change.path))
+            pending = pending and self._may_be_new(change.path)
+            if pending and self.as_recorded(change.path) is False:
+                yield replace(found_now, evidence=f"{evidence}; {self._not_as_recorded}")
+                continue
+            yield replace(found_now, pending=pending)
 
     def lost(self) -> Iterator[Finding]:
         """What we should own and do not, although the value is as declared."""
@@ -235,8 +273,11 @@ class Case:
             if value is None:
                 continue
             evidence = "it was applied before, and is no longer declared"
+            ours = self.record is None or (self.renewed and self._applied_before(root))
+            if not ours:
+                evidence = "it is under our name, and by our record we never applied it"
             kept = self.settled(Change(path=root, desired=None, live=value), Signal.KEPT, evidence)
-            yield replace(kept, pending=True)
+            yield replace(kept, pending=ours)
 
     def additions(self) -> Iterator[Finding]:
         """What other writers put beside ours, which an apply would leave in place."""
@@ -319,6 +360,48 @@ class Case:
         before = self.previous
         return before is None or not same(at(before, path), at(self.desired, path))
 
+    def as_recorded(self, path: Path) -> bool | None:
+        """Say whether a field still has the value that our record of the last apply has for it.
+
+        None for one that the record does not know, such as one that was never declared before.
+        """
+        if self.record is None or self.record.values is None:
+            return True
+        if not self.known:
+            return self.previous is not None and same(at(self.previous, path), at(self.live, path))
+        live = self._recordable
+        for length in range(len(path), 0, -1):
+            name = _path_mark(path[:length], self.key)
+            if name in self.known:
+                return self.known[name] == _value_mark(at(live, path[:length]), self.key)
+        below = {*_leaves_at(live, path), *_leaves_at(self.desired, path)}
+        known = [each for each in below if _path_mark(each, self.key) in self.known]
+        if not known:
+            return None
+        return all(
+            self.known[_path_mark(each, self.key)] == _value_mark(at(live, each), self.key)
+            for each in known
+        )
+
+    def _applied_before(self, path: Path) -> bool:
+        """True when our record knows a field that we own and no longer declare."""
+        if self.record is not None and self.record.values is None:
+            return True
+        return bool(self.as_recorded(path))
+
+    @property
+    def _recordable(self) -> Fields:
+        """The live object in the form that records are made from."""
+        if not is_custom(self.api_version):
+            return self.live
+        return canonical_object(self.raw, _record_rules(self.kind, self.api_version), key=self.key)
+
+    @property
+    def _not_as_recorded(self) -> str:
+        if not self.known:
+            return "an older version wrote down no values, so whether Git moved is unknown"
+        return "by our record it had another value when it was applied, so it was changed since"
+
     def writer(self, path: Path) -> Writer | None:
         """The other writer who holds a field or part of it, where there is one."""
         found = [entry for entry in self.foreign if touches(entry.paths, path)]
@@ -335,6 +418,8 @@ class Case:
             return Cause.ADMISSION, told, True
         if touches(self.ours, change.path):
             told = "we own it with another value: it was declared anew, or the server rewrote it"
+            if self.record is not None and not self.renewed:
+                told = "it is under our name with a value that by our record we never applied"
             return Cause.UNKNOWN, told, self.dry_run is not None
         if change.live is None:
             return Cause.UNKNOWN, "removed; a removal leaves no trace of its writer", True
@@ -362,6 +447,84 @@ class Case:
         if path[0] in ("apiVersion", "kind") or path[:2] in _NAMES:
             return False
         return at(self.desired, path) not in ({}, [])
+
+
+def values_of(
+    declared: Declaration,
+    live: Fields,
+    *,
+    key: bytes,
+    left: Collection[Path] = (),
+    before: str = "",
+) -> str:
+    """Write down which values the declared fields of an object have, as keyed digests.
+
+    `live` is the server's answer to an apply, or an object that was found to be as declared.
+    Fields in `left` were not written: of them stays what the record had `before`.
+    """
+    api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
+    kind = kind_of_object(declared.item) or kind_of_object(live)
+    named: Fields = {"apiVersion": api_version, "kind": kind}
+    rules = _record_rules(kind, api_version)
+    desired = canonical_object(declared.item | named, rules, key=key)
+    stored = canonical_object(live | named, rules, key=key)
+    known = _read_values(before) if left else {}
+    written = frozenset(leaves(desired))
+    marks: dict[bytes, bytes] = {}
+    for path in written.union(leaves(stored) if left else ()):
+        name = _path_mark(path, key)
+        if any(path[: len(each)] == each or each[: len(path)] == path for each in left):
+            if name in known:
+                marks[name] = known[name]
+        elif path in written:
+            marks[name] = _value_mark(at(stored, path), key)
+    packed = b"".join(name + marks[name] for name in sorted(marks))
+    return _VALUES + base64.b64encode(packed).decode()
+
+
+_VALUES = "1:"
+"""How written values begin. Another number where the form that is compared becomes another."""
+_MARK = 6
+"""Bytes for a path and for a value: enough to tell the fields of one object apart."""
+
+
+def values_written(values: str | None) -> bool:
+    """True when a record has values that this version can read."""
+    return bool(values) and str(values).startswith(_VALUES)
+
+
+def _read_values(values: str) -> dict[bytes, bytes]:
+    if not values.startswith(_VALUES):
+        return {}
+    try:
+        packed = base64.b64decode(values.removeprefix(_VALUES), validate=True)
+    except binascii.Error:
+        return {}
+    size = 2 * _MARK
+    return {
+        packed[start : start + _MARK]: packed[start + _MARK : start + size]
+        for start in range(0, len(packed) - size + 1, size)
+    }
+
+
+def _path_mark(path: Path, key: bytes) -> bytes:
+    return blake2b("\0".join(path).encode(), key=key[:64], digest_size=_MARK).digest()
+
+
+def _value_mark(value: Tree, key: bytes) -> bytes:
+    text = json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), key=key[:64], digest_size=_MARK, person=b"value").digest()
+
+
+def _record_rules(kind: str, api_version: str) -> Rules:
+    """The rules of a kind, without what its owners at the time tell about its lists."""
+    return rules_for(kind, api_version, read_ownership(None))
+
+
+def _leaves_at(tree: Fields, path: Path) -> Iterator[Path]:
+    found = at(tree, path)
+    if isinstance(found, dict):
+        yield from leaves(found, path)
 
 
 _NAMES = (("metadata", "name"), ("metadata", "namespace"), ("metadata", "generateName"))

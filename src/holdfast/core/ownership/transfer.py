@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.core.ownership.delegated import SEED, FieldClass
+from holdfast.core.ownership.delegated import SCALED, FieldClass
 from holdfast.core.ownership.objects import at, canonical_object, is_default, rules_for
 from holdfast.core.ownership.owned import (
     MERGED,
@@ -40,6 +40,12 @@ def take_obstacles(declared: Declaration, live: Fields, verdict: Verdict) -> lis
     numbers, a volume of two kinds, a strategy with the parameters of another.
     """
     return _taken(declared, live, verdict, {found.change.path for found in verdict.drifted})
+
+
+def is_owned_by_unknown(live: Fields) -> bool:
+    """True when the server named an owner for what was written while it kept no record."""
+    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    return any(entry.manager == UNTRACKED for entry in entries)
 
 
 def take_back(declared: Declaration, live: Fields) -> list[Tree] | None:
@@ -85,10 +91,8 @@ def _taken(
     )
 
     def chosen(entry: Entry) -> bool:
-        return (
-            entry.api_version == api_version
-            and entry.manager != SEED
-            and any(touches(entry.paths, path) for path in moved)
+        return entry.api_version == api_version and any(
+            touches(entry.paths, path) for path in moved
         )
 
     # What was added lies in its parent, and the parent was added too where it is not declared:
@@ -100,6 +104,8 @@ def _taken(
     def wanted(path: Path) -> bool:
         if _undeclared(desired, path) is None or _inside(path, kept):
             return False
+        if path in SCALED:
+            return False  # a number that others choose; without an owner it would fall to one
         return _inside(path, roots)
 
     return _moved(declared, live, chosen=chosen, wanted=wanted, into_ours=True)

@@ -8,12 +8,12 @@ run where the first three leave a doubt. Target adapters and the GitOps door cal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.core.diff import Change
-from holdfast.core.drift import DriftKind
+from holdfast.core.diff import Change, same
+from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ownership.delegated import (
     ALONE,
     FieldClass,
@@ -47,6 +47,11 @@ class Verdict:
 
     state: State
     findings: tuple[Finding, ...] = ()
+    around: Surroundings = field(default=ALONE, compare=False, repr=False)
+    ignore: tuple[IgnoreRule, ...] = field(default=(), compare=False, repr=False)
+    """What it was judged under: the answer to a write is judged under the same."""
+    recheck_at: datetime | None = field(default=None, compare=False)
+    """When to ask the server again. A policy of its own that goes away leaves no event."""
 
     @property
     def differing(self) -> tuple[Finding, ...]:
@@ -63,11 +68,24 @@ class Verdict:
         return tuple(found for found in self.differing if not found.pending)
 
     @property
+    def altered(self) -> tuple[Finding, ...]:
+        """What the server itself stores differently from what is sent: no apply can end that."""
+        return tuple(found for found in self.drifted if found.cause is Cause.ADMISSION)
+
+    @property
+    def healable(self) -> tuple[Finding, ...]:
+        """What moved and an apply can put back."""
+        return tuple(found for found in self.drifted if found.cause is not Cause.ADMISSION)
+
+    @property
     def unsettled(self) -> bool:
         """True when a dry run would tell more: whether it moved at all, or, of an object that
-        did, what of it was declared anew. That the declaration is another is known already."""
+        did, what of it was declared anew or stands there under our name. That the declaration is
+        another is known already."""
         return self.state is State.SUSPECT or any(
-            found.pending and not found.confirmed and found.field_class is FieldClass.OWNED
+            (found.pending or found.signal is Signal.KEPT)
+            and not found.confirmed
+            and found.field_class is FieldClass.OWNED
             for found in self.findings
             if found.change.path != APPLIED
         )
@@ -149,8 +167,59 @@ def weigh(
     findings = tuple(
         _classified(found, case, around=around, ignore=ignore, now=now)
         for found in sorted(raw, key=lambda found: found.change.path)
+        if not _spelled_otherwise(found, case, ignore=ignore, now=now)
     )
     return Verdict(state=_state(findings, wiped=case.wiped), findings=findings)
+
+
+def altered(
+    *,
+    declared: Declaration,
+    sent: Fields,
+    answer: Fields,
+    key: bytes,
+    now: datetime,
+    around: Surroundings = ALONE,
+    ignore: Sequence[IgnoreRule] = (),
+) -> tuple[Finding, ...]:
+    """Say which fields the server stored otherwise than they were sent.
+
+    `answer` is what it returned for the apply of `sent`, so nobody else was in between: a
+    mutating admission policy or webhook did it, or the schema of the kind.
+    """
+    if sent is declared.item and recognized(declared, answer):
+        return ()
+    judged = weigh(
+        declared=replace(declared, item=sent, uid=None, applied=False),
+        live=answer,
+        key=key,
+        now=now,
+        around=around,
+        ignore=ignore,
+        dry_run=answer,
+    )
+    told = "the server answered the apply with another value than was sent"
+    return tuple(
+        replace(found, writer=None, cause=Cause.ADMISSION, pending=False, evidence=told)
+        for found in judged.differing
+        if found.signal is Signal.VALUE
+    )
+
+
+def blame_admission(verdict: Verdict, altered: Sequence[Finding]) -> Verdict:
+    """Name admission as the cause of what has just the value that the server made of a write.
+
+    The record of ownership may name somebody else: who happened to set that value before.
+    """
+    made = {found.change.path: found for found in altered}
+
+    def judged(found: Finding) -> Finding:
+        match = made.get(found.change.path)
+        if match is None or found.pending or not same(match.change.live, found.change.live):
+            return found
+        return replace(found, writer=None, cause=match.cause, evidence=match.evidence)
+
+    return replace(verdict, findings=tuple(judged(found) for found in verdict.findings))
 
 
 def refused(verdict: Verdict, why: str) -> Verdict:
@@ -226,6 +295,16 @@ def _classified(
                 return replace(found, pending=True)
             return replace(found, field_class=FieldClass.IGNORED, rule=rule.name, confirmed=True)
     return found
+
+
+def _spelled_otherwise(
+    found: Finding, case: Case, *, ignore: Sequence[IgnoreRule], now: datetime
+) -> bool:
+    """True for a value that a rule says is the declared one in other words."""
+    return any(
+        rule.equates(found.change, item=case.raw, rules=case.rules, writer=found.writer, now=now)
+        for rule in ignore
+    )
 
 
 def _state(findings: tuple[Finding, ...], *, wiped: bool) -> State:

@@ -6,12 +6,12 @@ Called by `validate()`, before the operator asks the cluster anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
+from holdfast.core.check import declared_variables, placeholder_problems
+from holdfast.core.command import is_script
 from holdfast.core.errors import Problem
 from holdfast.core.names import is_slug
-from holdfast.core.redact import is_reference, names_a_secret
-from holdfast.core.scan import shown_name
+from holdfast.core.scan import secret_argument, shown_name
 from holdfast.core.service.rules import RULES
 from holdfast.core.service.spec import MAX_NAME, InferenceServiceSpec
 from holdfast.core.shape_check import form_problems, matches, readable, scan_problems, untold
@@ -53,7 +53,7 @@ def _variables(spec: InferenceServiceSpec) -> Iterator[Problem]:
             if not isinstance(name, str) or not matches(VARIABLE, name):
                 yield Problem(
                     field=f"{group}.{shown_name(name)}",
-                    reason="it is no variable name.",
+                    reason="it is not a variable name.",
                     fix="Use letters, digits and underscores, not a digit first.",
                 )
     for name, ref in (spec.secrets or {}).items() if isinstance(spec.secrets, Mapping) else ():
@@ -72,16 +72,20 @@ def _arguments(spec: InferenceServiceSpec) -> Iterator[Problem]:
     lines = {"command": spec.command, "args": spec.args}
     if spec.canary is not None and hasattr(spec.canary, "args"):
         lines |= {"canary.command": spec.canary.command, "canary.args": spec.canary.args}
+    declared = declared_variables(spec.env, spec.secrets)
+    script = is_script(_texts(spec.command))
     for path, line in lines.items():
-        if not isinstance(line, tuple | list):
-            continue
-        for part, after in pairwise([*map(str, line), ""]):
-            name, equals, inline = part.partition("=")
-            value = inline if equals else "" if after.startswith("-") else after
-            flag = name.startswith("-") or bool(equals)
-            if flag and names_a_secret(name) and value and not is_reference(value):
-                yield Problem(
-                    field=path,
-                    reason=f"{shown_name(name)} has a secret in clear.",
-                    fix="Name an environment variable for it under secrets.",
-                )
+        words = _texts(line)
+        name = secret_argument(words)
+        if name is not None:
+            yield Problem(
+                field=path,
+                reason=f"{shown_name(name) or 'it'} has a secret in clear.",
+                fix="Declare a variable for it under secrets, and write $(VARIABLE) here.",
+            )
+        elif not script and spec.image is None:
+            yield from placeholder_problems(path, words, declared)
+
+
+def _texts(line: object) -> list[str]:
+    return [str(part) for part in line] if isinstance(line, tuple | list) else []

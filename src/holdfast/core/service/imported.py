@@ -223,7 +223,7 @@ def _resources(container: Fields, lost: list[Lost]) -> Fields:
     if gpus is not None and str(gpus).isdigit() and int(str(gpus)):
         found["gpu"] = int(str(gpus))
     if "cpu" in limits:
-        lost.append(Lost(field="resources.limits.cpu", reason="pods get no limit of CPU."))
+        lost.append(Lost(field="resources.limits.cpu", reason="pods get no CPU limit."))
     if "memory" in requests and requests["memory"] != limits.get("memory"):
         reason = f"request and limit become one: {memory}."
         lost.append(Lost(field="resources.memory", reason=reason))

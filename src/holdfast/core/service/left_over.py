@@ -135,7 +135,7 @@ def _volumes(pod: Fields, container: Fields, lost: list[Lost]) -> None:
         memory = mapping_at(volume, "emptyDir").get("medium") == "Memory"
         if not (name in shared and memory):
             kind = next((key for key in volume if key != "name"), "volume")
-            reason = f"a workload has no volumes ({kind}); a model on it is fetched anew."
+            reason = f"a workload has no volumes ({kind}); a model on it is fetched again."
             lost.append(Lost(field=f"volumes[name={name}]", reason=reason))
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
+from holdfast.core.command import as_kubelet_fills, is_script
 from holdfast.core.quantity import parse_duration, parse_quantity
 from holdfast.core.service.engines import HOST, PORT, Engine, engine_of
 from holdfast.core.service.spec import HealthCheckSpec, InferenceService, ResourceSpec
@@ -143,9 +144,10 @@ def _command(service: InferenceService, engine: Engine, *, canary: bool) -> Fiel
     own = spec.canary if canary else None
     command = (own.command if own else None) or spec.command
     given = own.args if own and own.args is not None else spec.args
-    args = _filled(given or (), service, canary=canary)
+    script = is_script(command or ())
+    args = _referring(_filled(given or (), service, canary=canary), service, script=script)
     if command:
-        line = _filled(command, service, canary=canary)
+        line = _referring(_filled(command, service, canary=canary), service, script=script)
         rest = _address(engine, line, args)
         return {"command": list[Tree](line), **({"args": list[Tree](rest)} if rest else {})}
     if not engine.command:
@@ -210,6 +212,12 @@ def _filled(line: Sequence[str], service: InferenceService, *, canary: bool) -> 
             part = part.replace(name, value)
         filled.append(part)
     return filled
+
+
+def _referring(line: Sequence[str], service: InferenceService, *, script: bool) -> list[str]:
+    """Let the kubelet fill in the variables that are declared; a script's own are its shell's."""
+    declared = {*(service.spec.env or {}), *(service.spec.secrets or {})}
+    return [part if script else as_kubelet_fills(part, declared) for part in line]
 
 
 def _environment(service: InferenceService, engine: Engine, *, canary: bool) -> list[Tree]:

@@ -215,6 +215,15 @@ class InferenceServiceSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedChild:
+    """What the operator applied last to one child, by the digest of its declaration."""
+
+    child: str
+    """Kind and name, as `Deployment/bot-primary`."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceServiceStatus:
     """What the operator says. `ready`, `replicas` and `message` are the summary."""
 
@@ -235,6 +244,9 @@ class InferenceServiceStatus:
     """What would be put back, where the policy is to write it down only."""
     canary: CanaryState | None = None
     """How far the canary is. The operator's own memory, not an interface."""
+    applied: tuple[AppliedChild, ...] | None = None
+    """What the operator applied last, by which it tells an edit of a child from a change that was
+    declared, whatever the child itself says. Its own memory, not an interface."""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -252,6 +264,8 @@ class InferenceService:
     deleting: bool = False
     spec: InferenceServiceSpec
     status: InferenceServiceStatus | None = None
+    unknown: tuple[str, ...] = ()
+    """Fields of the stored spec that this version does not know, so they are not in `spec`."""
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, the name included."""

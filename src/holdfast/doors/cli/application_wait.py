@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.errors import TargetUnavailable, WaitTimeout
+from holdfast.core.quantity import shown_seconds
 from holdfast.doors.cli.controller import Controller
 from holdfast.doors.cli.hindrance import Hindrance, Wish, hindrance
 from holdfast.doors.cli.session import Session
@@ -47,8 +48,8 @@ def wait_for(
             told = now
         if left <= 0:
             raise WaitTimeout(
-                f"After {timeout:g} s {told}".rstrip(),
-                changed="The controller goes on.",
+                f"After {shown_seconds(timeout)} {told}".rstrip(),
+                changed="The controller carries on.",
                 todo=f"holdfast status {found.id if found else name} shows what is missing.",
             )
         time.sleep(min(POLL, left))

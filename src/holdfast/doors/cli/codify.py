@@ -6,7 +6,8 @@ import time
 
 import click
 
-from holdfast.core.errors import ValidationError, WaitTimeout
+from holdfast.core.errors import ValidationError, WaitTimeout, having_changed
+from holdfast.core.quantity import shown_seconds
 from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import Controller, required
 from holdfast.doors.cli.group import Verb
@@ -38,10 +39,13 @@ def command(session: Session, id: str, wait: bool, timeout: float) -> None:
     with required(session) as controller:
         after = controller.ask(controller.api.codify(id))
         if wait:
-            after = _opened(controller, id, timeout)
+            with having_changed(f"{id} was marked to be proposed."):
+                after = _opened(controller, id, timeout)
     told = f"{id}: a pull request is opened with the next pass."
     if after.url:
         told = f"{id} is proposed in {after.url}"
+    elif after.state == "pull-request":
+        told = f"{id} is proposed by a branch: its repository has no pull requests."
     show_decided(session.screen, after, [told])
     session.screen.next(f"holdfast drift show {id}")
 
@@ -50,7 +54,7 @@ def _opened(controller: Controller, id: str, timeout: float) -> ApplicationDrift
     end = time.monotonic() + timeout
     while True:
         drift = controller.ask(controller.api.drift(id))
-        if drift.url or drift.resolved_at is not None:
+        if drift.url or drift.state == "pull-request" or drift.resolved_at is not None:
             return drift
         if drift.state == "parked":
             raise ValidationError(
@@ -60,8 +64,8 @@ def _opened(controller: Controller, id: str, timeout: float) -> ApplicationDrift
         if time.monotonic() >= end:
             why = f" {drift.note}" if drift.note else ""
             raise WaitTimeout(
-                f"{id} has no pull request after {timeout:g} s.{why}",
-                changed="It stays asked for.",
+                f"{id} has no pull request after {shown_seconds(timeout)}.{why}",
+                changed="",
                 todo=f"holdfast drift show {id} tells when it is there.",
             )
         time.sleep(min(POLL, max(0.0, end - time.monotonic())))

@@ -46,7 +46,7 @@ def administered(session: Session, db: str | None) -> Iterator[Store]:
     path = sdk_settings(session.settings, db=db).path
     if path is None:
         raise ConfigurationError(
-            f"This works on a store file, and {session.settings.get('url')} is none.",
+            f"This works on a store file, and {session.settings.get('url')} is not one.",
             todo="Run it where the server's file is, with --db FILE.",
         )
     with Store.open(path, mode=Mode.ADMIN) as store:

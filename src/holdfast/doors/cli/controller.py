@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.core.errors import ConfigurationError
 from holdfast.doors.cli.connect import MANAGER, no_token, sdk_settings
 from holdfast.doors.cli.session import Session
+from holdfast.doors.cli.waiting import patiently
 from holdfast.reconcile.colour import iterate, run
 
 if TYPE_CHECKING:
@@ -41,8 +42,17 @@ class Controller:
 
 
 @contextmanager
-def asked(session: Session, *, patience: float | None = None) -> Iterator[Controller | None]:
-    """Give the controller; None where the address is no server, or one without applications."""
+def asked(
+    session: Session,
+    *,
+    patience: float | None = None,
+    until: float | None = None,
+    timeout: float = 0.0,
+) -> Iterator[Controller | None]:
+    """Give the controller; None where the address is no server, or one without applications.
+
+    With `until`, a moment of the monotonic clock, a server that does not answer yet is waited for.
+    """
     place = sdk_settings(session.settings)
     if not place.is_remote:
         yield None
@@ -60,7 +70,10 @@ def asked(session: Session, *, patience: float | None = None) -> Iterator[Contro
         transport(place, options, place.token), session.project, patience=patience
     )
     try:
-        found = run(api.follows())
+        if until is None:
+            found = run(api.follows())
+        else:
+            found = patiently(session, lambda: run(api.follows()), end=until, timeout=timeout)
         yield None if found is None else Controller(api, found)
     finally:
         run(api.aclose())

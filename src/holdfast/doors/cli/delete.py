@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.core.errors import having_changed
 from holdfast.core.names import WorkloadId
 from holdfast.doors.cli import options
 from holdfast.doors.cli.exits import Exit
@@ -50,10 +51,12 @@ def command(
     ]
     if not yes and not _confirmed(ctx, session, wanted):
         return
-    items = []
+    items, gone = [], list[str]()
     with session.client() as client:
         for where in wanted:
-            deleted = client.delete(where.slug, project=where.project)
+            with having_changed(f"Deleted before that: {', '.join(gone)}." if gone else ""):
+                deleted = client.delete(where.slug, project=where.project)
+            gone += [str(where)] if deleted else []
             outcome = "deleted" if deleted else "absent"
             items.append({"project": where.project, "slug": where.slug, "outcome": outcome})
             if screen.output == "table":
@@ -72,7 +75,8 @@ def _confirmed(ctx: click.Context, session: Session, wanted: list[WorkloadId]) -
     if not session.screen.interactive:
         session.screen.error(
             "confirmation-needed",
-            f"Deleting {count(len(wanted), 'workload')} needs a yes, and there is nobody to ask.",
+            f"Deleting {count(len(wanted), 'workload')} needs confirmation, and there is nobody to "
+            "ask.",
             ["Nothing was changed.", f"Next: add --yes to delete {names}"],
         )
         ctx.exit(Exit.POLICY)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.core.plan import Action, Plan
-from holdfast.core.show import show_value
+from holdfast.core.show import LONGEST, show_value, value_diff
 from holdfast.core.tree import show_path
 from holdfast.doors.cli import options
 from holdfast.doors.cli.exits import Exit
@@ -15,6 +15,7 @@ from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.inputs import load
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.session import Session, pass_session
+from holdfast.doors.cli.views.forms import show_block
 from holdfast.doors.cli.views.plan import show_plan
 from holdfast.doors.cli.views.text import columns, count
 
@@ -46,8 +47,9 @@ def command(
     """Show the fields in which live differs from declared.
 
     Compares specs with workloads, or an application that a GitOps controller follows with its
-    repository. Long values are shown whole. `(not set)` on the live side is added by ensure, on
-    the declared side removed. Values of Secrets are never shown.
+    repository. `(not set)` on the live side is added by ensure, on the declared side removed. A
+    long value is cut, and one of several lines stands below as a unified diff; -o json has them
+    whole. Values of Secrets are never shown.
     """
     if bool(application) == bool(paths):
         ctx.fail("Give either -f or the name of an application.")
@@ -91,8 +93,8 @@ def _table(screen: Screen, plan: Plan) -> None:
         [
             str(step.id),
             show_path(field.change.path),
-            show_value(field, live=True),
-            show_value(field, live=False),
+            show_value(field, live=True, width=LONGEST, ascii_only=screen.ascii_only),
+            show_value(field, live=False, width=LONGEST, ascii_only=screen.ascii_only),
             field.kind.value,
             str(field.writer or "unknown"),
         ]
@@ -108,5 +110,9 @@ def _table(screen: Screen, plan: Plan) -> None:
         heads = ["WORKLOAD", "FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"]
         for line in columns(heads, rows):
             screen.line(line)
+        for step in plan.changes:
+            for field in step.fields:
+                lines = value_diff(field, ascii_only=screen.ascii_only)
+                show_block(screen, f"{step.id} {show_path(field.change.path)}", lines)
     else:
         screen.line(f"No difference in {count(len(plan.steps), 'workload')}.")

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, install_extra
 from holdfast.core.ink import Ink
 from holdfast.doors.cli import options
 from holdfast.doors.cli.connect import MANAGER, sdk_settings
@@ -48,6 +48,39 @@ class Check:
     verdict: Verdict = Verdict.OK
     found: str
     fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """A part that is installed by itself, and what it is for."""
+
+    name: str
+    modules: tuple[str, ...]
+    purpose: str
+
+
+EXTRAS = (
+    Extra(
+        name="server",
+        modules=("holdfast.doors.server.main",),
+        purpose="run a control plane (holdfast serve)",
+    ),
+    Extra(
+        name="kubernetes",
+        modules=("holdfast.adapters.kubernetes.target_open", "holdfast.doors.operator.main"),
+        purpose="use a cluster and run the operator",
+    ),
+    Extra(
+        name="gitops",
+        modules=("holdfast.doors.gitops.main", "tzdata"),
+        purpose="run the GitOps controller",
+    ),
+    Extra(
+        name="postgres",
+        modules=("holdfast.adapters.postgres",),
+        purpose="keep that controller's ledger in PostgreSQL",
+    ),
+)
 
 
 @click.command("doctor", cls=Verb, examples=["holdfast doctor", "holdfast doctor -o json"])
@@ -85,7 +118,7 @@ def command(ctx: click.Context, session: Session) -> None:
 def _checks(session: Session) -> Iterator[Check]:
     yield _python()
     yield _sqlite()
-    yield _server_parts()
+    yield from map(_extra, EXTRAS)
     try:
         settings = sdk_settings(session.settings)
     except HoldfastError as error:
@@ -125,16 +158,20 @@ def _sqlite() -> Check:
     )
 
 
-def _server_parts() -> Check:
-    missing = [
-        name for name in ("uvicorn", "aiohttp", "prometheus_client") if find_spec(name) is None
-    ]
-    return Check(
-        name="server",
-        verdict=Verdict.WARN if missing else Verdict.OK,
-        found=f"{', '.join(missing)} not installed" if missing else "holdfast serve can run here",
-        fix="pip install 'holdfast[server]', if this machine is to serve." if missing else "",
-    )
+def _extra(extra: Extra) -> Check:
+    """Import the very modules: a list of packages kept by hand would one day be wrong."""
+    try:
+        for module in extra.modules:
+            import_module(module)
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError)
+        return Check(
+            name=extra.name,
+            verdict=Verdict.WARN,
+            found=f"{error.name} is not installed" if missing else f"it cannot be used: {error}",
+            fix=f"{install_extra(extra.name)}, if this machine is to {extra.purpose}.",
+        )
+    return Check(name=extra.name, found=f"installed: this machine can {extra.purpose}")
 
 
 def _store(path: Path) -> Iterator[Check]:

@@ -10,6 +10,7 @@ import click
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Live
 from holdfast.doors.cli import options
 from holdfast.doors.cli.controller import asked
 from holdfast.doors.cli.exits import Exit
@@ -17,6 +18,7 @@ from holdfast.doors.cli.group import Verb, Verbs
 from holdfast.doors.cli.session import Session, pass_session
 from holdfast.doors.cli.views.drifts import drift_body, moved, show_drift, show_drifts
 from holdfast.doors.cli.views.explained import show_explained
+from holdfast.doors.cli.views.text import one_line
 
 _NAME = click.argument("name", shell_complete=options.workload_names, required=False)
 _GROUPED = click.option(
@@ -83,7 +85,11 @@ def list_open(
     group_by: str | None,
     exit_code: bool,
 ) -> None:
-    """List the drifts that are open, newest first."""
+    """List the drifts that are open, newest first.
+
+    A workload of which nobody can say whether it drifted is named in a warning, and with
+    --exit-code the command ends with 1 then, unless drift was found elsewhere.
+    """
     with asked(session) as controller:
         if controller is not None:
             from holdfast.doors.cli.application_drift import list_drifts
@@ -98,18 +104,22 @@ def list_open(
     if state or object_namespace:
         ctx.fail("--state and --object-namespace are for a server that follows applications.")
     drifts = [each for each in _drifts(session, name) if not kind or kind in each.kinds]
+    unknown = _in_doubt(session, name)
     if group_by:
         from holdfast.doors.cli.views.causes import show_causes
 
         show_causes(session.screen, [moved(each) for each in drifts], now=datetime.now(UTC))
     else:
-        show_drifts(session.screen, drifts, now=datetime.now(UTC))
+        show_drifts(session.screen, drifts, now=datetime.now(UTC), certain=not unknown)
+    _tell_doubt(session, unknown)
     if drifts:
         session.screen.next(f"holdfast drift show {drifts[0].id}")
     else:
         session.screen.next("holdfast drift history")
     if drifts and exit_code:
         ctx.exit(Exit.CHANGES)
+    if unknown and exit_code:
+        ctx.exit(Exit.ERROR)
 
 
 @command.command("show", cls=Verb, examples=["holdfast drift show drift-aac97b798ad9 -o json"])
@@ -158,13 +168,14 @@ def explain(session: Session, name: str | None) -> None:
 
             explain_drifts(session, controller, name or "")
             return
-    every = _drifts(session, name, resolved=True)
+    every = _drifts(session, name, resolved=True, ids=True)
     still = [each for each in every if each.resolved_at is None]
     chosen = still or list(every[:1])
     if not session.screen.for_people:
         show_drifts(session.screen, chosen, now=datetime.now(UTC))
         return
     if not still:
+        _tell_doubt(session, _in_doubt(session, name))
         session.screen.line("No drift is open." + (" The last one:" if chosen else ""))
     for each in chosen:
         show_explained(session.screen, each, now=datetime.now(UTC))
@@ -215,11 +226,38 @@ def export(ctx: click.Context, session: Session, name: str | None, journal: bool
         session.screen.record(drift_body(each))
 
 
+def _in_doubt(session: Session, workload: str | None) -> list[Live]:
+    """Return the workloads of which nobody can say whether their objects have drifted."""
+    where = session.workload(workload) if workload else None
+    with session.client() as client:
+        every = client.list(project=where.project if where else None)
+    chosen = [live for live in every if where is None or live.id == where]
+    return [live for live in chosen if live.status.drift_unknown]
+
+
+def _tell_doubt(session: Session, unknown: Sequence[Live]) -> None:
+    for live in unknown:
+        why = one_line(live.status.drift_unknown)
+        session.screen.warn(f"Whether {live.id} has drifted is unknown: {why}")
+
+
 def _drifts(
-    session: Session, workload: str | None, *, resolved: bool = False
+    session: Session, workload: str | None, *, resolved: bool = False, ids: bool = False
 ) -> Sequence[DriftRecord]:
+    """Return the drifts of a workload, or of all; with `ids`, a drift may be named instead.
+
+    Raises NotFound for a workload that is not there and has no drift on record either.
+    """
     with session.client() as client:
         if workload is None:
             return client.drifts(include_resolved=resolved)
+        if ids and workload.startswith("drift-"):
+            every = client.drifts(include_resolved=True)
+            named = [each for each in every if each.id == workload]
+            if named:
+                return named
         where = session.workload(workload)
-        return client.drifts(slug=where.slug, project=where.project, include_resolved=resolved)
+        found = client.drifts(slug=where.slug, project=where.project, include_resolved=resolved)
+        if not found:
+            session.find(client, where)
+        return found

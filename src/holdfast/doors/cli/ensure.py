@@ -6,13 +6,19 @@ from pathlib import Path
 
 import click
 
-from holdfast.core.errors import ConfigurationError, DriftError, NotFound
+from holdfast.core.errors import ConfigurationError, DriftError, NotFound, having_changed
 from holdfast.core.policy import OnDrift
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.inputs import load
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.views.outcomes import Done, done_of_plan, done_of_ref, show_done
+from holdfast.doors.cli.views.outcomes import (
+    Done,
+    changes_made,
+    done_of_plan,
+    done_of_ref,
+    show_done,
+)
 from holdfast.doors.cli.waiting import wait_ready
 from holdfast.wire.plan_v1 import plan_from_json
 
@@ -35,14 +41,14 @@ MAX_PLAN = 64 * 2**20
 )
 @click.option(
     "--on-drift",
-    type=click.Choice(["reconcile", "fail", "dry-run", "warn", "ignore"]),
+    type=options.Policy(["reconcile", "fail", "dry-run", "warn", "ignore"]),
     default="reconcile",
     show_default=True,
     help="What to do about a workload that has drifted.",
 )
 @click.option(
     "--on-absent",
-    type=click.Choice(["create", "plan", "fail"]),
+    type=options.Policy(["create", "plan", "fail"]),
     default="create",
     show_default=True,
     help="What to do about a workload that is not there.",
@@ -80,7 +86,8 @@ def command(
     show_done(session.screen, done)
     alive = [str(each.step.id) for each in done if each.live]
     if wait:
-        wait_ready(session, alive, timeout=timeout)
+        with having_changed(changes_made(done)):
+            wait_ready(session, alive, timeout=timeout)
     if any(each.outcome == "planned" for each in done):
         given = options.given_files(paths, recursive=recursive)
         session.screen.next(f"holdfast ensure {given}, to make these changes")

@@ -10,6 +10,7 @@ from holdfast.core.errors import (
     DriftError,
     HoldfastError,
     PermissionDenied,
+    RefusedByPolicy,
     WaitTimeout,
 )
 
@@ -33,7 +34,8 @@ MEANINGS = {
     Exit.ERROR: "An error: invalid input, an unreachable target, a failed check.",
     Exit.CHANGES: "Drift or changes were found. Only with --exit-code.",
     Exit.POLICY: "The policy, a guard or a missing confirmation stopped it: --on-drift fail met "
-    "drift, a plan or an application waits for a person, or there was nobody to ask.",
+    "drift, a plan or an application waits for a person, an object is another tool's, or there was "
+    "nobody to ask.",
     Exit.AUTH: "The token is missing, not valid, or not allowed to do this.",
     Exit.STALE: "A saved plan is stale, or another writer was first.",
     Exit.USAGE: "The command line could not be understood.",
@@ -45,7 +47,7 @@ MEANINGS = {
 def exit_of(error: HoldfastError) -> Exit:
     """Say with which code an error ends the command."""
     match error:
-        case DriftError():
+        case DriftError() | RefusedByPolicy():
             return Exit.POLICY
         case AuthError() | PermissionDenied():
             return Exit.AUTH

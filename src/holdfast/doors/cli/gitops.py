@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.core.errors import requires_extra
+from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.redact import Secret
 from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
@@ -67,7 +69,21 @@ _LEDGER = "HOLDFAST_LEDGER"
 @click.option("--kubectl", metavar="PROGRAM", help="Render Kustomize with this kubectl instead.")
 @click.option("--sops", metavar="PROGRAM", help="The sops program (default: on PATH).")
 @click.option(
-    "--allow-local", is_flag=True, help="Let Applications name repositories on this machine."
+    "--allow-unconfined-renderer",
+    "unconfined",
+    is_flag=True,
+    help="Run kustomize and sops even where the network cannot be taken away from them.",
+)
+@click.option(
+    "--allow-local",
+    is_flag=True,
+    help="Let Applications name repositories and forges on this machine: paths and loopback.",
+)
+@click.option(
+    "--allow-unbound-credentials",
+    "unbound",
+    is_flag=True,
+    help="Let Secrets without the annotation holdfast.dev/hosts be sent to any host.",
 )
 @click.option(
     "--allow-private-notifications",
@@ -76,11 +92,18 @@ _LEDGER = "HOLDFAST_LEDGER"
     help="Let notices go to addresses inside the network.",
 )
 @click.option(
+    "--annotation-holds",
+    type=click.Choice([each.value for each in AnnotationHolds]),
+    default=AnnotationHolds.LIMITED.value,
+    show_default=True,
+    help="Whether holdfast.dev/paused-until on an object holds it: 24 hours a week, or never.",
+)
+@click.option(
     "--workers",
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="Applications looked at at the same time.",
+    help="How many applications are looked at in parallel.",
 )
 @click.option(
     "--resync",
@@ -100,7 +123,8 @@ _LEDGER = "HOLDFAST_LEDGER"
 @click.option(
     "--elect/--no-elect",
     default=True,
-    help="Act only while holding the Lease holdfast-gitops (default: yes).",
+    help="Act only while holding the Lease holdfast-gitops (default: yes). Without, it is not "
+    "taken, and whoever holds it is still given way to.",
 )
 @running.accept_rollback
 @running.logging
@@ -122,8 +146,11 @@ def command(
     kustomize: str | None,
     kubectl: str | None,
     sops: str | None,
+    unconfined: bool,
     allow_local: bool,
+    unbound: bool,
     private: bool,
+    annotation_holds: str,
     workers: int,
     resync: float,
     keep: float,
@@ -142,12 +169,12 @@ def command(
 
     An Application that is deleted is followed no longer; what it applied stays as it is.
     """
-    with running.needing("gitops", "The GitOps controller"):
+    with requires_extra("gitops", "The GitOps controller"):
         from holdfast.doors.gitops.main import run
         from holdfast.doors.gitops.settings import Settings
 
     if kustomize and kubectl:
-        raise click.UsageError("--kustomize and --kubectl are for the same: give one.")
+        raise click.UsageError("--kustomize and --kubectl do the same: give one of them.")
     if credentials and not files:
         raise click.UsageError("Without -f they are Secrets in the cluster: drop --credentials.")
     path = running.store_file(db)
@@ -167,8 +194,11 @@ def command(
             credentials=Path(credentials) if credentials else None,
             kustomize=kustomize or kubectl,
             sops=sops,
+            unconfined=unconfined,
             local=allow_local,
+            unbound=unbound,
             private=private,
+            annotation_holds=AnnotationHolds(annotation_holds),
             workers=workers,
             resync=resync,
             keep=keep,

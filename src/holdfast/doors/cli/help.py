@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "XDG_DATA_HOME": "Where data is kept: $XDG_DATA_HOME/holdfast.",
     "NO_COLOR": "Any value turns colour off.",
     "CLICOLOR": "0 turns colour off.",
-    "CLICOLOR_FORCE": "1 turns colour on, also when the output is no terminal.",
+    "CLICOLOR_FORCE": "1 turns colour on, also when the output is not a terminal.",
     "FORCE_COLOR": "Like CLICOLOR_FORCE.",
     "TERM": "dumb turns colour and redrawing off.",
 }

@@ -103,7 +103,7 @@ def _source(found: FollowedForm) -> Iterator[Hindrance]:
     if stale and not found.plans and not stale.startswith(_MAY_PASS):
         yield Hindrance(
             told=f"{found.id} cannot follow its repository: {stale}",
-            todo="Mend it in Git or in the Application, then wait again.",
+            todo="Fix it in Git or in the Application, then wait again.",
             exit=Exit.ERROR,
         )
 
@@ -138,14 +138,21 @@ def _drift(drift: ApplicationDriftForm, wish: Wish, until: datetime) -> Iterator
             told = f"{what} is {drift.state} until {stamp(drift.until)}."
             yield Hindrance(told=told, todo=show)
         case "rejected":
-            yield Hindrance(told=f"{what} was decided to stay.", todo=show)
+            yield Hindrance(told=f"{what} stays, as somebody decided.", todo=show)
         case "fighting":
             yield Hindrance(told=f"{what} comes back each time that it is healed.", todo=show)
         case "pull-request":
             told = f"{what} is in a pull request: {drift.url or 'being opened'}"
             yield Hindrance(told=told, todo=f"Merge or close it, or holdfast revert {drift.id}")
-        case "detected" if not drift.healable:
+        case "detected" | "parked" | "approved" | "healing" if not drift.healable:
             yield Hindrance(told=f"{what} cannot be put back by applying Git.", todo=show)
+        case "detected" | "parked" if drift.entries and all(
+            each.cause == "admission" for each in drift.entries
+        ):
+            told = f"{what} cannot be put back: the API server changes what is written."
+            yield Hindrance(told=told, todo=show)
+        case "parked" if drift.until is not None and drift.until > until:
+            yield Hindrance(told=f"{what} waits until {stamp(drift.until)}.", todo=show)
         case "detected" if drift.remediation == "report" and not wish.asked:
             yield Hindrance(told=f"{what} is only reported.", todo=f"holdfast revert {drift.id}")
 

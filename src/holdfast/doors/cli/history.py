@@ -55,6 +55,8 @@ def command(
         if name:
             where = session.workload(name)
             entries = client.history(slug=where.slug, project=where.project, limit=limit)
+            if not entries:
+                session.find(client, where)
         else:
             entries = client.history(limit=limit)
     show_history(session.screen, entries)

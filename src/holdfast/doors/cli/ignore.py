@@ -31,7 +31,7 @@ from holdfast.doors.cli.views.text import one_line, stamp
 def command(
     session: Session, id: str, field: str, manager: str, reason: str, seconds: float
 ) -> None:
-    """Hide a drift, or one field of it, until a time that ends.
+    """Hide a drift, or one field of it, for a limited time.
 
     A hidden field is neither reported nor written. A field that concerns security can be hidden
     only by a rule in the Application, and a whole object not at all.

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import ConfigurationError, NotFound, Problem, ValidationError
+from holdfast.core.errors import (
+    NotFound,
+    Problem,
+    ValidationError,
+    requires_extra,
+)
 from holdfast.core.tree import Fields, Tree
 from holdfast.doors.cli import options
 from holdfast.doors.cli.group import Verb
@@ -140,15 +145,11 @@ def _fetch(
     from holdfast.adapters.clock import SystemClock
     from holdfast.core.service.spec import API_VERSION
 
-    try:
+    otherwise = ", or give the objects with -f."
+    with requires_extra("kubernetes", "Reading from a cluster", otherwise=otherwise):
         from holdfast.adapters.kubernetes.api import KubeApi
         from holdfast.adapters.kubernetes.connection import Connection
         from holdfast.adapters.kubernetes.kubeconfig import load_config
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"Reading from a cluster needs {error.name}, which is not installed.",
-            todo="pip install 'holdfast[kubernetes]', or give the objects with -f.",
-        ) from error
 
     environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(os.environ)
     clock = SystemClock()

@@ -109,7 +109,7 @@ def _expanded(path: str, recursive: bool, problems: list[Problem]) -> Iterator[s
         and not any(part.startswith(".") for part in each.relative_to(folder).parts)
     ]
     if not names:
-        hint = "" if recursive else " Add -R to look into folders below."
+        hint = "" if recursive else " Add -R to look into subfolders."
         reason = f"the folder has no {', '.join(SUFFIXES)} file."
         problems.append(Problem(field=path, reason=reason, fix=f"Name a file.{hint}"))
     elif len(names) > MAX_FILES:
@@ -126,15 +126,15 @@ def _read(name: str) -> Iterator[Document | Declared]:
         for spec in run_spec_file(name):
             yield Declared(spec=spec, source=name)
         return
-    yield from documents_of(name)
+    yield from documents_of(name, octal=False)
 
 
-def documents_of(name: str) -> list[Document]:
+def documents_of(name: str, *, octal: bool = True) -> list[Document]:
     """Read the documents of one file, or of stdin, whatever they are."""
     data = _bytes(name)
     # JSON on stdin is read as JSON, because YAML does not know all of JSON's escapes.
     is_json = name.endswith(".json") or bool(re.match(rb'\s*\{\s*["}]', data))
-    return read_documents(data, source="stdin" if name == "-" else name, json=is_json)
+    return read_documents(data, source="stdin" if name == "-" else name, json=is_json, octal=octal)
 
 
 def _bytes(name: str) -> bytes:

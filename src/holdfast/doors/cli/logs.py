@@ -16,7 +16,7 @@ from holdfast.doors.cli.views.text import one_line
     examples=["holdfast logs support-bot", "holdfast logs support-bot -f --tail 20"],
 )
 @click.argument("workload", shell_complete=options.workload_names)
-@click.option("--follow", "-f", is_flag=True, help="Go on as new lines come.")
+@click.option("--follow", "-f", is_flag=True, help="Keep following as new lines come.")
 @click.option(
     "--tail",
     type=click.IntRange(0, 100_000),

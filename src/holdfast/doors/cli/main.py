@@ -21,7 +21,7 @@ SECTIONS = {
     "Look": {
         "status": (
             "status",
-            "Show how workloads do, or the applications that a GitOps controller follows.",
+            "Show how workloads are doing, or the applications that a GitOps controller follows.",
         ),
         "watch": ("watch", "Follow workloads, or applications, as they change."),
         "wait": ("wait", "Wait until workloads or applications are ready, or as declared."),
@@ -31,12 +31,12 @@ SECTIONS = {
     },
     APPLICATIONS: {
         "sync": ("sync", "Have an application brought to what Git declares now."),
-        "approve": ("approve", "Approve a drift's plan, or a plan that a guard parked."),
-        "reject": ("reject", "Reject the plan of a drift: the live side stays as it is."),
+        "approve": ("approve", "Approve the plans of drifts, and plans that a guard parked."),
+        "reject": ("reject", "Reject the plans of drifts: the live side stays as it is."),
         "snooze": ("snooze", "Put off the decision about a drift. Nothing is written meanwhile."),
         "codify": ("codify", "Propose the live value of a drift to Git, by one pull request."),
         "revert": ("revert", "Put Git's value back, through the policy."),
-        "ignore": ("ignore", "Hide a drift, or one field of it, until a time that ends."),
+        "ignore": ("ignore", "Hide a drift, or one field of it, for a limited time."),
         "pause": (
             "pause",
             "Hold an application, or one object of it: nothing is written to it meanwhile.",
@@ -84,7 +84,7 @@ SECTIONS = {
     examples=[
         "holdfast plan -f deploy/            what would change",
         "holdfast ensure -f deploy/ --wait   make it so, and wait until it serves",
-        "holdfast status                     how workloads do",
+        "holdfast status                     how workloads are doing",
         "holdfast drift list                 what moved, and who moved it",
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

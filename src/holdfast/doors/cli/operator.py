@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from holdfast.core.errors import requires_extra
 from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
 
@@ -17,7 +18,7 @@ from holdfast.doors.cli.group import Verb
         "holdfast operator                                 # in a pod, or by the kubeconfig",
         "holdfast operator --namespace team-a --namespace team-b",
         "holdfast operator --gateway infra/inference --domain models.example.com",
-        "holdfast operator --once --no-leader-election     # one look at everything",
+        "holdfast operator --once                          # one look at everything",
     ],
 )
 @running.context
@@ -33,7 +34,7 @@ from holdfast.doors.cli.group import Verb
     type=click.IntRange(1, 256),
     default=16,
     show_default=True,
-    help="Services looked at at the same time.",
+    help="How many services are looked at in parallel.",
 )
 @click.option(
     "--resync",
@@ -56,9 +57,14 @@ from holdfast.doors.cli.group import Verb
     "--leader-election/--no-leader-election",
     "elect",
     default=True,
-    help="Act only while holding the Lease holdfast-operator (default: yes).",
+    help="Act only while holding the Lease holdfast-operator (default: yes). Without, it is not "
+    "taken, and whoever holds it is still given way to.",
 )
-@click.option("--once", is_flag=True, help="Look at everything once, then end.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Look at everything once, then end; refused while another operator is at work.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -82,7 +88,7 @@ def command(
     """
     from holdfast.doors.cli.install import gateway_of
 
-    with running.needing("kubernetes", "The operator"):
+    with requires_extra("kubernetes", "The operator"):
         from holdfast.doors.operator.main import run
         from holdfast.doors.operator.settings import Settings
 

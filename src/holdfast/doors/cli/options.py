@@ -53,7 +53,7 @@ def files(*, required: bool = True) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         function = click.option(
-            "--recursive", "-R", is_flag=True, help="Look into folders below, too."
+            "--recursive", "-R", is_flag=True, help="Look into subfolders too."
         )(function)
         return click.option(
             "--file",
@@ -127,6 +127,16 @@ def exit_code(function: F) -> F:
     )(function)
 
 
+class Policy(click.Choice[str]):
+    """One of some words, which Python code spells `dry_run` or `DRY_RUN`."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Take either spelling."""
+        return super().convert(str(value).lower().replace("_", "-"), param, ctx)
+
+
 class Slug(click.ParamType[str]):
     """A name as projects have it. Checked here, so that nobody is asked about one that is none."""
 
@@ -143,7 +153,7 @@ class Slug(click.ParamType[str]):
         if not is_slug(text):
             like = canonical_slug(text) if text.isascii() and not credential_in(text) else ""
             hint = f"did you mean {like}?" if is_slug(like) else "such as ml-platform."
-            self.fail(f"{quoted(text)} is no project slug; {hint}", param, ctx)
+            self.fail(f"{quoted(text)} is not a project slug; {hint}", param, ctx)
         return text
 
 
@@ -162,7 +172,9 @@ class Duration(click.ParamType[float]):
             return value
         seconds = parse_duration(str(value))
         if seconds is None or seconds <= 0:
-            self.fail(f"{str(value)[:40]!a} is no duration above 0, such as 90s or 15m", param, ctx)
+            self.fail(
+                f"{str(value)[:40]!a} is not a duration above 0, such as 90s or 15m", param, ctx
+            )
         return float(seconds)
 
 

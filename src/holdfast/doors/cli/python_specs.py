@@ -6,7 +6,7 @@ import contextlib
 import runpy
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, Problem, ValidationError
@@ -17,7 +17,9 @@ RUN_NAME = "__holdfast__"
 
 
 def run_spec_file(name: str) -> list[WorkloadSpec]:
-    """Return what `workloads` holds or returns; without it, every spec among the globals.
+    """Return what `workloads` holds or returns; without it, every spec of the globals.
+
+    A global that is a list, a tuple or a mapping of specs counts as much as a spec itself.
 
     What the file prints goes to stderr, so that stdout keeps the result alone.
     """
@@ -32,13 +34,25 @@ def run_spec_file(name: str) -> list[WorkloadSpec]:
             chosen = exported.get("workloads")
             found = chosen() if callable(chosen) else chosen
             if found is None and chosen is None:
-                found = [each for each in exported.values() if isinstance(each, WorkloadSpec)]
+                found = _globals(exported)
             return _checked(name, found)
     except (Exception, SystemExit) as error:
         raise ValidationError(problems=_problems(name, error)) from error
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
+
+
+def _globals(exported: Mapping[str, object]) -> list[object]:
+    """Every spec among the globals, and all that stands in a collection beside one, once."""
+    found: dict[int, object] = {}
+    for value in exported.values():
+        inside = list(value.values()) if isinstance(value, Mapping) else value
+        if not isinstance(inside, list | tuple | set | frozenset):
+            inside = [value]
+        if any(isinstance(each, WorkloadSpec) for each in inside):
+            found |= {id(each): each for each in inside}
+    return list(found.values())
 
 
 def _checked(name: str, found: object) -> list[WorkloadSpec]:
@@ -51,8 +65,9 @@ def _checked(name: str, found: object) -> list[WorkloadSpec]:
             field=name,
             reason="it exports no WorkloadSpec."
             if not given
-            else "workloads holds something that is no WorkloadSpec.",
-            fix="Export specs as globals, or as a list or function named workloads.",
+            else "it exports something beside its specs that is not a WorkloadSpec.",
+            fix="Export specs and lists of specs as globals, or a list or function called "
+            "workloads.",
         )
         raise ValidationError(problems=[problem])
     return specs
@@ -68,9 +83,9 @@ def _problems(name: str, error: BaseException) -> list[Problem]:
             for each in error.problems
         ]
     if isinstance(error, HoldfastError):
-        return [Problem(field=where, reason=error.happened, fix=error.todo or "Mend the file.")]
+        return [Problem(field=where, reason=error.happened, fix=error.todo or "Fix the file.")]
     text = traceback.format_exception_only(error)[-1].strip()
-    return [Problem(field=where, reason=f"it failed with {text[:300]}.", fix="Mend the file.")]
+    return [Problem(field=where, reason=f"it failed with {text[:300]}.", fix="Fix the file.")]
 
 
 def _line(name: str, error: BaseException) -> int:

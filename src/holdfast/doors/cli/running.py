@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.doors.cli.screen import Screen
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
@@ -70,7 +68,9 @@ def context(function: F) -> F:
 def lease_namespace(function: F) -> F:
     """Where the one that acts is agreed on."""
     return click.option(
-        "--lease-namespace", metavar="NS", help="Where the Lease is (default: the pod's)."
+        "--lease-namespace",
+        metavar="NS",
+        help="Where the Lease is (default: where the pod is, or holdfast-system).",
     )(function)
 
 
@@ -86,18 +86,6 @@ def store_file(chosen: str | None) -> Path:
     path = Path(chosen) if chosen else default_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-@contextmanager
-def needing(extra: str, what: str) -> Iterator[None]:
-    """Say which extra to install when what a verb imports is not there."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{what} needs {error.name}, which is not installed.",
-            todo=f"pip install 'holdfast[{extra}]'",
-        ) from error
 
 
 def greet(screen: Screen, db: Path, url: str, *, follow: str) -> None:

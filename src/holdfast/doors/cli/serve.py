@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.core.errors import requires_extra
 from holdfast.doors.cli import options, running
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     "--run/--no-run",
     default=None,
     help="Start workloads as local processes (default: only when listening on loopback).",
+)
+@click.option(
+    "--shared-runner",
+    is_flag=True,
+    help="Run workloads of several projects: a command of one can read the others' secrets.",
 )
 @click.option(
     "--target",
@@ -62,6 +68,7 @@ def command(
     host: str,
     port: int,
     run: bool | None,
+    shared_runner: bool,
     target: str | None,
     workload_url: str | None,
     home: str | None,
@@ -80,7 +87,7 @@ def command(
     With --target it runs none: workloads are InferenceService objects, and requests to them go
     to their Services. Each project has the namespace of its name unless the address names one.
     """
-    with running.needing("server", "Serving"):
+    with requires_extra("server", "Serving"):
         from holdfast.doors.server.config import Limits, ServerConfig
         from holdfast.doors.server.main import serve
 
@@ -90,6 +97,7 @@ def command(
         host=host,
         port=port,
         run=run,
+        shared_runner=shared_runner,
         home=Path(home) if home else None,
         secrets_dir=Path(secrets_dir) if secrets_dir else None,
         cluster=_cluster(target, workload_url, run),
@@ -100,6 +108,8 @@ def command(
         limits=Limits(rate=rate),
         on_ready=lambda url: _greet(session, config, url),
     )
+    if shared_runner and not config.runs:
+        raise click.UsageError("--shared-runner is for a server that runs workloads (--run).")
     serve(config)
 
 

@@ -68,7 +68,7 @@ class Session:
             from holdfast.core.redact import quoted
 
             raise ConfigurationError(
-                f"{given.origin} names the project {quoted(given.value)}, which is no slug.",
+                f"{given.origin} names the project {quoted(given.value)}, which is not a slug.",
                 todo="Use lower-case letters, digits and single dashes, such as ml-platform.",
             )
         return given.value

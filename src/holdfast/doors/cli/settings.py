@@ -108,7 +108,7 @@ def read_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(
-            f"{path} cannot be read: {reason}.", todo="Mend the file, or move it away."
+            f"{path} cannot be read: {reason}.", todo="Fix the file, or move it away."
         ) from error
     for name, value in values.items():
         if name not in NAMES or not isinstance(value, str):
@@ -124,12 +124,12 @@ def _project(search: _Search, start: Path) -> None:
     if path is None:
         return
     if not _trusted(path.stat().st_uid):
-        search.warnings.append(f"{path} was passed over: it belongs to another user.")
+        search.warnings.append(f"{path} was ignored: it belongs to another user.")
         return
     values = read_file(path)
     if values.pop("token", None):
         search.warnings.append(
-            f"The token in {path} was passed over: that file is shared. Set HOLDFAST_TOKEN."
+            f"The token in {path} was ignored: that file is shared. Set HOLDFAST_TOKEN."
         )
     for name, value in values.items():
         search.add(name, value, PROJECT, str(path))

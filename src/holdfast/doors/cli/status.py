@@ -31,7 +31,7 @@ from holdfast.doors.cli.views.workloads import Seen, seen_of, show_workloads
 @pass_session
 @click.pass_context
 def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_code: bool) -> None:
-    """Show how workloads do, or the applications that a GitOps controller follows.
+    """Show how workloads are doing, or the applications that a GitOps controller follows.
 
     SYNC is what the ledger knows: drifted while a drift is open. READY counts the replicas
     that serve. Of one application, the objects that are not as declared are shown, its holds and
@@ -44,12 +44,17 @@ def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_c
             return
     seen = observe(session, names)
     show_workloads(session.screen, seen, now=datetime.now(UTC))
-    drifted = [each for each in seen if each.drifts]
+    drifted = [each for each in seen if each.sync == "drifted"]
     failed = [each for each in seen if each.live.status.phase == "error"]
     if not seen:
         session.screen.next("holdfast ensure -f FILE")
     elif drifted:
-        session.screen.next(f"holdfast drift show {drifted[0].drifts[0].id}")
+        found = drifted[0]
+        session.screen.next(
+            f"holdfast drift show {found.drifts[0].id}"
+            if found.drifts
+            else f"holdfast logs {found.live.id}"
+        )
     elif failed:
         session.screen.next(f"holdfast logs {failed[0].live.id}")
     else:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
+from holdfast.core.errors import having_changed
 from holdfast.doors.cli import options
 from holdfast.doors.cli.application_wait import show_hindrance, wait_for
 from holdfast.doors.cli.controller import Controller, required
@@ -93,13 +94,14 @@ def _awaited(
 ) -> tuple[SyncedForm, Hindrance | None]:
     """Have it synced, and wait until it is ready; not where objects were refused."""
     end = time.monotonic() + timeout
-    with resumable(session, "ready", [name], timeout, going_on="the controller goes on"):
+    with resumable(session, "ready", [name], timeout, going_on="the controller carries on"):
         first = min(LONGEST_WAIT, max(1, int(timeout)))
         outcome = _asked(controller, name, prune, force, first)
         if outcome.refused:
             return outcome, None
         wish = Wish(goal="ready", asked=True, prunes=prune)
-        found, stopped = wait_for(session, controller, name, wish, end=end, timeout=timeout)
+        with having_changed(f"The sync of {name} was begun."):
+            found, stopped = wait_for(session, controller, name, wish, end=end, timeout=timeout)
     outcome.application, outcome.done = found, outcome.done or stopped is None
     return outcome, stopped
 

@@ -51,24 +51,29 @@ def command(
     exit code 3 when an application waits for a person. What the controller knows counts: after
     a push, holdfast sync --wait has it ask the repository first.
     """
-    with asked(session) as controller:
+    end = time.monotonic() + timeout
+    with asked(session, until=end, timeout=timeout) as controller:
         if controller is not None:
-            ctx.exit(_applications(session, controller, names, goal, timeout))
+            ctx.exit(_applications(session, controller, names, goal, timeout, end))
     if goal == "healthy":
         ctx.fail("--for healthy is about applications; a workload that serves is ready.")
     wait = wait_ready if goal == "ready" else wait_synced
-    wait(session, names, timeout=timeout)
+    wait(session, names, timeout=timeout, end=end)
     session.screen.next("holdfast status")
 
 
 def _applications(
-    session: Session, controller: Controller, names: Sequence[str], goal: Goal, timeout: float
+    session: Session,
+    controller: Controller,
+    names: Sequence[str],
+    goal: Goal,
+    timeout: float,
+    end: float,
 ) -> Exit:
     from holdfast.doors.cli.application_wait import show_hindrance, wait_for
     from holdfast.doors.cli.hindrance import Wish
 
-    end = time.monotonic() + timeout
-    with resumable(session, goal, names, timeout, going_on="the controller goes on"):
+    with resumable(session, goal, names, timeout, going_on="the controller carries on"):
         for name in names:
             found, stopped = wait_for(
                 session, controller, name, Wish(goal=goal), end=end, timeout=timeout

@@ -3,26 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 import click
 
-from holdfast.core.errors import WaitTimeout
+from holdfast.core.errors import Retry, TargetUnavailable, WaitTimeout
+from holdfast.core.quantity import shown_seconds
 from holdfast.doors.cli.session import Session
 
 POLL = 1.0
 """Seconds between two looks at the ledger."""
 
 
-def wait_ready(session: Session, names: Sequence[str], *, timeout: float) -> None:
+T = TypeVar("T")
+
+
+def patiently(session: Session, ask: Callable[[], T], *, end: float, timeout: float) -> T:
+    """Ask until there is an answer: a server that is just starting is waited for."""
+    told = False
+    while True:
+        try:
+            return ask()
+        except TargetUnavailable as error:
+            left = end - time.monotonic()
+            if error.retry is Retry.NEVER:
+                raise
+            if left <= 0:
+                raise WaitTimeout(
+                    f"There was no answer in {shown_seconds(timeout)}. {error.happened}",
+                    changed="",
+                    todo=error.todo,
+                ) from error
+            if not told:
+                session.screen.note(f"{error.happened} Still waiting.")
+                told = True
+            time.sleep(min(POLL, left))
+
+
+def wait_ready(
+    session: Session, names: Sequence[str], *, timeout: float, end: float | None = None
+) -> None:
     """Wait until every workload serves, within one time for all of them."""
     from holdfast.doors.sdk.view import ProgressView
 
-    end = time.monotonic() + timeout
+    end = time.monotonic() + timeout if end is None else end
     with resumable(session, "ready", names, timeout), session.client() as client:
         for where in map(session.workload, names):
-            session.find(client, where)
+            patiently(session, partial(session.find, client, where), end=end, timeout=timeout)
             with ProgressView(str(where)) as view:
                 left = max(0.001, end - time.monotonic())
                 client.wait_until_ready(
@@ -31,17 +61,20 @@ def wait_ready(session: Session, names: Sequence[str], *, timeout: float) -> Non
             session.screen.note(f"{where} is ready.")
 
 
-def wait_synced(session: Session, names: Sequence[str], *, timeout: float) -> None:
+def wait_synced(
+    session: Session, names: Sequence[str], *, timeout: float, end: float | None = None
+) -> None:
     """Wait until the ledger has no open drift of these workloads."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + timeout if end is None else end
     with resumable(session, "synced", names, timeout), session.client() as client:
         for where in map(session.workload, names):
-            session.find(client, where)
-            while client.drifts(slug=where.slug, project=where.project):
+            patiently(session, partial(session.find, client, where), end=end, timeout=timeout)
+            drifts = partial(client.drifts, slug=where.slug, project=where.project)
+            while patiently(session, drifts, end=end, timeout=timeout):
                 left = end - time.monotonic()
                 if left <= 0:
                     raise WaitTimeout(
-                        f"Workload {where} still had open drift after {timeout:g} s.",
+                        f"Workload {where} still had open drift after {shown_seconds(timeout)}.",
                         changed="",
                         todo=f"Look at it: holdfast drift list {where}",
                     )

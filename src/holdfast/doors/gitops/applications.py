@@ -34,6 +34,7 @@ from holdfast.core.gitops.application import (
     Application,
     ApplicationSpec,
 )
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.resource import GROUP, VERSION
 from holdfast.core.tree import Fields
 from holdfast.doors.server import logs
@@ -142,7 +143,7 @@ class StoredApplications:
                 await informer.wait_synced(within)
         except TargetUnavailable as error:
             raise TargetUnavailable(
-                f"Applications could not be listed in {within:g} s. {error.happened}",
+                f"Applications could not be listed in {shown_seconds(within)}. {error.happened}",
                 todo="Check that the CRDs are installed (holdfast install) and what the "
                 "controller may read.",
             ) from error

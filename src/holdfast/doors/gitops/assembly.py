@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hmac
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +14,13 @@ from holdfast.adapters.forge.choose import KNOWN
 from holdfast.adapters.git.address import parse_address
 from holdfast.adapters.git.repositories import Repositories
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.client import ClusterClient, LeadingClient
 from holdfast.adapters.kubernetes.config import ClusterConfig
 from holdfast.adapters.kubernetes.connection import Connection
 from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.store.book import StoreBook
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.gitops.application import AppId
 from holdfast.doors.gitops.applications import (
     Applications,
@@ -30,7 +32,6 @@ from holdfast.doors.gitops.controller import Controller
 from holdfast.doors.gitops.counting import CountingBook
 from holdfast.doors.gitops.credentials import Credentials, FolderVault, SecretVault, Vault
 from holdfast.doors.gitops.key import key_of, own_key
-from holdfast.doors.gitops.leading import LeadingClient
 from holdfast.doors.gitops.metrics import Metrics
 from holdfast.doors.gitops.parts import assemble
 from holdfast.doors.gitops.settings import Settings
@@ -87,7 +88,7 @@ async def assembled(
     metrics = Metrics(services.metrics)
     book = CountingBook(await _book(stack, services, settings), metrics, _providers(followed))
     applications = _applications(watches, services, settings)
-    credentials = Credentials(_vault(work, settings))
+    credentials = Credentials(_vault(work, settings), local=settings.local)
     sources = ApplicationSources(
         Repositories(settings.cache or Path(f"{settings.db}.git")),
         credentials,
@@ -130,13 +131,15 @@ async def assembled(
         tell=channels.tell,
         wake=lambda id: controller.wake(id),
         still_allowed=services.still_deciding,
+        annotation_holds=settings.annotation_holds,
     )
+    rendering = asyncio.Semaphore(settings.workers)
     controller = Controller(
         applications=applications,
         followed=followed,
         book=book,
         reconciler=parts.reconciler,
-        follower=lambda: Follower(sources, clock, random.random),
+        follower=lambda: Follower(sources, clock, random.random, rendering=rendering),
         retain=watching.retain,
         statuses=Statuses(watching.client),
         around=Telling(recorder, channels, sources),
@@ -146,7 +149,7 @@ async def assembled(
         settings=settings,
     )
     applications.listen(controller.on_application)
-    metrics.watch(followed, _repository, watching.counts, controller.due)
+    metrics.watch(followed, repository_marks(key), watching.counts, controller.due)
     services.desk, services.book = parts.desk, book
     services.hook = Webhooks(
         followed, lambda: credentials.webhooks, controller.hint, clock, metrics
@@ -179,7 +182,8 @@ def _key(settings: Settings) -> bytes:
 async def _book(stack: contextlib.AsyncExitStack, services: Services, settings: Settings) -> Book:
     if settings.ledger is None:
         return StoreBook(services.store)
-    from holdfast.adapters.postgres import open_book  # only where its driver is installed
+    with requires_extra("postgres", "A ledger in PostgreSQL"):
+        from holdfast.adapters.postgres import open_book
 
     book = await open_book(settings.ledger, clock=services.clock)
     stack.push_async_callback(book.aclose)
@@ -195,15 +199,23 @@ def _applications(api: KubeApi, services: Services, settings: Settings) -> Appli
 def _vault(api: KubeApi, settings: Settings) -> Vault:
     if settings.files:
         return FolderVault(settings.credentials)
-    return SecretVault(ClusterClient(api))
+    return SecretVault(ClusterClient(api), unbound=settings.unbound)
 
 
-def _repository(following: Following) -> str:
-    """Name a repository for people: without any credential."""
-    try:
-        return str(parse_address(following.application.spec.source.url, local=True))
-    except ConfigurationError:
-        return "unreadable"
+def repository_marks(key: bytes) -> Callable[[Following], str]:
+    """Return what stands for a repository in figures, which anybody may read.
+
+    Equal for applications of one address, and nothing that could be guessed and tried.
+    """
+
+    def mark(following: Following) -> str:
+        try:
+            address = str(parse_address(following.application.spec.source.url, local=True))
+        except ConfigurationError:
+            return "unreadable"
+        return hmac.digest(key, f"repository {address}".encode(), "sha256").hex()[:10]
+
+    return mark
 
 
 def _providers(followed: dict[AppId, Following]) -> Callable[[str], str]:

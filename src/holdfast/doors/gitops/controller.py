@@ -8,8 +8,9 @@ few minutes. One application that fails backs off alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -19,25 +20,30 @@ from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
 from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
 from holdfast.core.gitops.application import AppId, Application
 from holdfast.core.gitops.source import Rendered
+from holdfast.core.objects import ObjectRef
+from holdfast.core.quantity import shown_seconds
 from holdfast.doors.gitops.applications import Applications, Found, spec_of
 from holdfast.doors.gitops.claims import Claims
 from holdfast.doors.gitops.due import Due
 from holdfast.doors.gitops.index import Index
-from holdfast.doors.gitops.mapping import moved
+from holdfast.doors.gitops.mapping import Name, moved, name_of
 from holdfast.doors.gitops.metrics import Metrics
 from holdfast.doors.gitops.settings import Settings
 from holdfast.doors.gitops.statuses import Statuses
 from holdfast.doors.gitops.watching import Place
 from holdfast.doors.server import logs
-from holdfast.reconcile.gitops.follow import Follower
-from holdfast.reconcile.gitops.following import Following
+from holdfast.reconcile.gitops.follow import NOTHING_YET, Follower
+from holdfast.reconcile.gitops.following import Following, Rival
 from holdfast.reconcile.gitops.leave import leave
 from holdfast.reconcile.gitops.ledger import OPEN, open_shelf
+from holdfast.reconcile.gitops.polling import SourcePoller
 from holdfast.reconcile.gitops.ports import Book, RecordKind
-from holdfast.reconcile.gitops.reconciler import Reconciler
+from holdfast.reconcile.gitops.pulls import Aside
+from holdfast.reconcile.gitops.reconciler import Claim, Poll, Reconciler
 from holdfast.reconcile.gitops.report import RECONCILE_REQUESTED
 from holdfast.reconcile.gitops.result import Note, Result
 from holdfast.reconcile.ports import Clock
+from holdfast.wire.forge_webhooks import same_repository
 from holdfast.wire.gitops_v1 import app_id
 
 SETTLING = 0.25
@@ -71,7 +77,7 @@ class Controller:
         applications: Applications,
         followed: dict[AppId, Following],
         book: Book,
-        reconciler: Callable[[Callable[[Following, Rendered], str]], Reconciler],
+        reconciler: Callable[[Claim, Poll, Aside], Reconciler],
         follower: Callable[[], Follower],
         retain: Callable[[Collection[Place]], None],
         statuses: Statuses,
@@ -86,7 +92,11 @@ class Controller:
         self._applications = applications
         self._followed = followed
         self._book = book
-        self._reconciler = reconciler(self._claim)
+        self._poller = SourcePoller(
+            followed, clock, chance, wake=self._answered, failed=self._unread,
+            within=settings.reconcile_within,
+        )  # fmt: skip
+        self._reconciler = reconciler(self._claim, self._poller.poll, self._aside)
         self._new_follower = follower
         self._retain = retain
         self._statuses = statuses
@@ -96,6 +106,10 @@ class Controller:
         self._metrics = metrics
         self._settings = settings
         self._claims = Claims()
+        self._declared: dict[AppId, tuple[Rendered, frozenset[Name]]] = {}
+        """What each application declares, by the rendering that it was read from."""
+        self._awaited: dict[AppId, set[AppId]] = {}
+        """Applications whose repository is to be read, and those that wait for it to prune."""
         self._index = Index()
         self._due: dict[AppId, Due] = {}
         self._invalid: dict[AppId, tuple[str, int]] = {}
@@ -103,7 +117,11 @@ class Controller:
             clock=clock, chance=chance, first=FIRST, longest=LONGEST, meter=metrics
         )
         metrics.watch_depth(lambda: float(len(self.queue)))
+        self._workers: set[asyncio.Task[None]] = set()
+        self._spare = 0
+        """How many workers are to end, because the one they stood in for is back."""
         self._stop = asyncio.Event()
+        self._broken: asyncio.Future[None] | None = None
         self.working = False
         """True from the moment it may act."""
 
@@ -165,21 +183,26 @@ class Controller:
             self.queue.add(id, urgent=False)
         began()
         logs.event("working", workers=self._settings.workers, applications=len(self._followed))
-        workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.workers)]
+        self._broken = asyncio.get_running_loop().create_future()
+        for _ in range(self._settings.workers):
+            self._add_worker()
         stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())  # Any: always True
         try:
-            done, _ = await asyncio.wait({*workers, stop}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await asyncio.wait({self._broken, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if self._broken.done():
+                self._broken.result()
+            await self._poller.aclose()
             self.queue.shutdown()
             async with asyncio.timeout(self._settings.drain_within):
                 await self.queue.drained()
         except TimeoutError:
             logs.event("drain-cut-short", after=self._settings.drain_within)
         finally:
-            for task in (*workers, stop):
+            tasks = [*self._workers, stop]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*workers, stop, return_exceptions=True)
+            await self._poller.aclose()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _deserted(self) -> set[AppId]:
         """Name the applications that were taken away while nobody was looking.
@@ -198,8 +221,31 @@ class Controller:
             if id.namespace and (not namespaces or id.namespace in namespaces)
         }  # fmt: skip
 
+    def _add_worker(self) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._workers.discard(task)
+            broken, error = self._broken, None if task.cancelled() else task.exception()
+            if error is not None and broken is not None and not broken.done():
+                broken.set_exception(error)
+
+        worker = asyncio.ensure_future(self._work())
+        self._workers.add(worker)
+        worker.add_done_callback(ended)
+
+    @contextlib.asynccontextmanager
+    async def _aside(self) -> AsyncIterator[None]:
+        """Have another worker stand in for one whose pass waits for somebody outside."""
+        self._add_worker()
+        try:
+            yield
+        finally:
+            self._spare += 1
+
     async def _work(self) -> None:
         while True:
+            if self._spare:
+                self._spare -= 1
+                return
             try:
                 id = await self.queue.get()
             except ShutDown:
@@ -227,7 +273,7 @@ class Controller:
             self._again(id, error.code, error.happened)
         except TimeoutError:
             within = self._settings.reconcile_within
-            self._again(id, "timeout", f"It took more than {within:g} s.")
+            self._again(id, "timeout", f"It took more than {shown_seconds(within)}.")
         except Exception:  # a poisonous application must not stop the others
             logs.event(
                 "pass-failed", level=logging.ERROR, exc=True, application=str(id),
@@ -267,7 +313,10 @@ class Controller:
         if requested != due.asked:
             due.asked, due.whole = requested, True
             following.follower.hasten()
-        touched, whole = due.take(self._clock.monotonic())
+        if not found.application.spec.suspend and self._waits(following, due):
+            return
+        awaiting = following.follower.asking and following.follower.awaited
+        touched, whole = due.take(self._clock.monotonic(), awaiting=awaiting)
         if whole and found.application.spec.notify:
             await self._around.prepare(found.application)  # its Secrets may be others by now
         result = await self._reconciler.reconcile(following, only=None if whole else touched)
@@ -275,6 +324,35 @@ class Controller:
             spread = 1 + JITTER * (self._chance() - 0.5)
             due.next_whole = self._clock.monotonic() + self._settings.resync * spread
         await self._after(found, following, result, due)
+
+    def _waits(self, following: Following, due: Due) -> bool:
+        """Have the repository asked when it is time to. True when nothing else is to be done: the
+        pass comes with the answer. What was touched never waits for that."""
+        self._poller.start(following)
+        follower = following.follower
+        if not follower.asking or follower.last is NOTHING_YET:
+            return follower.last is NOTHING_YET
+        now, moment = self._clock.now(), self._clock.monotonic()
+        if due.touched or following.due(now) or (due.whole_at(moment) and not follower.awaited):
+            return False
+        waits = [max(due.next_whole - moment, LEAST), following.next_due(now)]
+        wait = min(each for each in waits if each is not None)
+        if wait <= 0:
+            return False
+        self.queue.add_after(following.application.id, max(wait, LEAST))
+        return True
+
+    def _answered(self, id: AppId) -> None:
+        """A repository has answered, or has failed to."""
+        following = self._followed.get(id)
+        if following is not None:
+            self.queue.add(id, urgent=following.looked_at is not None)
+
+    def _unread(self, id: AppId) -> None:
+        logs.event(
+            "fetch-failed", level=logging.ERROR, exc=True, application=str(id),
+            project=self._project(id),
+        )  # fmt: skip
 
     async def _after(self, found: Found, following: Following, result: Result, due: Due) -> None:
         """Report what a pass found, and see to it that the next one comes in time."""
@@ -293,6 +371,9 @@ class Controller:
             due.whole, due.finished = True, status.fetched or ""
             waits.append(LEAST)
         await self._statuses.report(found, status)
+        follower = following.follower
+        if follower.wait > 0 and not follower.asking and not follower.last.stale:
+            self._wake_waiting(id)
         self.queue.forget(id)
         wait = max(min(waits), SUSPENDED if following.application.spec.suspend else LEAST)
         due.at = self._clock.now() + timedelta(seconds=wait)
@@ -307,6 +388,7 @@ class Controller:
             following = Following(
                 application=application, shelf=shelf, follower=self._new_follower(),
                 newest=lambda: spec_of(self._applications.get(id)),
+                rival=lambda ref: self._rival(id, ref),
             )  # fmt: skip
             self._followed[id] = following
             await self._around.prepare(application)
@@ -317,6 +399,7 @@ class Controller:
             following.follower.hasten()
         elif before.spec != application.spec:
             if before.spec.source != application.spec.source:
+                self._poller.forget(following)
                 following.follower = self._new_follower()  # another source is another story
             await self._around.prepare(application)
         following.application = replace(application, status=before.status or application.status)
@@ -341,6 +424,7 @@ class Controller:
         following = self._followed.get(id)
         shelf = following.shelf if following else await open_shelf(self._book, id, self._clock)
         if following is not None:
+            self._poller.forget(following)
             async with following.lock:
                 await shelf.read()
                 await leave(shelf, self._clock.now())
@@ -350,6 +434,7 @@ class Controller:
         self._followed.pop(id, None)
         self._invalid.pop(id, None)
         self._due.pop(id, None)
+        self._declared.pop(id, None)
         self._claims.release(id)
         self._index.drop(id)
         self._retain(self._index.places)
@@ -357,6 +442,7 @@ class Controller:
         self.queue.forget(id)
         logs.event("left", application=str(id), project=project)
         self._wake_refused()
+        self._wake_waiting(id)
 
     def _claim(self, following: Following, rendered: Rendered) -> str:
         """Take what an application declares; says why not when another has it."""
@@ -368,7 +454,9 @@ class Controller:
         taken = self._claims.claim(id, declared)
         if taken is not None:
             ref, owner = taken
-            return f"{ref} is declared by {owner} too, which has it: one of them has to let it go."
+            return (
+                f"{ref} is declared by {owner} too, which owns it: remove it from one of the two."
+            )
         # Before anything is looked at, so that what happens from now on is heard.
         self._take(following, rendered)
         for ref in list(shelf.inventory):
@@ -381,6 +469,50 @@ class Controller:
                 self.wake(other)  # it had an object that is ours now, and should know
         self._claims.settle(id, rendered, shelf.members)
         return ""
+
+    def _rival(self, id: AppId, ref: ObjectRef) -> Rival | None:
+        """Say which other application declares an object, or may: one that was not read since.
+
+        One commit may move an object from a path to another. So all who read the same repository
+        are asked to read it first; of others, what they declared when they were read last counts.
+        """
+        mine, name = self._followed[id], name_of(ref)
+        here = mine.application.spec.source.url
+        unknown: Rival | None = None
+        for other, following in self._followed.items():
+            if other == id:
+                continue
+            follower = following.follower
+            rendered = follower.last.rendered
+            if rendered is not None and name in self._names(other, rendered):
+                told = f"{other} declares it now, so it is handed over and not deleted."
+                return Rival(told=told, declares=True)
+            url = following.application.spec.source.url
+            shared = url == here or same_repository(url, here)
+            read = follower.current_at >= mine.follower.moved_at and not follower.last.stale
+            if read if shared else follower.last is not NOTHING_YET:
+                continue
+            if not self._awaited.setdefault(other, set()) & {id}:
+                self._awaited[other].add(id)
+                follower.hasten()
+                self.queue.add(other)
+            why = "is suspended" if following.application.spec.suspend else "was not read since"
+            told = f"It is not deleted yet: {other} {why} and may declare it."
+            unknown = Rival(told=told, declares=False)
+        return unknown
+
+    def _names(self, id: AppId, rendered: Rendered) -> frozenset[Name]:
+        known = self._declared.get(id)
+        if known is None or known[0] is not rendered:
+            names = frozenset(name_of(each.ref) for each in rendered.objects)
+            known = self._declared[id] = (rendered, names)
+        return known[1]
+
+    def _wake_waiting(self, id: AppId) -> None:
+        """An application was read, or is gone: who waits for that to prune may look again."""
+        for other in self._awaited.pop(id, ()):
+            if other in self._followed:
+                self.wake(other)
 
     def _take(self, following: Following, rendered: Rendered | None) -> None:
         if self._index.take(following, rendered):

@@ -53,10 +53,19 @@ class Due:
         follower.hasten(within=pause)
         return pause
 
-    def take(self, now: float) -> tuple[set[ObjectRef], bool]:
-        """Return what this pass looks at, and whether that is everything."""
-        whole = self.whole or now >= self.next_whole
-        touched, self.touched, self.whole = self.touched, set(), False
+    def whole_at(self, now: float) -> bool:
+        """True when everything is to be looked at."""
+        return self.whole or now >= self.next_whole
+
+    def take(self, now: float, *, awaiting: bool = False) -> tuple[set[ObjectRef], bool]:
+        """Return what this pass looks at, and whether that is everything.
+
+        While a look at Git is awaited, the look at everything waits for its answer.
+        """
+        whole = self.whole_at(now) and not awaiting
+        touched, self.touched = self.touched, set()
+        if whole:
+            self.whole = False
         return touched, whole
 
 

@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from holdfast.adapters.kubernetes.lease import LeaderElection
+from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
+from holdfast.adapters.render.program import can_confine
 from holdfast.core.errors import HoldfastError
 from holdfast.doors.gitops.assembly import Machine, assembled
 from holdfast.doors.gitops.settings import DAY, Settings
@@ -53,6 +54,26 @@ def run(settings: Settings) -> None:
         on_ready=settings.on_ready,
     )
     Server(config, beside=Gitops(settings).beside).run()
+
+
+async def _tell_confinement(settings: Settings) -> None:
+    """Say aloud when programs that read strangers' files keep the network, or cannot be run."""
+    if await can_confine():
+        return
+    if settings.unconfined:
+        logs.event(
+            "renderer-unconfined",
+            level=logging.WARNING,
+            why="kustomize and sops run with this process's network, as "
+            "--allow-unconfined-renderer says; whoever may commit may reach what it reaches",
+        )
+        return
+    logs.event(
+        "renderer-refused",
+        level=logging.ERROR,
+        why="the network cannot be taken away from a process here, so neither kustomize nor sops "
+        "is started; run on Linux with system call filters, or see --allow-unconfined-renderer",
+    )
 
 
 class Gitops:
@@ -91,19 +112,20 @@ class Gitops:
         logs.event(
             "started", version=__version__, identity=self._identity, cluster=machine.config.server
         )
+        await _tell_confinement(settings)
         self._start(applications.run())
         if not await self._known(machine, services):
             return
         logs.event("synced", applications=len(applications.ids()))
         leading = machine.metrics.leader.labels(settings.lease_name)
-        if not settings.elect:
-            leading.set(1)
-            machine.writer.turn = lambda: True
-            await self._act(machine, services)
-            return
         election = LeaderElection(
             machine.lease,
-            namespace=settings.lease_namespace or machine.config.namespace,
+            namespace=await find_lease_namespace(
+                machine.lease,
+                machine.config,
+                name=settings.lease_name,
+                chosen=settings.lease_namespace,
+            ),
             name=settings.lease_name,
             identity=self._identity,
             timing=settings.lease_timing,
@@ -112,7 +134,8 @@ class Gitops:
         machine.writer.turn = lambda: election.leads
         services.waiting = _STANDBY
         logs.event("waiting-for-lease", lease=settings.lease_name)
-        elected = asyncio.ensure_future(election.run(lambda: self._act(machine, services)))
+        lead = election.run if settings.elect else election.run_without
+        elected = asyncio.ensure_future(lead(lambda: self._act(machine, services)))
         closing = asyncio.ensure_future(services.closing.wait())
         await asyncio.wait({elected, closing}, return_when=asyncio.FIRST_COMPLETED)
         closing.cancel()

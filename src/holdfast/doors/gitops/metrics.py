@@ -2,7 +2,7 @@
 
 What happened is counted from what the ledger committed, so nothing is counted that did not last;
 how things stand is asked when the figures are read (`standings.py`). Labels name applications and
-fixed words, never a field, a drift or a person.
+fixed words, never a repository, a field, a drift or a person.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class Metrics:
     ) -> None:
         """Ask how the applications stand whenever the figures are read.
 
-        `due` says when which application is to be looked at next.
+        `repository` gives what stands for an application's repository; `due` says when which
+        application is to be looked at next.
         """
         self.registry.register(Standings(followed, repository, objects, due))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.gitops.application import AppId
-from holdfast.core.gitops.source import Rendered
+from holdfast.core.gitops.application import AnnotationHolds, AppId
 from holdfast.core.gitops.standing import Seen
 from holdfast.core.objects import ObjectRef
 from holdfast.doors.gitops.metrics import Metrics
@@ -21,8 +20,8 @@ from holdfast.reconcile.gitops.ledger import CONTROLLER
 from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.orphans import Orphans
 from holdfast.reconcile.gitops.propose import codifier
-from holdfast.reconcile.gitops.pulls import Pulls
-from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
+from holdfast.reconcile.gitops.pulls import Aside, Pulls
+from holdfast.reconcile.gitops.reconciler import Claim, Parts, Poll, Reconciler
 from holdfast.reconcile.gitops.result import Tell
 from holdfast.reconcile.gitops.survey import Surveyor
 from holdfast.reconcile.gitops.sync import Sync
@@ -55,8 +54,8 @@ class Assembled:
     """What passes and people work with."""
 
     desk: Desk
-    reconciler: Callable[[Callable[[Following, Rendered], str]], Reconciler]
-    """Makes the reconciler once it is known who says whose an object is."""
+    reconciler: Callable[[Claim, Poll, Aside], Reconciler]
+    """Makes the reconciler once it is known who says whose an object is, and who asks Git."""
 
 
 def assemble(
@@ -71,6 +70,7 @@ def assemble(
     tell: Tell,
     wake: Callable[[AppId], None],
     still_allowed: StillAllowed,
+    annotation_holds: AnnotationHolds,
 ) -> Assembled:
     """Wire the parts of a pass."""
     client = watching.client
@@ -84,18 +84,20 @@ def assemble(
     applier = Applier(client, keeper, clock)
     sync = Sync(looking, applier, clock, still_allowed)
 
-    def reconciler(claim: Callable[[Following, Rendered], str]) -> Reconciler:
+    def reconciler(claim: Claim, poll: Poll, aside: Aside) -> Reconciler:
         return Reconciler(
             Parts(
                 looking=looking,
                 healer=Healer(looking, applier, clock, still_allowed),
                 sync=sync,
-                pulls=Pulls(sources, codifier(sources)),
+                pulls=Pulls(sources, codifier(sources), aside),
                 clock=clock,
                 tell=tell,
                 key=key,
                 cluster=cluster,
                 claim=claim,
+                poll=poll,
+                annotation_holds=annotation_holds,
             )
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.adapters.kubernetes.lease import Timing
+from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.redact import Secret
 
 DAY = 86_400.0
@@ -39,10 +40,16 @@ class Settings:
     kustomize: str | None = None
     """The program that renders Kustomize: kustomize or kubectl."""
     sops: str | None = None
+    unconfined: bool = False
+    """Lets kustomize and sops run where the network cannot be taken away from them."""
     local: bool = False
-    """Lets Applications name repositories on this machine."""
+    """Lets Applications name repositories on this machine: paths, and its loopback addresses."""
+    unbound: bool = False
+    """Lets credentials that are bound to no host go to any."""
     private: bool = False
     """Lets notices go to addresses inside the network."""
+    annotation_holds: AnnotationHolds = AnnotationHolds.LIMITED
+    """Whether annotations on objects may hold them, where an Application does not say."""
     workers: int = 2
     resync: float = 600.0
     """Seconds between two looks at everything of an application, with jitter."""
@@ -51,7 +58,7 @@ class Settings:
     elect: bool = True
     lease_name: str = "holdfast-gitops"
     lease_namespace: str | None = None
-    """None means the namespace of the kubeconfig or of the pod."""
+    """None means the pod's namespace, and one fixed place where this is no pod."""
     lease_timing: Timing = field(default_factory=Timing)
     accept_rollback: bool = False
     sync_within: float = 120.0

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from holdfast.adapters.forge.choose import forge_of
-from holdfast.adapters.git.address import Scheme, parse_address
+from holdfast.adapters.git.address import Address, Scheme, parse_address
 from holdfast.adapters.git.repositories import Repositories
 from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.outward import proxy_for
 from holdfast.adapters.render.cache import RenderCache
 from holdfast.adapters.render.render import FileRenderer
 from holdfast.adapters.render.sops import SopsDecryptor
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ConfigurationError, HoldfastError, SourceUnavailable
 from holdfast.core.gitops.application import AppId, Application, PullsSpec
 from holdfast.core.gitops.layers import Trail
 from holdfast.core.gitops.source import Rendered, Renderer
 from holdfast.core.objects import ObjectRef
+from holdfast.core.reach import literal, source_problem
 from holdfast.core.redact import Secret
 from holdfast.doors.gitops.credentials import Credentials
 from holdfast.doors.gitops.settings import Settings
@@ -30,6 +35,16 @@ from holdfast.reconcile.gitops.ports import (
 from holdfast.reconcile.ports import Clock
 
 _ROUNDS = 3
+RESOLVED_WITHIN, RESOLVED_FOR = 10.0, 30.0
+"""Seconds for the name service to answer, and that its answer is kept."""
+_RESOLVERS = 4
+Resolve = Callable[[str, int], Sequence[str]]
+"""Host and port to every address of it; may take its time."""
+
+
+def system_addresses(host: str, port: int) -> Sequence[str]:
+    """Ask the system for every address of a host."""
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 class Scoping:
@@ -107,6 +122,7 @@ class ApplicationSources:
         key: bytes,
         clock: Clock,
         wrap: Callable[[Forge], Forge] = lambda forge: forge,
+        resolve: Resolve = system_addresses,
     ) -> None:
         self._repositories = repositories
         self._credentials = credentials
@@ -115,13 +131,19 @@ class ApplicationSources:
         self._key = key
         self._clock = clock
         self._wrap = wrap
+        self._resolve = resolve
+        # Of their own: a name service that hangs must not take the threads that others work in.
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
+        self._resolved_at: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self._cache = RenderCache()
         self._opened: dict[AppId, _Opened] = {}
 
     async def repository(self, application: Application) -> Repository:
         """See the port."""
         address = parse_address(application.spec.source.url, local=self._settings.local)
-        return self._repositories.open(address, await self._credentials.of(application))
+        credential = await self._credentials.of(application)
+        pinned = await self._addresses(address)
+        return self._repositories.open(address, credential, pinned=pinned)
 
     async def renders(self, application: Application) -> ClusterRenders:
         """See the port."""
@@ -133,6 +155,7 @@ class ApplicationSources:
                 decryptor=opened.decryptor,
                 scoped=self._scoping.scoped,
                 cache=self._cache,
+                unconfined=self._settings.unconfined,
             )
             opened.renders = ClusterRenders(renderer, self._scoping)
         return opened.renders
@@ -147,6 +170,9 @@ class ApplicationSources:
         address = parse_address(source.url, local=self._settings.local)
         if address.scheme is Scheme.FILE:
             return None
+        api = (spec.api if spec else None) or ""
+        if api:
+            await self._credentials.check_forge(application, api)
         made_from = (source.url, await self._credentials.of(application), spec)
         opened = self._opened.setdefault(application.id, _Opened())
         if opened.forge is None or opened.forge_from != made_from:
@@ -154,8 +180,9 @@ class ApplicationSources:
                 source.url,
                 credential=made_from[1],
                 provider=spec.provider if spec else None,
-                api=(spec.api if spec else None) or "",
+                api=api,
                 clock=self._clock,
+                allow_loopback=self._settings.local,
             )
             if opened.forge is not None:
                 await opened.forge.aclose()
@@ -174,6 +201,48 @@ class ApplicationSources:
         for application in list(self._opened):
             await self.forget(application)
         await self._repositories.aclose()
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+
+    async def _addresses(self, address: Address) -> tuple[str, ...]:
+        """Return the addresses of a repository's host, each of which is one that may be asked.
+
+        Where a proxy is asked, it resolves names; ours would say nothing.
+        """
+        if address.scheme is Scheme.FILE:
+            return ()
+        own = literal(address.host)
+        if not own and address.scheme is not Scheme.SSH and proxy_for(address.url):
+            return ()
+        found = (own,) if own else await self._resolved(address)
+        for each in found:
+            problem = source_problem(each, allow_loopback=self._settings.local)
+            if problem:
+                raise ConfigurationError(
+                    f"The repository {address} was not asked: {problem}.",
+                    todo="Write the address of a Git host, or start the controller with "
+                    "--allow-local if it is meant to use what runs on its own machine.",
+                )
+        return () if own else found
+
+    async def _resolved(self, address: Address) -> tuple[str, ...]:
+        place, now = (address.host, address.port), self._clock.monotonic()
+        at, known = self._resolved_at.get(place, (now - RESOLVED_FOR, ()))
+        if now - at < RESOLVED_FOR:
+            return known
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(RESOLVED_WITHIN):
+                found = await loop.run_in_executor(self._resolvers, self._resolve, *place)
+        except (OSError, TimeoutError, UnicodeError):
+            error = SourceUnavailable(
+                f"Repository {address} could not be reached: the name of its host was not found.",
+                todo="Check the name of the host, and the name service.",
+            )
+            error.unreachable = True
+            raise error from None
+        addresses = tuple(dict.fromkeys(found))
+        self._resolved_at[place] = (now, addresses)
+        return addresses
 
     async def _unlocked(self, application: Application) -> _Opened:
         """Return what was opened, with the keys that the Secret holds now."""
@@ -183,5 +252,9 @@ class ApplicationSources:
             opened.identities, opened.renders = identities, None
             opened.decryptor = None
             if identities is not None:
-                opened.decryptor = SopsDecryptor(age_key=identities, program=self._settings.sops)
+                opened.decryptor = SopsDecryptor(
+                    age_key=identities,
+                    program=self._settings.sops,
+                    unconfined=self._settings.unconfined,
+                )
         return opened

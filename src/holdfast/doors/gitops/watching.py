@@ -238,6 +238,9 @@ class Watching:
         if isinstance(informer.error, _REFUSED):
             held.well = False
             raise informer.error
+        if (outdated := informer.outdated) is not None:
+            held.well = False
+            raise outdated
 
     async def _ask_again(self) -> None:
         """Look for the kinds that were not there; who asked hears of those that are now."""
@@ -260,4 +263,5 @@ class Watching:
 
 
 def _well(informer: Informer) -> bool:
-    return informer.has_synced and not isinstance(informer.error, _REFUSED)
+    refused = isinstance(informer.error, _REFUSED)
+    return informer.has_synced and not refused and informer.outdated is None

@@ -7,15 +7,16 @@ exactly happened does not matter. One service that fails backs off alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast.adapters.kubernetes.events import Recorder, Regarding
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Key, Object, key_of
 from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
-from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable, ValidationError
+from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable
 from holdfast.core.objects import ObjectRef
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.doors.operator import mapping, refusal
 from holdfast.doors.operator.logs import log
@@ -28,8 +29,9 @@ from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 SETTLING = 0.1
 """Seconds in which the reports of one rollout are taken together."""
-LONGEST = 300.0
-"""Seconds between two looks at a service that keeps failing."""
+LONGEST = 60.0
+"""Seconds between two looks at a service that keeps failing. A refusal too: a policy of the
+cluster's own may go at any time, and no event tells."""
 
 
 class Reconciles(Protocol):
@@ -37,6 +39,9 @@ class Reconciles(Protocol):
 
     async def reconcile(self, service: InferenceService) -> Result:
         """Make its children as declared and say how it does."""
+
+    def take_notes(self, service: InferenceService) -> Sequence[Note]:
+        """Give what a pass that failed has to say, once."""
 
 
 class Controller:
@@ -203,16 +208,13 @@ class Controller:
             result = "requeue"
             log.debug("conflict", extra={"service": str(key), "why": conflict.happened,
                                          "wait": wait})  # fmt: skip
-        except ValidationError as error:
-            # Asking again brings the same answer; a change or the next resync may bring another.
-            self._failed(key, error.code, error.happened, retry=False)
         except TargetUnavailable as error:
             self._failed(key, error.code, error.happened, asked=error.retry_after)
         except HoldfastError as error:
             self._failed(key, error.code, error.happened)
         except TimeoutError:
             within = self._settings.reconcile_within
-            self._failed(key, "timeout", f"It took more than {within:g} s.")
+            self._failed(key, "timeout", f"It took more than {shown_seconds(within)}.")
         except Exception:  # a poisonous object must not stop the others
             log.exception("look-failed", extra={"service": str(key)})
             self._failed(key, "bug", "See look-failed.")
@@ -220,12 +222,10 @@ class Controller:
             self._metrics.active.dec()
             self._metrics.looked(result, self._clock.monotonic() - began)
 
-    def _failed(
-        self, key: Key, code: str, why: str, *, retry: bool = True, asked: float | None = None
-    ) -> None:
+    def _failed(self, key: Key, code: str, why: str, *, asked: float | None = None) -> None:
         self.failed += 1
         wait: float | None = None
-        if retry and not self._settings.once:
+        if not self._settings.once:
             wait = self.queue.add_rate_limited(key) if asked is None else asked
             if asked is not None:
                 self.queue.add_after(key, asked)
@@ -244,22 +244,27 @@ class Controller:
         if self._refused.get(key) == identity:
             return "success"
         try:
-            service = service_from_json(item, checked=False)  # each pass validates
+            service = service_from_json(item, checked=False, lenient=True)  # each pass validates
         except InvalidSpec as error:
             service, result = await refusal.report(self._client, item, error, self._clock.now())
             self._refused[key] = identity
         else:
             self._refused.pop(key, None)
-            result = await self._reconciler.reconcile(self._latest(service))
+            try:
+                result = await self._reconciler.reconcile(self._latest(service))
+            except HoldfastError:
+                # What was done, and what stands in the way, is not kept for better days.
+                self._tell(service, self._reconciler.take_notes(service))
+                raise
         self.queue.forget(key)
-        self._tell(service, result)
+        self._tell(service, result.notes)
         if result.requeue_after is None or self._settings.once:
             return "success"
         self.queue.add_after(key, result.requeue_after)
         return "requeue_after"
 
-    def _tell(self, service: InferenceService, result: Result) -> None:
-        for note in result.notes:
+    def _tell(self, service: InferenceService, notes: Sequence[Note]) -> None:
+        for note in notes:
             self._recorder.record(_regarding(service), note)
             self._count_note(service, note)
             log.info("transition", extra={
@@ -269,7 +274,7 @@ class Controller:
 
     def _count_note(self, service: InferenceService, note: Note) -> None:
         self._metrics.notes.labels(note.reason).inc()
-        if note.reason in ("DriftDetected", "DriftLeft", "DriftHealed"):
+        if note.reason in ("DriftDetected", "DriftLeft", "DriftHealed", "AlteredByAdmission"):
             self._metrics.detected.labels(service.namespace).inc()
         if note.reason == "DriftHealed":
             self._metrics.resolved.labels(service.namespace, "self_heal").inc()

@@ -53,7 +53,7 @@ async def answering(
             await web.TCPSite(runner, host or None, port).start()
         except OSError as error:
             raise ConfigurationError(
-                f"Nothing can listen on {address}: {error.strerror}.",
+                f"Cannot listen on {address}: {error.strerror}.",
                 todo="Choose another --metrics-address, such as 127.0.0.1:0.",
             ) from None
         bound = runner.addresses[0]
@@ -75,6 +75,6 @@ def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise ConfigurationError(
-            f"{address} is no address to listen on.", todo="Write HOST:PORT or :PORT."
+            f"{address} is not an address to listen on.", todo="Write HOST:PORT or :PORT."
         )
     return host.removeprefix("[").removesuffix("]"), int(port)

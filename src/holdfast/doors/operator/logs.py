@@ -7,12 +7,12 @@ logger `holdfast` with `extra`; this only decides how it is written.
 from __future__ import annotations
 
 import logging
-import sys
 import traceback
 from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.adapters.log_stream import StderrHandler
 from holdfast.core.redact import redact, redact_tree
 from holdfast.core.tree import Tree
 
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 def configure(form: str) -> None:
     """Send what Holdfast logs to stderr, as `json` or `text`."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(_Text() if form == "text" else _Json())
     for name, level in (("holdfast", logging.INFO), ("aiohttp", logging.WARNING),
                         ("asyncio", logging.WARNING)):  # fmt: skip

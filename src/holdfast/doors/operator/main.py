@@ -23,15 +23,16 @@ import uvloop
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached import CachedClient
-from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.client import LeadingClient
 from holdfast.adapters.kubernetes.config import ClusterConfig
 from holdfast.adapters.kubernetes.connection import Connection
 from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.kubeconfig import load_config
-from holdfast.adapters.kubernetes.lease import LeaderElection
+from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.prometheus import PrometheusSource
 from holdfast.core.errors import HoldfastError, TargetUnavailable
+from holdfast.core.quantity import shown_seconds
 from holdfast.doors.operator import health, kinds, logs
 from holdfast.doors.operator.controller import Controller
 from holdfast.doors.operator.logs import log
@@ -42,6 +43,7 @@ from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import MetricSource
 from holdfast.reconcile.service.family import OPERATOR
 from holdfast.reconcile.service.journal import StatusJournal
+from holdfast.reconcile.service.notes import ROUTINE
 from holdfast.reconcile.service.reconciler import Reconciler
 from holdfast.version import __version__
 
@@ -94,9 +96,10 @@ class Operator:
         recorder = Recorder(
             telling.create, clock=self._clock, reporter=REPORTER, instance=self._identity,
             count=lambda outcome: self._metrics.events.labels(outcome).inc(),
-            busy=lambda: not controller.queue.idle,
+            busy=lambda: not controller.queue.idle, routine=ROUTINE,
         )  # fmt: skip
-        client = CachedClient(ClusterClient(work), self._informers)
+        writer = LeadingClient(work)
+        client = CachedClient(writer, self._informers)
         statuses = Statuses(
             StatusJournal(client), clock=self._clock, busy=lambda: not controller.queue.idle,
             again=lambda key, seconds: controller.queue.add_after(key, seconds),
@@ -130,11 +133,9 @@ class Operator:
             return 0
         log.info("synced", extra={"objects": sum(map(len, self._informers))})
         gc.freeze()  # what was loaded stays; the collector need not look at it again
-        if settings.elect:
-            await self._lead(lease, config, controller, act)
-        else:
-            self._metrics.leader.labels(settings.lease_name).set(1)  # nobody else is asked
-            await self._until_stopped(act, controller)
+        election = await self._election(lease, config)
+        writer.turn = lambda: election.leads
+        await self._lead(election, controller, act)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH):
                 await recorder.flush()
@@ -189,24 +190,34 @@ class Operator:
         agent = f"holdfast-operator/{__version__}"
         return Connection(config, clock=self._clock, user_agent=agent)
 
+    async def _election(self, api: KubeApi, config: ClusterConfig) -> LeaderElection:
+        settings = self._settings
+        place = await find_lease_namespace(
+            api, config, name=settings.lease_name, chosen=settings.lease_namespace
+        )
+        return LeaderElection(
+            api,
+            namespace=place,
+            name=settings.lease_name,
+            identity=self._identity,
+            timing=settings.lease_timing,
+        )
+
     async def _lead(
         self,
-        api: KubeApi,
-        config: ClusterConfig,
+        election: LeaderElection,
         controller: Controller,
         act: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        election = LeaderElection(
-            api,
-            namespace=self._settings.lease_namespace or config.namespace,
-            name=self._settings.lease_name,
-            identity=self._identity,
-            timing=self._settings.lease_timing,
-        )
-        gauge = self._metrics.leader.labels(self._settings.lease_name)
+        """Act when it is our turn. One look does not wait for a turn that may never come."""
+        settings = self._settings
+        gauge = self._metrics.leader.labels(settings.lease_name)
         gauge.set_function(lambda: float(election.leads))
-        log.info("waiting-for-lease", extra={"lease": self._settings.lease_name})
-        await self._until_stopped(lambda: election.run(act), controller)
+        log.info("waiting-for-lease", extra={"lease": settings.lease_name})
+        if settings.elect:
+            await self._until_stopped(lambda: election.run(act, wait=not settings.once), controller)
+        else:
+            await self._until_stopped(lambda: election.run_without(act), controller)
 
     async def _until_stopped(
         self, work: Callable[[], Coroutine[Any, Any, None]], controller: Controller
@@ -245,7 +256,7 @@ class Operator:
             reasons = [each.error for each in late if each.error is not None]
             names = ", ".join(sorted({each.scope.resource.plural for each in late}))
             raise TargetUnavailable(
-                f"{names} could not be listed in {self._settings.sync_within:g} s. "
+                f"{names} could not be listed in {shown_seconds(self._settings.sync_within)}. "
                 + (reasons[0].happened if reasons else "No answer came."),
                 todo="Check that the CRDs are installed (holdfast install) and what the operator "
                 "may read.",

@@ -24,9 +24,10 @@ class Settings:
     metrics_address: str = ":8080"
     """Host and port; empty opens none."""
     elect: bool = True
+    """False takes no lease, and still gives way to whoever holds it."""
     lease_name: str = "holdfast-operator"
     lease_namespace: str | None = None
-    """None means the namespace of the kubeconfig or of the pod."""
+    """None means the pod's namespace, and one fixed place where this is no pod."""
     lease_timing: Timing = field(default_factory=Timing)
     once: bool = False
     """Look at everything once, then end."""

@@ -81,10 +81,10 @@ class AsyncManagementClient(BaseClient):
         return await self._engine.apply(plan, timeout=timeout)
 
     async def get(
-        self, slug: str, *, project: str | None = None, timeout: float | None = None
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> Live:
         """Return one live workload. Raises NotFound when there is none."""
-        return await self._engine.get(slug, project=project, timeout=timeout)
+        return await self._engine.get(workload_slug, project=project, timeout=timeout)
 
     async def list(
         self, *, project: str | None = None, timeout: float | None = None
@@ -93,10 +93,10 @@ class AsyncManagementClient(BaseClient):
         return await self._engine.list(project=project, timeout=timeout)
 
     async def delete(
-        self, slug: str, *, project: str | None = None, timeout: float | None = None
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> bool:
         """Delete a workload. True when it was there, False when it was already gone."""
-        return await self._engine.delete(slug, project=project, timeout=timeout)
+        return await self._engine.delete(workload_slug, project=project, timeout=timeout)
 
     def watch(
         self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
@@ -106,7 +106,7 @@ class AsyncManagementClient(BaseClient):
 
     async def wait_until_ready(
         self,
-        slug: str,
+        workload_slug: str,
         *,
         project: str | None = None,
         timeout: float = 600.0,
@@ -114,11 +114,11 @@ class AsyncManagementClient(BaseClient):
         silent: bool = False,
     ) -> Progress:
         """Wait until the workload serves, showing its progress on stderr."""
-        view = None if on_progress or silent else ProgressView(slug)
+        view = None if on_progress or silent else ProgressView(workload_slug)
         with view or nullcontext():
             return await wait_until_ready(
                 self._engine,
-                slug,
+                workload_slug,
                 project=project,
                 timeout=timeout,
                 show=on_progress or view or unseen,
@@ -149,10 +149,15 @@ class AsyncManagementClient(BaseClient):
         return await self._engine.history(slug=slug, limit=limit, project=project, timeout=timeout)
 
     def logs(
-        self, slug: str, *, tail: int = 100, follow: bool = False, project: str | None = None
+        self,
+        workload_slug: str,
+        *,
+        tail: int = 100,
+        follow: bool = False,
+        project: str | None = None,
     ) -> AsyncIterator[str]:
         """Yield the workload's last log lines; with `follow`, go on as they come."""
-        return self._engine.logs(slug, tail=tail, follow=follow, project=project)
+        return self._engine.logs(workload_slug, tail=tail, follow=follow, project=project)
 
     async def close(self) -> None:
         """Let go of connections and files. Safe to call twice."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ class BackgroundTarget:
 
     def __init__(self, inner: Control, loop: BackgroundLoop | None = None) -> None:
         self._inner = inner
-        self._loop = loop or BackgroundLoop()
+        self._loop = loop or BackgroundLoop(inner.aclose)
 
     def __repr__(self) -> str:
         return f"BackgroundTarget({self._inner!r})"
@@ -92,7 +92,7 @@ class BackgroundTarget:
 
     async def aclose(self) -> None:
         """Close the other target, then end the loop and its thread. Safe to call twice."""
-        self._loop.close(self._inner.aclose())
+        self._loop.close()
 
     async def _each(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
         close = getattr(items, "aclose", None)
@@ -109,9 +109,13 @@ class BackgroundTarget:
 
 
 class BackgroundLoop:
-    """An event loop in a thread, begun at the first call and ended by `close`."""
+    """An event loop in a thread, begun at the first call and ended by `close`.
 
-    def __init__(self) -> None:
+    `last` lets go of what lives in it; it also runs for a client that nobody closes.
+    """
+
+    def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:  # Any: as below
+        self._last = last
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[Any, Any] | None = None  # Any: it takes any callable
@@ -127,18 +131,12 @@ class BackgroundLoop:
             raise
         return _result(waiting)
 
-    def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine, then end the loop."""
+    def close(self) -> None:
+        """Let go of what lives in the loop, then end it. Safe to call twice."""
         with self._lock:
-            loop, self._loop, self._closed = self._loop, None, True
-        if loop is None:
-            last.close()
-            return
-        try:
-            _result(asyncio.run_coroutine_threadsafe(last, loop))
-        finally:
-            if self._end is not None:
-                self._end()
+            self._loop, self._closed = None, True
+        if self._end is not None:
+            self._end()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -147,7 +145,7 @@ class BackgroundLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="holdfast-loop", daemon=True
+                    target=_run, args=(self._loop, self._last), name="holdfast-loop", daemon=True
                 )
                 thread.start()
                 # Also for a client that nobody closes, at the latest when Python ends.
@@ -155,7 +153,10 @@ class BackgroundLoop:
             return self._loop
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(
+    loop: asyncio.AbstractEventLoop,
+    last: Callable[[], Coroutine[Any, Any, None]],  # Any: as above
+) -> None:
     try:
         loop.run_forever()
     finally:
@@ -164,6 +165,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             task.cancel()
         if left:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        with suppress(Exception):  # nobody is left who could be told
+            loop.run_until_complete(asyncio.wait_for(last(), STOP))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
@@ -171,7 +174,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     with suppress(RuntimeError):  # it has ended already
         loop.call_soon_threadsafe(loop.stop)
-    thread.join(STOP)
+    if thread is not threading.current_thread():
+        thread.join(STOP)
 
 
 def _result(waiting: Future[T]) -> T:

@@ -12,7 +12,7 @@ from holdfast.core.errors import DriftWarning
 from holdfast.core.redact import Secret
 from holdfast.doors.sdk.connect import Options, connect, default_project
 from holdfast.doors.sdk.engine import Engine
-from holdfast.doors.sdk.settings import Settings, resolve
+from holdfast.doors.sdk.settings import Settings, one_of, resolve
 from holdfast.reconcile.ports import Control
 
 TIMEOUT = 30.0
@@ -36,14 +36,19 @@ class BaseClient:
         manager: str = "holdfast-sdk",
         allow_insecure: bool = False,
         target: Control | None = None,
+        base_url: str | None = None,
+        sdk_token: str | Secret | None = None,
     ) -> None:
         """Say where workloads are kept.
 
         `url` is `https://HOST`, `kubernetes://CONTEXT/NAMESPACE`, `sqlite:///FILE` or `memory://`;
         without it `HOLDFAST_URL`, then `INFERENCEKEY_BASE_URL`, then a file of this user.
         `timeout` bounds each call in total, retries included. `manager` is the tool that writes
-        are attributed to. `target` is for tests that bring their own.
+        are attributed to. `target` is for tests that bring their own. `base_url` and `sdk_token`
+        are the names that InferenceKey's client has for `url` and `token`.
         """
+        url = one_of(url=url, base_url=base_url)
+        token = one_of(token=token, sdk_token=sdk_token)
         if target is None:
             settings = resolve(url, project=project, token=token, allow_insecure=allow_insecure)
             settings = replace(settings, project=default_project(settings))
@@ -79,9 +84,11 @@ class BaseClient:
         `base_url` and `sdk_token` are the names that InferenceKey scripts use.
         """
         return cls(
-            url or base_url,
+            url,
             project=project,
-            token=token or sdk_token,
+            token=token,
+            base_url=base_url,
+            sdk_token=sdk_token,
             timeout=timeout,
             max_retries=max_retries,
             manager=manager,

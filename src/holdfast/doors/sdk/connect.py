@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.clock import BlockingClock, SystemClock
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.live import Writer
 from holdfast.core.redact import Secret
 from holdfast.doors.sdk.settings import Settings
@@ -44,7 +44,8 @@ def connect(settings: Settings, options: Options) -> Control:
         if settings.token is None:
             raise ConfigurationError(
                 f"There is no token for {settings.url}.",
-                todo="Set HOLDFAST_TOKEN, or pass token=. Make one with holdfast token create.",
+                todo="Set HOLDFAST_TOKEN, or give the token as an argument. Make one with holdfast "
+                "token create.",
             )
         return RemoteTarget(transport(settings, options, settings.token))
     if settings.path is not None:
@@ -95,13 +96,8 @@ def default_project(settings: Settings) -> str | None:
 def _cluster(settings: Settings, options: Options) -> Control:
     from holdfast.doors.sdk.background import BackgroundTarget
 
-    try:
+    with requires_extra("kubernetes", "A Kubernetes target"):
         from holdfast.adapters.kubernetes.target_open import open_target
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"A Kubernetes target needs {error.name}, which is not installed.",
-            todo="pip install 'holdfast[kubernetes]'",
-        ) from error
     target = open_target(
         settings.context,
         settings.namespace,

@@ -19,7 +19,6 @@ from typing import TypeVar
 from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Drift
 from holdfast.core.errors import (
-    NOTHING_CHANGED,
     ConfigurationError,
     Conflict,
     DriftError,
@@ -165,7 +164,7 @@ class Engine:
                 )
                 refs.append(speak(ref, drift_policy, warn))
             except HoldfastError as error:
-                error.changed = _so_far(refs, each, error.changed)
+                error.add_changes(_so_far(refs, each))
                 raise
         return refs
 
@@ -259,7 +258,9 @@ def as_enum(kind: type[E], value: E | str, field: str) -> E:
         raise ValidationError(
             problems=[
                 Problem(
-                    field=field, reason=f"{quoted(str(value), 40)} is none.", fix=f"Use {names}."
+                    field=field,
+                    reason=f"{quoted(str(value), 40)} is not one of its values.",
+                    fix=f"Use {names}.",
                 )
             ]
         )
@@ -286,7 +287,9 @@ def refuse(plan: Plan, drifts: Sequence[Drift], on_drift: OnDrift, on_absent: On
     if stopped:
         names = ", ".join(str(drift.desired.id) for drift in stopped)
         raise DriftError(
-            f"{len(stopped)} of {len(drifts)} workloads have drifted: {names}.",
+            f"Workload {names} has drifted."
+            if len(drifts) == 1
+            else f"{len(stopped)} of {len(drifts)} workloads have drifted: {names}.",
             plan=plan,
             todo="Review the plan (.plan), then apply it or change the declarations.",
         )
@@ -330,10 +333,9 @@ def _missing(*workloads: WorkloadId) -> NotFound:
     )
 
 
-def _so_far(refs: Sequence[EndpointRef], failed: Desired, changed: str) -> str:
+def _so_far(refs: Sequence[EndpointRef], failed: Desired) -> str:
     done = [ref for ref in refs if ref.outcome in (Outcome.CREATED, Outcome.UPDATED)]
-    own = "" if changed == NOTHING_CHANGED else f" {changed}"
     if not done:
-        return f"Nothing was changed before workload {failed.id}.{own}"
+        return f"Nothing was changed before workload {failed.id}."
     names = ", ".join(f"{ref.workload_slug} ({ref.outcome})" for ref in done)
-    return f"Before workload {failed.id}, these were written: {names}.{own}"
+    return f"Before workload {failed.id}, these were written: {names}."

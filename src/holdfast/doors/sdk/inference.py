@@ -14,7 +14,7 @@ from holdfast.core.errors import ConfigurationError, ValidationError
 from holdfast.core.names import WorkloadId, checked_slug
 from holdfast.core.redact import Secret
 from holdfast.doors.sdk.connect import Options, transport
-from holdfast.doors.sdk.settings import API_KEY, checked_key, resolve
+from holdfast.doors.sdk.settings import API_KEY, checked_key, one_of, resolve
 from holdfast.reconcile.colour import iterate, run
 
 TIMEOUT = 600.0
@@ -40,8 +40,13 @@ class _Data:
         max_retries: int = RETRIES,
         manager: str = "holdfast-sdk",
         allow_insecure: bool = False,
+        base_url: str | None = None,
     ) -> None:
-        """Say where the endpoints are; an argument wins over the environment."""
+        """Say where the endpoints are; an argument wins over the environment.
+
+        `base_url` is the name that InferenceKey's client has for `url`.
+        """
+        url = one_of(url=url, base_url=base_url)
         self._settings = resolve(
             url,
             project=project,
@@ -81,7 +86,8 @@ class _Data:
     ) -> Self:
         """Build a client from arguments and the environment."""
         return cls(
-            url or base_url,
+            url,
+            base_url=base_url,
             project=project,
             api_key=api_key,
             timeout=timeout,

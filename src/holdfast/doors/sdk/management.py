@@ -97,9 +97,11 @@ class ManagementClient(BaseClient):
         """
         return run(self._engine.apply(plan, timeout=timeout))
 
-    def get(self, slug: str, *, project: str | None = None, timeout: float | None = None) -> Live:
+    def get(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> Live:
         """Return one live workload. Raises NotFound when there is none."""
-        return run(self._engine.get(slug, project=project, timeout=timeout))
+        return run(self._engine.get(workload_slug, project=project, timeout=timeout))
 
     def list(
         self, *, project: str | None = None, timeout: float | None = None
@@ -108,10 +110,10 @@ class ManagementClient(BaseClient):
         return run(self._engine.list(project=project, timeout=timeout))
 
     def delete(
-        self, slug: str, *, project: str | None = None, timeout: float | None = None
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> bool:
         """Delete a workload. True when it was there, False when it was already gone."""
-        return run(self._engine.delete(slug, project=project, timeout=timeout))
+        return run(self._engine.delete(workload_slug, project=project, timeout=timeout))
 
     def watch(
         self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
@@ -121,7 +123,7 @@ class ManagementClient(BaseClient):
 
     def wait_until_ready(
         self,
-        slug: str,
+        workload_slug: str,
         *,
         project: str | None = None,
         timeout: float = 600.0,
@@ -133,12 +135,12 @@ class ManagementClient(BaseClient):
         Give `on_progress` to show it in your own way, or `silent` for not at all. Raises
         WorkloadFailed when it cannot serve, WaitTimeout when the time is up.
         """
-        view = None if on_progress or silent else ProgressView(slug)
+        view = None if on_progress or silent else ProgressView(workload_slug)
         with view or nullcontext():
             return run(
                 wait_until_ready(
                     self._engine,
-                    slug,
+                    workload_slug,
                     project=project,
                     timeout=timeout,
                     show=on_progress or view or unseen,
@@ -172,10 +174,15 @@ class ManagementClient(BaseClient):
         return run(self._engine.history(slug=slug, limit=limit, project=project, timeout=timeout))
 
     def logs(
-        self, slug: str, *, tail: int = 100, follow: bool = False, project: str | None = None
+        self,
+        workload_slug: str,
+        *,
+        tail: int = 100,
+        follow: bool = False,
+        project: str | None = None,
     ) -> Iterator[str]:
         """Yield the workload's last log lines; with `follow`, go on as they come."""
-        return iterate(self._engine.logs(slug, tail=tail, follow=follow, project=project))
+        return iterate(self._engine.logs(workload_slug, tail=tail, follow=follow, project=project))
 
     def close(self) -> None:
         """Let go of connections and files. Safe to call twice."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.adapters.http.address import is_loopback
@@ -96,7 +97,7 @@ def resolve(
         )
     if scheme not in ("http", "https"):
         raise ConfigurationError(
-            f"{origin} is no address that Holdfast knows.",
+            f"{origin} is not an address that Holdfast knows.",
             todo="Use https://HOST, kubernetes://CONTEXT/NAMESPACE, or sqlite:///FILE for a file "
             "on this machine.",
         )
@@ -105,6 +106,21 @@ def resolve(
     insecure = allow_insecure or env.get(INSECURE, "") in ("1", "true", "yes")
     _check_encrypted(server, origin, checked, insecure)
     return Settings(scheme=scheme, url=server, project=place, token=checked, insecure=insecure)
+
+
+@overload
+def one_of(**named: str | None) -> str | None: ...
+@overload
+def one_of(**named: str | Secret | None) -> str | Secret | None: ...
+def one_of(**named: str | Secret | None) -> str | Secret | None:
+    """Return the argument that was given of two that mean the same; refuses two that differ."""
+    given = {name: value for name, value in named.items() if value is not None}
+    values = list(given.values())
+    if any(value != values[0] for value in values):
+        raise ConfigurationError(
+            f"{' and '.join(given)} mean the same thing, but differ.", todo="Give one of them."
+        )
+    return values[0] if values else None
 
 
 def checked_key(settings: Settings, key: str | Secret) -> Secret:
@@ -145,7 +161,7 @@ def _project(text: str, origin: str) -> str:
         like = "" if credential_in(text) else canonical_slug(text)
         hint = f"Did you mean {like!r}?" if like and text.isascii() else "Give a slug."
         raise ConfigurationError(
-            f"{_subject(origin, 'project')} {quoted(text, 80)} is no project slug.", todo=hint
+            f"{_subject(origin, 'project')} {quoted(text, 80)} is not a project slug.", todo=hint
         )
     return text
 
@@ -155,7 +171,7 @@ def _token(value: str | Secret, origin: str) -> Secret:
     if not text.isascii() or not text.isprintable() or " " in text or len(text) > 4096:
         raise ConfigurationError(
             f"{_subject(origin, 'token')} holds characters that no token has.",
-            todo="Copy the token anew, without quotes, spaces or line ends.",
+            todo="Copy the token again, without quotes, spaces or line ends.",
         )
     return Secret(text)
 
@@ -174,7 +190,7 @@ def _server(text: str, origin: str) -> str:
     odd = any(char.isspace() or not char.isprintable() or ord(char) > 126 for char in text.strip())
     if not good or odd or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{where} is no server address.", todo="Use the form https://HOST[:PORT]."
+            f"{where} is not a server address.", todo="Use the form https://HOST[:PORT]."
         )
     return f"{parts.scheme.lower()}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -195,7 +211,8 @@ def _cluster(text: str, origin: str) -> tuple[str, str]:
     context, _, namespace = rest.rpartition("/") if "/" in rest else (rest, "", "")
     if namespace and not is_slug(namespace):
         raise ConfigurationError(
-            f"{_subject(origin, 'url')} names a namespace that is none: {quoted(namespace, 80)}.",
+            f"{_subject(origin, 'url')} names a namespace that is not valid: "
+            f"{quoted(namespace, 80)}.",
             todo="Use kubernetes://CONTEXT/NAMESPACE; end it with a slash to leave the namespace "
             "to the project's name.",
         )

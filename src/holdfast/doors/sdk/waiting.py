@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.core.errors import TargetUnavailable, WaitTimeout, WorkloadFailed
 from holdfast.core.live import Phase, Progress
+from holdfast.core.quantity import shown_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -30,14 +31,15 @@ async def wait_until_ready(
 ) -> Progress:
     """Return the progress that said `ready`.
 
-    Raises WorkloadFailed on `error` and WaitTimeout when the time is up. A connection that is
-    lost is taken up again; other errors, a revoked token for one, end the wait at once.
+    Raises WorkloadFailed on `error` and WaitTimeout when the time is up. A server that does not
+    answer yet is waited for, and a connection that is lost is taken up again; other errors, a
+    revoked token for one, end the wait at once.
     """
     where = engine.id_of(slug, project)
     began = engine.clock.monotonic()
     end = began + timeout
     last = Progress(phase=Phase.SCHEDULING, message="not heard of yet")
-    lost = 0
+    lost, silence = 0, ""
     while engine.clock.monotonic() < end:
         target = engine.within(end - engine.clock.monotonic())
         try:
@@ -45,7 +47,7 @@ async def wait_until_ready(
             stream = cast("AsyncGenerator[Progress]", target.progress(where))
             async with aclosing(stream) as updates:
                 async for progress in updates:
-                    last, lost = progress, 0
+                    last, lost, silence = progress, 0, ""
                     show(progress)
                     if progress.phase is Phase.READY:
                         return progress
@@ -53,7 +55,7 @@ async def wait_until_ready(
                         raise WorkloadFailed(
                             f"Workload {where} cannot serve: {progress.message}",
                             changed="",
-                            todo="Read its log (holdfast logs), mend the declaration and ensure "
+                            todo="Read its log (holdfast logs), fix the declaration and ensure "
                             "it again.",
                         )
                     if engine.clock.monotonic() >= end:
@@ -61,11 +63,13 @@ async def wait_until_ready(
         except TargetUnavailable as error:
             if error.retry == "never":
                 raise
+            silence = f" At last: {error.happened}"
         pause = RECONNECT[min(lost, len(RECONNECT) - 1)]
         lost += 1
         await engine.clock.sleep(max(0.0, min(pause, end - engine.clock.monotonic())))
     raise WaitTimeout(
-        f"Workload {where} was not ready after {timeout:g} s; it was {last.phase}: {last.message}.",
+        f"Workload {where} was not ready after {shown_seconds(timeout)}; "
+        f"it was {last.phase}: {last.message}.{silence}",
         changed="",
-        todo="It goes on starting: wait again, or read its log (holdfast logs).",
+        todo="It is still starting: wait again, or read its log (holdfast logs).",
     )

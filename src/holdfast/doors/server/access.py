@@ -96,7 +96,7 @@ def _check(form: TokenRequestForm) -> None:
         )
     if live and form.scopes:
         problems.append(
-            Problem(field="scopes", reason="a data key has none.", fix="Leave them out.")
+            Problem(field="scopes", reason="a data key has no scopes.", fix="Leave them out.")
         )
     if not live and form.workload is not None:
         problems.append(

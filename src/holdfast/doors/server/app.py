@@ -34,6 +34,8 @@ from holdfast.doors.server.streams import Ended, watching
 from holdfast.doors.server.table import ON_CLUSTER, ROUTES
 
 _UNMATCHED = "(no such route)"
+ENDPOINT = b"/endpoint/"
+"""Where the data plane begins, whose clients speak OpenAI's API."""
 _ALWAYS: Headers = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
@@ -112,7 +114,9 @@ class Application:
         headers = list(error.headers)
         if error.close or (request is not None and _long(request)):
             headers.append((b"connection", b"close"))
-        return json_answer(error.form(request_id), status=error.status, headers=headers)
+        endpoint = request is not None and request.scope["raw_path"].startswith(ENDPOINT)
+        form = error.endpoint_form(request_id) if endpoint else error.form(request_id)
+        return json_answer(form, status=error.status, headers=headers)
 
     def _http_error(self, error: HoldfastError) -> HttpError:
         refused = isinstance(error, AuthError | PermissionDenied)

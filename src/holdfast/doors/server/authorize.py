@@ -54,7 +54,7 @@ class Authorizer:
         if route.scope is not None and route.scope not in scopes:
             raise lacking(route.scope)
         if self._rates is not None and (wait := self._rates.take(token.id)):
-            raise _slow_down(wait, "This credential asks too often.")
+            raise _slow_down(wait, "This credential sends too many requests.")
         request.token = token
 
     def still_good(self, token: Token, now: datetime) -> bool:

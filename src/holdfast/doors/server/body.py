@@ -6,19 +6,25 @@ unpaired surrogates, deep nesting. Every problem of a form is reported, not only
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from functools import cache
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from holdfast.core.check import unknown_problem
-from holdfast.core.errors import Problem
+from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.tree import Tree
 from holdfast.doors.server.errors import HttpError
 from holdfast.doors.server.request import Receive, Request
 
 MAX_DEPTH = 64
+MAX_COMMAS = 100_000
+"""In one body; about as many values as it can hold."""
 SERVER_OWNED = frozenset(
     "id uid project_id project_slug workload_slug created_at updated_at generation version"
     " status writers drift declared declared_by request_id".split()
@@ -26,6 +32,10 @@ SERVER_OWNED = frozenset(
 """Fields of an answer that no request may set."""
 
 T = TypeVar("T", bound=msgspec.Struct)
+V = TypeVar("V")
+INLINE = 64 * 1024
+"""Up to this size a body is read in the event loop, which takes a few milliseconds at most."""
+_APART = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
 
 
 def declared_length(request: Request) -> int | None:
@@ -61,6 +71,7 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise too_large(limit)
         parts.append(part)
         if not more:
+            request.body_size = size
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -88,11 +99,21 @@ def too_large(limit: int) -> HttpError:
 
 async def read_form(request: Request, form: type[T], limit: int) -> T:
     """Read a JSON body as one of our forms."""
-    return form_of(await read_json(request, limit), form)
+    raw = await _read_json(request, limit)
+    return await apart(request, lambda: form_of(_parsed(raw), form))
 
 
-async def read_json(request: Request, limit: int) -> dict[str, Tree]:
-    """Read a JSON body that is one object."""
+async def apart(request: Request, work: Callable[[], V]) -> V:
+    """Do work that grows with the body: here when that is small, else away from the event loop.
+
+    One thread for all: many large bodies at once wait for each other, and for nobody else.
+    """
+    if request.body_size <= INLINE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_APART, work)
+
+
+async def _read_json(request: Request, limit: int) -> bytes:
     kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpError(
@@ -101,7 +122,11 @@ async def read_json(request: Request, limit: int) -> dict[str, Tree]:
             "The body must be JSON, and say so: Content-Type: application/json.",
             close=True,
         )
-    value = parse_json(await read_body(request, limit))
+    return await read_body(request, limit)
+
+
+def _parsed(raw: bytes) -> dict[str, Tree]:
+    value = parse_json(raw)
     if not isinstance(value, dict):
         raise bad("The body must be one JSON object.")
     return value
@@ -109,6 +134,8 @@ async def read_json(request: Request, limit: int) -> dict[str, Tree]:
 
 def parse_json(raw: bytes) -> Tree:
     """Parse JSON strictly."""
+    if raw.count(b",") > MAX_COMMAS:  # counted first: a parser holds everybody up meanwhile
+        raise bad(f"The body has over {MAX_COMMAS} commas, so it holds too much. Send less.")
     try:
         value: Tree = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -124,13 +151,15 @@ def parse_json(raw: bytes) -> Tree:
 def form_of(value: dict[str, Tree], form: type[T]) -> T:
     """Build a form, reporting all unknown, missing and ill-typed fields at once."""
     known = _fields(form)
+    names = sorted(known)
+    unknown = [name for name in value if name not in known]
     problems = [
         Problem(field=name[:60], reason="it is set by the server.", fix="Leave it out.")
         if name in SERVER_OWNED
-        else unknown_problem(name[:60], sorted(known))
-        for name in value
-        if name not in known
+        else unknown_problem(name[:60], names)
+        for name in unknown[:MAX_PROBLEMS]
     ]
+    more = len(unknown) - len(problems)
     for name, (kind, required) in known.items():
         if name not in value:
             if required:
@@ -139,9 +168,12 @@ def form_of(value: dict[str, Tree], form: type[T]) -> T:
         try:
             msgspec.convert(value[name], kind)
         except msgspec.ValidationError as error:
-            problems.append(Problem(field=name, reason=f"{error}.", fix="Correct its type."))
+            allowed = ", ".join(_allowed(kind))
+            fix = f"Use {allowed}." if allowed else "Correct its type."
+            problems.append(Problem(field=name, reason=f"{error}.", fix=fix))
     if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        found = len(problems) + more
+        count = "1 problem" if found == 1 else f"{found} problems"
         raise HttpError(
             400,
             "invalid",
@@ -161,6 +193,15 @@ def _fields(form: type[msgspec.Struct]) -> dict[str, tuple[object, bool]]:
     return {
         field.encode_name: (field.type, field.required) for field in msgspec.structs.fields(form)
     }
+
+
+def _allowed(kind: object) -> list[str]:
+    """Return the values that a type lists: those of an enum, a literal, or a list of them."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(each.value) for each in kind]
+    if get_origin(kind) is Literal:
+        return [str(each) for each in get_args(kind)]
+    return [value for part in get_args(kind) for value in _allowed(part)]
 
 
 def _check_depth_and_numbers(value: Tree) -> None:
@@ -184,5 +225,5 @@ def _check_depth_and_numbers(value: Tree) -> None:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise bad("A key stands twice in one object of the body.")
+        raise bad("A key appears twice in one object of the body.")
     return found

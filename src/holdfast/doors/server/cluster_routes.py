@@ -15,7 +15,7 @@ from holdfast.adapters.kubernetes.target_objects import NameTaken
 from holdfast.core.desired import Desired
 from holdfast.core.errors import Conflict, NotFound
 from holdfast.core.live import Live, Writer
-from holdfast.core.names import WorkloadId, checked_slug
+from holdfast.core.names import WorkloadId, derived_slug
 from holdfast.core.plan import Action, Disruption, Step, delete_plan
 from holdfast.core.tree import Fields
 from holdfast.doors.server.authorize import wrong_workload
@@ -71,7 +71,7 @@ async def create_workload(services: Services, request: Request) -> Answer:
     """Create a workload; what Kubernetes cannot honour is refused."""
     form = await read_form(request, CreateForm, services.config.limits.control_body)
     sent, fields = create_fields(form)
-    where = WorkloadId(project=request.params["project"], slug=checked_slug(sent))
+    where = WorkloadId(project=request.params["project"], slug=derived_slug(sent))
     target = _cluster(services).target(request.writer("create"))
     reconciler.check_honoured(target, [Desired(id=where, fields=fields)])
     step = _step(where, Action.CREATE, fields, None)
@@ -221,7 +221,7 @@ async def _matched(services: Services, request: Request) -> Live:
             412,
             "precondition_failed",
             "The workload was changed since you read it. Nothing was changed by this request. "
-            "Read it again and decide anew.",
+            "Read it again and decide again.",
         )
     return live
 

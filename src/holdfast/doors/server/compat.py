@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from holdfast.adapters.store import Record, Transaction
 from holdfast.core.desired import Desired
 from holdfast.core.errors import Conflict
-from holdfast.core.names import WorkloadId, checked_slug
+from holdfast.core.names import WorkloadId, derived_slug
 from holdfast.doors.server.authorize import own_record
 from holdfast.doors.server.body import read_form
 from holdfast.doors.server.errors import HttpError, not_found
-from holdfast.doors.server.forms import WorkloadListForm
-from holdfast.doors.server.request import Answer, Request, Stream, json_answer
+from holdfast.doors.server.request import (
+    JSON,
+    Answer,
+    Request,
+    Stream,
+    encode,
+    json_answer,
+)
 from holdfast.doors.server.services import Services
 from holdfast.doors.server.streams import event_stream
 from holdfast.wire.ledger_v1 import ProgressForm, progress_to_json
@@ -26,6 +33,8 @@ from holdfast.wire.workload_v1 import (
 )
 
 MAX_PAGE = 1_000
+SLICE = 25
+"""Workloads that are written at one go, which takes some milliseconds."""
 
 
 def workload_form(services: Services, record: Record) -> WorkloadForm:
@@ -42,21 +51,33 @@ def workload_answer(services: Services, record: Record, *, status: int = 200) ->
 
 
 async def list_workloads(services: Services, request: Request) -> Answer:
-    """List the workloads of a project by slug; all of them unless a limit is given."""
+    """List the workloads of a project by slug; all of them unless a limit is given.
+
+    Clients of the InferenceKey wire know no pages and take a list for the whole, so it is one.
+    It is put together in slices, between which other requests are answered.
+    """
     query = request.known_query("limit", "after")
-    limit = request.number("limit", default=MAX_PAGE, high=MAX_PAGE) if "limit" in query else None
-    records = services.store.records(
-        request.params["project"], limit=limit, after=query.get("after")
-    )
-    forms = [workload_form(services, record) for record in records]
-    return json_answer(WorkloadListForm(workloads=forms))
+    left = request.number("limit", default=MAX_PAGE, high=MAX_PAGE) if "limit" in query else None
+    after = query.get("after")
+    shown: list[bytes] = []
+    async with services.listing:
+        while True:
+            take = SLICE if left is None else min(SLICE, left)
+            records = services.store.records(request.params["project"], limit=take, after=after)
+            shown += [encode(workload_form(services, record)) for record in records]
+            left = None if left is None else left - len(records)
+            if len(records) < take or left == 0:
+                break
+            after = records[-1].id.slug
+            await asyncio.sleep(0)
+    return Answer(body=b'{"workloads":[%s]}' % b",".join(shown), headers=[JSON])
 
 
 async def create_workload(services: Services, request: Request) -> Answer:
     """Create a workload; its slug is made canonical as the client makes it."""
     form = await read_form(request, CreateForm, services.config.limits.control_body)
     sent, fields = create_fields(form)
-    where = WorkloadId(project=request.params["project"], slug=checked_slug(sent))
+    where = WorkloadId(project=request.params["project"], slug=derived_slug(sent))
     writer = request.writer("create")
 
     def work(tx: Transaction) -> Record:
@@ -142,6 +163,6 @@ def _matched(tx: Transaction, request: Request) -> Record:
             412,
             "precondition_failed",
             "The workload was changed since you read it. Nothing was changed by this request. "
-            "Read it again and decide anew.",
+            "Read it again and decide again.",
         )
     return record

@@ -24,6 +24,13 @@ class Limits:
     head_fields: int = 100
     url_bytes: int = 8 * 1024
     connections: int = 2_000
+    """Open at once. At the limit the longest idle one makes room for a new one."""
+    peer_connections: int = 1_000
+    """Of one address, unless it is loopback: a proxy on this machine stands for many clients."""
+    loopback_connections: int = 100
+    """Of `connections`, kept for this machine."""
+    probe_connections: int = 50
+    """Beyond `connections`, for probes alone, when there is nothing idle to close."""
     head_time: float = 10.0
     """From the first byte of a request to the end of its head."""
     body_time: float = 30.0
@@ -69,6 +76,8 @@ class ServerConfig:
     """0 lets the system choose; `on_ready` says what it chose."""
     run: bool | None = None
     """Start local processes. None: only when listening on loopback."""
+    shared_runner: bool = False
+    """Run the workloads of several projects, which can then read each other's secrets."""
     home: Path | None = None
     """Where the runner keeps its logs and records; beside the database unless given."""
     secrets_dir: Path | None = None
@@ -99,6 +108,11 @@ class ServerConfig:
         if self.cluster is not None:
             return False
         return self.loopback if self.run is None else self.run
+
+    @property
+    def one_project(self) -> bool:
+        """Whether the processes that this server starts are of one project alone."""
+        return self.runs and not self.shared_runner
 
     @property
     def rate(self) -> float | None:

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.errors import (
+    MAX_PROBLEMS,
+    AlreadyExists,
+    Ambiguous,
     AuthError,
     Conflict,
     DriftError,
     HoldfastError,
+    InvalidState,
     NotFound,
     PermissionDenied,
     Problem,
+    RefusedByPolicy,
     StoreFull,
     TargetUnavailable,
     ValidationError,
@@ -32,13 +37,35 @@ class ProblemForm(msgspec.Struct, kw_only=True):
 
 
 class ErrorForm(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Every error. `error` is stable and safe to match on; `message` is for people."""
+    """Every error of the control plane.
+
+    `error` is stable and safe to match on; `message` is for people.
+    """
 
     error: str
     message: str
     request_id: str = ""
     problems: list[ProblemForm] = []
     plan: PlanForm | None = None
+
+
+class OpenAIErrorForm(msgspec.Struct, kw_only=True):
+    """An error as clients of OpenAI's API read it."""
+
+    message: str
+    type: str
+    code: str
+    """Ours: stable and safe to match on."""
+    param: str | None = None
+
+
+class EndpointErrorForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Every error of the data plane that is not the workload's own."""
+
+    error: OpenAIErrorForm
+    message: str
+    request_id: str = ""
+    problems: list[ProblemForm] = []
 
 
 class HttpError(Exception):
@@ -60,7 +87,7 @@ class HttpError(Exception):
         self.status = status
         self.code = code
         self.message = message
-        self.problems = tuple(problems)
+        self.problems = tuple(problems[:MAX_PROBLEMS])
         self.plan = plan
         self.headers = list(headers)
         self.close = close
@@ -81,6 +108,26 @@ class HttpError(Exception):
             plan=plan_to_json(self.plan) if self.plan else None,
         )
 
+    def endpoint_form(self, request_id: str) -> EndpointErrorForm:
+        """Write the body as clients of a workload's endpoint read it."""
+        form = self.form(request_id)
+        return EndpointErrorForm(
+            error=OpenAIErrorForm(
+                message=form.message,
+                type=_openai_type(self.status),
+                code=form.error,
+                param=form.problems[0].field if form.problems else None,
+            ),
+            message=form.message,
+            request_id=request_id,
+            problems=form.problems,
+        )
+
+
+def _openai_type(status: int) -> str:
+    known = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+    return known.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
 
 def http_error(error: HoldfastError) -> HttpError:
     """Give one of our errors its status and its code on the wire."""
@@ -96,8 +143,16 @@ def http_error(error: HoldfastError) -> HttpError:
             return HttpError(403, error.reason, text)
         case NotFound():
             return HttpError(404, "not_found", text)
+        case AlreadyExists():
+            return HttpError(409, "already_exists", text)
         case Conflict():
             return HttpError(409, "conflict", text)
+        case InvalidState():
+            return HttpError(409, "invalid_state", text)
+        case Ambiguous():
+            return HttpError(409, "ambiguous", text)
+        case RefusedByPolicy():
+            return HttpError(409, "refused", text)
         case StoreFull():
             return HttpError(507, "out_of_space", text, retry_after=10)
         case TargetUnavailable():
@@ -114,7 +169,7 @@ def not_found() -> HttpError:
     return HttpError(
         404,
         "not_found",
-        "Not found. There is no such thing in this project. Nothing was changed. "
+        "Not found. There is nothing of that name or id in this project. Nothing was changed. "
         "Check the slug or id.",
     )
 

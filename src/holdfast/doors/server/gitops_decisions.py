@@ -12,7 +12,15 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from holdfast.adapters.store import Scope
-from holdfast.core.errors import Conflict, HoldfastError, NotFound, PermissionDenied, StalePlan
+from holdfast.core.errors import (
+    Ambiguous,
+    Conflict,
+    HoldfastError,
+    InvalidState,
+    NotFound,
+    PermissionDenied,
+    StalePlan,
+)
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.objects import ObjectRef
 from holdfast.core.redact import redact
@@ -113,7 +121,7 @@ async def approve(services: Services, request: Request) -> Answer:
             drift = await desk.approve(
                 project, id, plan=form.plan, actor=actor, comment=form.comment
             )
-        except (Conflict, NotFound):
+        except (Conflict, InvalidState, NotFound):
             drift = await find_drift(services, project, id)
             if (drift.plan, drift.decided_by) != (form.plan, actor) or not _agreed(drift):
                 raise
@@ -229,7 +237,7 @@ def object_named(following: Following, text: str) -> ObjectRef:
         found = _matching(known, kind, following.application.namespace, name)
     if len(found) > 1:
         groups = ", ".join(sorted(ref.api_version for ref in found))
-        raise Conflict(
+        raise Ambiguous(
             f"{text[:120]} may be of {groups}.", todo="Hold the whole application instead."
         )
     if not found:
@@ -261,7 +269,7 @@ async def _on_record(
     """Keep a refused decision in the journal, and tell a stale one what moved."""
     try:
         yield
-    except (Conflict, PermissionDenied) as error:
+    except (Conflict, InvalidState, PermissionDenied) as error:
         _, book = desk_of(services)
         id = request.params["id"]
         name = await _application_of(services, desk, request.params["project"], id)

@@ -1,7 +1,7 @@
-"""Applications that are followed no longer: what they were stays on record.
+"""Applications that a project has no longer: what they were stays on record.
 
-The ledger keeps their drifts and journal lines, so who deletes an Application does not delete
-its history. Whose it was is told by its drifts.
+The ledger keeps their drifts and journal lines, so who deletes an Application, or gives it to
+another project, does not delete its history. Each drift and line says whose it was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 1_000
 async def with_departed(
     desk: Desk, book: Book, project: str, name: str
 ) -> tuple[Sequence[Following], Sequence[ObjectDrift]]:
-    """Return the applications of a project that are followed, and ended drifts of all others.
+    """Return the applications of a project that are followed, and ended drifts of those it had.
 
     With a name those of one application: the one that is followed, or one that was.
     """
@@ -41,8 +41,5 @@ async def with_departed(
 async def _departed(desk: Desk, book: Book, project: str) -> list[ObjectDrift]:
     records = await book.records(RecordKind.DRIFT, state="closed", limit=MOST)
     drifts = [drift_from_json(read(ApplicationDriftForm, each.body)) for each in records]
-    return [
-        drift
-        for drift in drifts
-        if drift.project == project and not desk.follows(drift.application)
-    ]
+    here = {each.application.id for each in desk.applications(project)}
+    return [drift for drift in drifts if drift.project == project and drift.application not in here]

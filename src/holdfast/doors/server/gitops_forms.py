@@ -22,7 +22,7 @@ from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.signals import APPLIED, Finding
 from holdfast.core.redact import redact
-from holdfast.core.tree import Path, pointer
+from holdfast.core.tree import Path
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import Entry
 from holdfast.reconcile.gitops.report import report
@@ -180,17 +180,14 @@ def _state(found: Finding, seen: Seen) -> DiffState | None:
 
 
 def _where(declared: Declared | None, path: Path) -> str:
-    if declared is None:
-        return ""
-    file, line = declared.origin.where(pointer(path))
-    return f"{file}:{line}" if file and line else file
+    return "" if declared is None else declared.where(path)
 
 
-def sync_plan(plan: SyncPlan, *, prune: bool) -> SyncPlanForm:
+def sync_plan(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
     """Write what a sync would do."""
     return SyncPlanForm(
         id=plan.id, digest=plan.digest, application=str(plan.application), commit=plan.commit,
-        prune=prune,
+        prune=prune, stale=redact(stale),
         steps=[
             SyncStepForm(object=object_to_json(step.ref), action=step.action, reason=step.reason,
                          fields=[entry_to_json(entry) for entry in step.entries])

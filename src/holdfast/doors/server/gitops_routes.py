@@ -1,6 +1,6 @@
 """What can be asked about applications. Nothing here writes to a cluster or to the ledger.
 
-`diff` and `plan` look at the cluster anew; the rest tells what the last pass saw.
+`diff` and `plan` look at Git and the cluster anew; the rest tells what the last pass saw.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from holdfast.core.drift import DriftKind
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.redact import redact
 from holdfast.doors.server import gitops_forms as forms
 from holdfast.doors.server.errors import HttpError
 from holdfast.doors.server.gitops_departed import with_departed
@@ -70,21 +71,21 @@ async def list_objects(services: Services, request: Request) -> Answer:
 
 
 async def diff(services: Services, request: Request) -> Answer:
-    """Look at everything now, and tell which fields differ, who wrote them and where they stand.
+    """Look at Git and at everything now, and tell which fields differ and who wrote them.
 
     Tolerated fields are told with the rule that hides them. Values of Secrets are never told.
     """
     desk, _ = desk_of(services)
     following = application_of(services, request)
     with cluster_answers():
-        seen = await desk.look(following)
-    assert following.wanted is not None  # noqa: S101  # it was looked at
+        found = await desk.look(following)
     return json_answer(
         DiffForm(
             application=str(following.application.id),
-            commit=following.wanted.rendered.commit,
+            commit=found.commit,
+            stale=redact(found.stale),
             looked_at=services.clock.now(),
-            objects=forms.differences(following, seen),
+            objects=forms.differences(following, found.seen),
         )
     )
 
@@ -97,8 +98,8 @@ async def plan(services: Services, request: Request) -> Answer:
     sync = following.application.spec.sync or SyncSpec()
     prune = _flag(query.get("prune", "false"), "prune") or bool(sync.prune)
     with cluster_answers():
-        made = await desk.plan(following, prune=prune)
-    return json_answer(forms.sync_plan(made, prune=prune))
+        made, stale = await desk.plan(following, prune=prune)
+    return json_answer(forms.sync_plan(made, prune=prune, stale=stale))
 
 
 async def get_plan(services: Services, request: Request) -> Answer:

@@ -143,7 +143,8 @@ GITOPS: tuple[Route, ...] = (
     *ACCESS,
     Route(
         method="POST", path="/hooks/{provider}", credential=Credential.OPEN, handler=history.hook,
-        summary="Take a webhook of a forge", status=202, errors=(200, 400, 401, 404, 408, 413, 415),
+        summary="Take a webhook of a forge", status=202,
+        errors=(200, 400, 401, 404, 408, 413, 415, 429),
     ),
     *PROBES,
 )  # fmt: skip

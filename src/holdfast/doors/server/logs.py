@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import sys
 import time
 import traceback
 from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.adapters.log_stream import StderrHandler, write_stderr
 from holdfast.core.errors import HoldfastError
 from holdfast.core.redact import redact, redact_tree
 from holdfast.core.tree import Tree
@@ -112,9 +111,8 @@ class Access:
     def flush(self) -> None:
         """Write what was gathered. A log that cannot be written stops nobody."""
         lines, self._lines, self._due = self._lines, [], False
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(b"\n".join([*lines, b""]).decode())
-            sys.stderr.flush()
+        if lines:
+            write_stderr(b"\n".join([*lines, b""]).decode())
 
 
 access = Access()
@@ -175,7 +173,7 @@ class TextFormat(_Format):
 
 def configure(*, form: str, level: str) -> None:
     """Send our logs, and those of the server library, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(TextFormat() if form == "text" else JsonFormat())
     numeric = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
     for name, least in _LIBRARIES.items():

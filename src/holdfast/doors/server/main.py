@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import threading
@@ -38,6 +39,7 @@ from holdfast.doors.server.services import Services
 from holdfast.doors.server.supervise import Supervisor
 
 BACKLOG = 1_024
+_OPEN_FILES = 16_384
 Beside = Callable[[Services, Callable[[], None]], contextlib.AbstractAsyncContextManager[None]]
 """Something that runs for as long as the server does: entered before it listens, left after the
 last request and before the store is closed. It may set what it offers in the services, ends in
@@ -48,7 +50,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def serve(config: ServerConfig) -> None:
     """Serve until a signal comes. Raises our errors when the server cannot start."""
     logs.configure(form=config.log_format, level=config.log_level)
+    _allow_open_files()
     Server(config).run()
+
+
+def _allow_open_files() -> None:
+    """Ask for as many open files as we may have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class Server:
@@ -80,7 +92,8 @@ class Server:
         async with _services(config) as services, contextlib.AsyncExitStack() as stack:
             bound = stack.enter_context(_bound(config))
             services.url = _url(bound)
-            services.store.announce(services.url)
+            services.store.announce(services.url, one_project=config.one_project)
+            _check_one_project(services)
             await services.supervisor.start()
             stack.push_async_callback(services.supervisor.stop, leave_running=config.leave_running)
             if self._beside is not None:
@@ -208,7 +221,7 @@ def _runner(
 ) -> Runner | None:
     if not config.runs:
         return None
-    home = config.home or Path(f"{config.db}.run")
+    home = config.home or _home(config.db)
 
     def report(happened: RunEvent) -> None:
         owner().report(happened)
@@ -219,6 +232,28 @@ def _runner(
         clock=clock,
         report=report,
     )
+
+
+def _check_one_project(services: Services) -> None:
+    """Refuse to run workloads of projects that were not said to trust each other.
+
+    After the announcement: whoever makes a project from now on is refused by the store.
+    """
+    projects = [each.slug for each in services.store.projects()]
+    if services.config.one_project and len(projects) > 1:
+        names = ", ".join(projects[:5]) + (", …" if len(projects) > 5 else "")
+        raise ConfigurationError(
+            f"This store has {len(projects)} projects ({names}), and this server would run their "
+            "workloads as one user: each could read the others' secrets, store and tokens.",
+            todo="Say --shared-runner if all projects trust each other, --no-run if this server "
+            "need not run workloads, or give each project a server and a store of its own.",
+        )
+
+
+def _home(db: Path) -> Path:
+    """Beside the real file; beside a link to it where an earlier server had it there."""
+    named, real = Path(f"{db}.run"), Path(f"{db.resolve()}.run")
+    return named if named.exists() else real
 
 
 @contextlib.contextmanager

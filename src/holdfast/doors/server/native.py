@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 
 from holdfast.core.desired import Desired, desired_of
-from holdfast.core.drift import Situation
+from holdfast.core.drift import Situation, find_drift
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.live import Absent, Live
 from holdfast.core.outcome import Outcome
-from holdfast.core.plan import Action, Step
+from holdfast.core.plan import Action, Step, make_plan
 from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields
-from holdfast.doors.server.body import read_form
-from holdfast.doors.server.compat import etags, slug_record, workload_form
+from holdfast.doors.server.body import apart, read_form
+from holdfast.doors.server.compat import SLICE, etags, slug_record, workload_form
 from holdfast.doors.server.errors import HttpError, not_found
 from holdfast.doors.server.forms import EnsuredForm, EnsureForm, PlanRequestForm
 from holdfast.doors.server.request import JSON, Answer, Request, Stream, encode, json_answer
@@ -85,7 +86,7 @@ async def perform_step(services: Services, request: Request) -> Answer:
     form = await read_form(request, StepForm, services.config.limits.control_body)
     if form.project != request.params["project"]:
         problem = Problem(
-            field="project", reason="it is not the project of the path.", fix="Send one of both."
+            field="project", reason="it is not the project of the path.", fix="Send one of the two."
         )
         raise HttpError(400, "invalid", "The step was refused.", problems=[problem])
     step = step_from_json(form)
@@ -119,7 +120,7 @@ def live_answer(services: Services, live: Live, *, status: int = 200) -> Answer:
 async def ensure(services: Services, request: Request) -> Answer:
     """Make the live side match the declaration, as far as the policy allows."""
     form = await read_form(request, EnsureForm, services.config.limits.control_body)
-    desired = _desired(form.spec, request)
+    desired = await apart(request, lambda: _desired(form.spec, request))
     ref = await reconciler.ensure(
         services.target(request.writer("ensure")),
         desired,
@@ -160,11 +161,24 @@ async def plan(services: Services, request: Request) -> Answer:
     form = await read_form(request, PlanRequestForm, services.config.limits.control_body)
     if len(form.specs) > MAX_SPECS:
         raise HttpError(400, "invalid", f"One plan takes {MAX_SPECS} specs at most.")
-    desired = [_desired(spec, request) for spec in form.specs]
+    desired = await apart(request, lambda: [_desired(spec, request) for spec in form.specs])
     if len({each.id for each in desired}) != len(desired):
         raise HttpError(400, "invalid", "Two of the specs have the same slug.")
-    made, _ = await reconciler.plan(services.target(request.writer("plan")), desired)
-    return json_answer(plan_to_json(made))
+    target = services.target(request.writer("plan"))
+    seen = []
+    for count, each in enumerate(desired, 1):
+        seen.append(await target.observe(each.id))
+        if count % SLICE == 0:
+            await asyncio.sleep(0)
+
+    def planned() -> bytes:
+        reconciler.check_honoured(target, desired)
+        pairs = zip(desired, seen, strict=True)
+        return encode(
+            plan_to_json(make_plan(find_drift(desired=each, live=live) for each, live in pairs))
+        )
+
+    return Answer(body=await apart(request, planned), headers=[JSON])
 
 
 def _desired(document: Mapping[str, object], request: Request) -> Desired:

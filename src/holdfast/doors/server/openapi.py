@@ -10,7 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 from holdfast.core.tree import Fields, Tree, plain
-from holdfast.doors.server.errors import ErrorForm
+from holdfast.doors.server.errors import EndpointErrorForm, ErrorForm
 from holdfast.doors.server.gitops_table import GITOPS
 from holdfast.doors.server.request import encode
 from holdfast.doors.server.routes import Credential, Query, Route
@@ -19,6 +19,7 @@ from holdfast.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 _ERROR: Fields = {"$ref": _REFERENCE.format(name="ErrorForm")}
+_ENDPOINT_ERROR: Fields = {"$ref": _REFERENCE.format(name="EndpointErrorForm")}
 _PARAM = re.compile(r"\{(\w+)(:path)?\}")
 _TYPES: dict[type, Fields] = {
     str: {"type": "string"},
@@ -39,7 +40,7 @@ def document(routes: Sequence[Route]) -> Fields:
     """Describe these routes."""
     forms = [each for route in routes for each in (route.body, route.answer) if _is_form(each)]
     _, schemas = msgspec.json.schema_components(
-        [*forms, ErrorForm],
+        [*forms, ErrorForm, EndpointErrorForm],
         schema_hook=lambda kind: {"description": "Any JSON value."},
         ref_template=_REFERENCE,
     )
@@ -115,7 +116,9 @@ def _responses(route: Route) -> Fields:
     for status in sorted(statuses):
         described: Fields = {"description": HTTPStatus(status).phrase}
         if status >= 400:
-            described["content"] = {"application/json": {"schema": _ERROR}}
+            data = route.credential is Credential.DATA
+            schema = _ENDPOINT_ERROR if data else _ERROR
+            described["content"] = {"application/json": {"schema": dict(schema)}}
         elif status == 202 and route.answer:
             described["content"] = {route.media: _of(route.answer)}
         found[status] = described

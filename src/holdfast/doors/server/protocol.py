@@ -9,10 +9,15 @@ connection is closed; the same holds for a second request sent before the first 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
+import resource
 import socket
 import struct
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Any, Protocol
 
 import httptools
 from uvicorn.config import Config
@@ -21,6 +26,7 @@ from uvicorn.server import ServerState
 
 from holdfast.doors.server.config import Limits
 from holdfast.doors.server.framing import BadFraming, Chunks
+from holdfast.doors.server.limits import peer_key
 from holdfast.doors.server.request import encode
 
 _HOST = re.compile(
@@ -35,6 +41,8 @@ _LINGER = 1.0
 """Seconds in which a refused client may still send, so that it gets to read the refusal."""
 
 
+PROBES = frozenset({b"/healthz", b"/readyz", b"/metrics"})
+"""What may be asked even when there is no room for anything else."""
 WHOLE = "holdfast.whole"
 """The ASGI extension under which the application finds `send_whole`."""
 
@@ -67,6 +75,7 @@ class StrictProtocol(HttpToolsProtocol):
     """One connection. Made by `protocol_with`, which gives it its limits."""
 
     limits: Limits
+    room: Room
 
     def __init__(
         self,
@@ -91,14 +100,16 @@ class StrictProtocol(HttpToolsProtocol):
         """How much of a body with a length is to come."""
         self._gone = False
         """Nothing that comes now is read any more."""
+        self._place = Place.FULL
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
         self._closing = _Closing(self)
         self._extensions = {WHOLE: self.send_whole}
-        if len(self.connections) > self.limits.connections:
-            self._refuse(Refused(503, "too_many_connections", "The server has no room left."))
+        self._place = self.room.enter(self, transport.get_extra_info("peername"))
+        if self._place is Place.NONE:
+            self._refuse(_crowded())
         else:
             self._began = self.loop.time()
             self._timer = self.loop.call_later(self.limits.head_time, self._late)
@@ -106,6 +117,7 @@ class StrictProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = True
         self._cancel_timers()
+        self.room.leave(self)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -150,7 +162,11 @@ class StrictProtocol(HttpToolsProtocol):
         if not self.url.startswith(b"/") or b"#" in self.url:
             raise _malformed()
         self._check_fields(version)
+        if self._place is Place.PROBE and self.url.partition(b"?")[0] not in PROBES:
+            raise _crowded()
         super().on_headers_complete()
+        if self._place is Place.PROBE:
+            self.cycle.keep_alive = False
         self.cycle.transport = self._closing  # type: ignore[assignment]  # what it uses of it
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]  # and ours
 
@@ -212,6 +228,17 @@ class StrictProtocol(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+    @property
+    def idle(self) -> bool:
+        """True while no whole request of it is being answered."""
+        return not self._gone and (self.cycle is None or self.cycle.response_complete)
+
+    def make_room(self) -> None:
+        """End an idle connection in favour of a new one."""
+        self._gone = True
+        self._cancel_timers()
+        self.transport.close()
 
     @property
     def _in_body(self) -> bool:
@@ -374,8 +401,98 @@ def _check_host(value: bytes) -> None:
 
 
 def protocol_with(limits: Limits) -> type[StrictProtocol]:
-    """Return the protocol class for a server with these limits."""
-    return type("LimitedProtocol", (StrictProtocol,), {"limits": limits})
+    """Return the protocol class for a server with these limits.
+
+    Each connection is an open file, and one to a workload may be another: there are never more
+    than half of what the system allows.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed != resource.RLIM_INFINITY:
+        most = min(limits.connections, max(16, allowed // 2 - limits.probe_connections))
+        limits = replace(limits, connections=most)
+    return type("LimitedProtocol", (StrictProtocol,), {"limits": limits, "room": Room(limits)})
+
+
+class Place(Enum):
+    """What a connection may be used for."""
+
+    FULL = auto()
+    PROBE = auto()
+    """Probes alone: everything else is taken."""
+    NONE = auto()
+
+
+class Connection(Protocol):
+    """What the room asks of a connection."""
+
+    @property
+    def idle(self) -> bool: ...
+    def make_room(self) -> None: ...
+
+
+class Room:
+    """Who is connected, so that nobody can take up all the room by holding on to it.
+
+    A new connection that finds a limit reached takes the place of the longest idle one under
+    that limit: of its own address, or else of the address that has the most. Only when all of
+    them are being answered is it let in for probes alone, and then refused.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._peers: dict[str, dict[Connection, None]] = {}
+        self._peer_of: dict[Connection, str] = {}
+
+    def enter(self, connection: Connection, peer: object) -> Place:
+        """Find a place for a connection that was accepted."""
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        key, local = peer_key(address), _is_loopback(address)
+        limits = self._limits
+        own = self._peers.get(key, {})
+        most = limits.connections - (0 if local else limits.loopback_connections)
+        place = Place.FULL
+        if not local and len(own) >= limits.peer_connections:
+            place = Place.FULL if self._closed_one(own) else Place.PROBE
+        elif len(self._peer_of) >= most:
+            crowd = max(self._peers.values(), key=len, default={})
+            place = Place.FULL if self._closed_one(crowd) or self._closed_one(own) else Place.PROBE
+        if (
+            place is Place.PROBE
+            and len(self._peer_of) >= limits.connections + limits.probe_connections
+        ):
+            return Place.NONE
+        self._peers.setdefault(key, {})[connection] = None
+        self._peer_of[connection] = key
+        return place
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that ended."""
+        key = self._peer_of.pop(connection, None)
+        if key is not None:
+            self._peers[key].pop(connection, None)
+            if not self._peers[key]:
+                del self._peers[key]
+
+    def _closed_one(self, connections: Iterable[Connection]) -> bool:
+        """End the oldest idle one; False when none is idle."""
+        found = next((each for each in connections if each.idle), None)
+        if found is not None:
+            self.leave(found)
+            found.make_room()
+        return found is not None
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address == ""  # a socket in the file system
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+def _crowded() -> Refused:
+    return Refused(503, "too_many_connections", "The server has no room left. Try again.")
 
 
 def _malformed() -> Refused:

@@ -21,6 +21,7 @@ from yarl import URL
 from holdfast.adapters.runner import Lease
 from holdfast.core.live import Phase, Status
 from holdfast.core.names import WorkloadId
+from holdfast.core.quantity import shown_seconds
 from holdfast.core.tree import Fields
 from holdfast.doors.server.authorize import keyed_record
 from holdfast.doors.server.body import (
@@ -52,7 +53,23 @@ _NOT_SENT = _HOP | frozenset(
         b" x-forwarded-host x-forwarded-proto x-real-ip x-request-id"
     ).split()
 )
-_NOT_RETURNED = _HOP | frozenset(b"server date set-cookie content-length x-request-id".split())
+_RETURNED = frozenset(
+    (
+        b"content-type content-encoding content-language content-disposition content-range"
+        b" accept-ranges retry-after allow x-accel-buffering"
+    ).split()
+)
+_RETURNED_PREFIXES = (
+    b"openai-", b"x-backend-", b"x-ratelimit-", b"x-compute-", b"x-inference-", b"x-model-",
+    b"x-prompt-", b"x-generated-", b"x-queue-", b"x-validation-", b"x-total-", b"x-time-",
+)  # fmt: skip
+"""What a workload may say beside its answer. The rest is dropped: on this origin a cookie, a
+permission for other origins, a redirect or an order to a proxy would speak for the server."""
+_SANDBOX: Headers = [
+    (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+"""A page that a workload answers with runs nothing and belongs to no origin."""
 _SKIPPED = frozenset({"User-Agent", "Accept-Encoding", "Accept", "Content-Type"})
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -159,6 +176,8 @@ async def _open(
                 skip_auto_headers=_SKIPPED,
                 allow_redirects=False,
             )
+            if not 200 <= answer.status <= 599:
+                raise _not_http()
             headers = _answer_headers(answer, lease)
             length = answer.content_length
             if (length is not None and length <= _WHOLE) or request.method == "HEAD":
@@ -176,16 +195,14 @@ async def _open(
         raise HttpError(
             504,
             "workload_timeout",
-            f"The workload did not begin its answer within {limits.answer_time:g} s.",
+            f"The workload did not begin its answer within {shown_seconds(limits.answer_time)}.",
         ) from error
     except aiohttp.ClientError as error:
         lease.failed()
         if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError):
             raise
         services.metrics.proxied.labels("unreadable").inc()
-        raise HttpError(
-            502, "bad_gateway", "The workload gave an answer that is not HTTP."
-        ) from error
+        raise _not_http() from error
     finally:
         if not kept:
             if answer is not None:
@@ -308,10 +325,14 @@ def _request_headers(request: Request) -> CIMultiDict[str]:
 
 def _answer_headers(answer: aiohttp.ClientResponse, lease: Lease) -> Headers:
     connection = answer.headers.get("connection", "").encode("latin-1", "replace")
-    dropped = _NOT_RETURNED | _named_in(connection)
+    dropped = _named_in(connection)
     headers = [(name.lower(), value) for name, value in answer.raw_headers]
-    kept = [(name, value) for name, value in headers if name not in dropped]
-    return [*kept, (b"x-holdfast-replica", lease.replica.encode())]
+    kept = [
+        (name, value)
+        for name, value in headers
+        if (name in _RETURNED or name.startswith(_RETURNED_PREFIXES)) and name not in dropped
+    ]
+    return [*kept, *_SANDBOX, (b"x-holdfast-replica", lease.replica.encode())]
 
 
 def _named_in(connection: bytes) -> frozenset[bytes]:
@@ -326,6 +347,11 @@ def _unreachable() -> HttpError:
         "Try again.",
         retry_after=1,
     )
+
+
+def _not_http() -> HttpError:
+    """Also for a change of protocols, which nobody asked for: it would not be HTTP after it."""
+    return HttpError(502, "bad_gateway", "The workload gave an answer that is not HTTP.")
 
 
 def _revoked() -> HttpError:

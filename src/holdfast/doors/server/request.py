@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast.core.errors import Problem
+from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.live import Writer
 from holdfast.core.redact import credential_in
 from holdfast.doors.server.errors import HttpError
@@ -64,6 +64,7 @@ class Request:
     __slots__ = (
         "_query",
         "_request_id",
+        "body_size",
         "headers",
         "method",
         "params",
@@ -78,6 +79,8 @@ class Request:
         self.method: str = scope["method"]
         self.params: Mapping[str, str] = {}
         self.token: Token | None = None
+        self.body_size = 0
+        """How many bytes of a body were read."""
         self._request_id: str | None = None
         self._query: dict[str, str] | None = None
         self.headers: dict[bytes, bytes] = {}
@@ -135,7 +138,7 @@ class Request:
                         reason="there is no such parameter.",
                         fix=f"Known parameters: {known}.",
                     )
-                    for name in unknown
+                    for name in unknown[:MAX_PROBLEMS]
                 ],
             )
         return self.query
@@ -148,7 +151,7 @@ class Request:
         if not (text.isascii() and text.isdigit() and len(text) < 19 and low <= int(text) <= high):
             problem = Problem(
                 field=name,
-                reason="it is no number within bounds.",
+                reason="it is not a number within bounds.",
                 fix=f"Give a number from {low} to {high}.",
             )
             raise HttpError(400, "invalid", "The query was refused.", problems=[problem])

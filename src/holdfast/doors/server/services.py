@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,11 +34,11 @@ class HookAnswer:
 
     status: int
     """202 taken, 200 about nothing here, 400 unreadable, 401 not genuine, 404 no webhooks are
-    configured, 413 too large."""
+    configured, 413 too large, 429 too many at once, or too many that were not genuine."""
     told: str
 
 
-Hook = Callable[[str, Mapping[str, str], bytes], HookAnswer]
+Hook = Callable[[str, Mapping[str, str], bytes], Awaitable[HookAnswer]]
 """Takes a delivery: the provider's name, the headers and the raw body."""
 
 
@@ -73,6 +73,8 @@ class Services:
 
     def __post_init__(self) -> None:
         self._project_ids: dict[str, str] = {}
+        self.listing = asyncio.Lock()
+        """Held while a list is put together, so that many lists at once do not add up."""
 
     def project_id(self, slug: str) -> str:
         """Return a project's id. Neither changes once the project is there."""
@@ -103,7 +105,13 @@ class Services:
         """Return where workloads are kept, writing as the given writer."""
         if self.cluster is not None:
             return self.cluster.target(writer)
-        return StoreTarget(self.store, writer=writer, status=self.status, submit=True)
+        return StoreTarget(
+            self.store,
+            writer=writer,
+            status=self.status,
+            try_again=self.supervisor.try_again,
+            submit=True,
+        )
 
     def still_good(self, token: Token) -> bool:
         """Ask again about the credential of an open stream."""

@@ -32,6 +32,8 @@ OFF = Status(
 )
 _HEALED = frozenset({"ready", "adopted"})
 _OVER = frozenset({"replaced", "stopped"})
+_REPLICAS = "/replicas/"
+"""Where the ledger keeps the drift of a replica, by its name."""
 
 
 class Supervisor:
@@ -63,6 +65,7 @@ class Supervisor:
             self._known = {spec.id: (spec.uid, spec.generation) for spec in specs}
             await self._runner.start()
             self._runner.set(specs)
+            await self._store.submit(partial(_supersede, self._runner))
 
     async def stop(self, *, leave_running: bool) -> None:
         """Stop the processes, then write down what is still to be recorded."""
@@ -76,6 +79,11 @@ class Supervisor:
         """Take what the runner reports. Called in the event loop; returns at once."""
         self._metrics.runs.labels(happened.kind).inc()
         self._reports.put_nowait(happened)
+
+    def try_again(self, uid: str) -> None:
+        """Start at once what waits after a failure."""
+        if self._runner is not None:
+            self._runner.try_again(uid)
 
     def status(self, uid: str) -> Status:
         """Say how a workload is doing."""
@@ -163,11 +171,24 @@ def run_spec(record: Record) -> RunSpec:
     return RunSpec(id=record.id, uid=record.uid, generation=record.generation, fields=record.fields)
 
 
+def _supersede(runner: Runner, tx: Transaction) -> None:
+    """Close the drifts of replicas that ended with an earlier server.
+
+    Others stand in their place, under new names; when they fail too, that is a new drift.
+    """
+    for drift in tx.drifts(None, limit=100_000):
+        record = tx.record(drift.workload)
+        names = {entry.path.removeprefix(_REPLICAS) for entry in drift.fields}
+        ours = all(entry.path.startswith(_REPLICAS) for entry in drift.fields)
+        if record and ours and not names & runner.replicas(record.uid):
+            tx.resolve_drift(drift.id, "superseded", writer=RUNNER)
+
+
 def _record(happened: RunEvent, tx: Transaction) -> None:
     record = tx.record_by_uid(happened.uid)
     if record is None:
         return  # deleted meanwhile; its history says so
-    path = f"/replicas/{happened.replica}"
+    path = f"{_REPLICAS}{happened.replica}"
     if happened.kind == "exited":
         entry = DriftEntry(
             path=path,
@@ -178,8 +199,18 @@ def _record(happened: RunEvent, tx: Transaction) -> None:
             evidence=happened.evidence or happened.message,
         )
         tx.open_drift(record.id, [entry], writer=RUNNER)
+    elif happened.kind == "failed" and happened.instead:
+        entry = DriftEntry(
+            path=path,
+            desired=f"running generation {happened.generation}",
+            live="not running",
+            kind=DriftKind.RESOURCE,
+            cause=Cause.UNKNOWN,
+            evidence=f"{happened.message} {happened.instead}",
+        )
+        tx.open_drift(record.id, [entry], writer=RUNNER)
     elif happened.kind in _HEALED | _OVER:
-        resolution = "healed" if happened.kind in _HEALED else "declared"
+        resolution = "healed" if happened.kind in _HEALED else "superseded"
         for drift in tx.drifts(record.id.project, slug=record.id.slug):
             if any(entry.path == path for entry in drift.fields):
                 tx.resolve_drift(drift.id, resolution, writer=RUNNER)

@@ -15,13 +15,15 @@ from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.gitops.inventory import Applied
 from holdfast.core.gitops.plan import ObjectStep, SyncPlan
 from holdfast.core.gitops.standing import Seen
+from holdfast.core.gitops.track import additions
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.signals import APPLIED, Finding
 from holdfast.core.plan import Action
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.survey import Declarations
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.keeper import Keeper, Written
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict
 from holdfast.reconcile.ports import Clock
 
@@ -44,6 +46,8 @@ class Done:
     """Why it was not tried."""
     told: str = ""
     """Why it was not carried out, in a sentence that may be shown."""
+    altered: tuple[Finding, ...] = ()
+    """What the server stored differently from what was sent: of these nothing was put back."""
 
     @property
     def ok(self) -> bool:
@@ -111,17 +115,70 @@ class Applier:
             told = f"On hold by {hold.by}: {hold.reason}"
             return Done(step=step, withheld=told, told=told)
         try:
-            live = await self._perform(step, wanted, seen)
+            written = await self._perform(step, wanted, seen)
         except HoldfastError as error:
             told = _told(step.ref, error)
             following.failed[step.ref] = told
             return Done(step=step, error=error, told=told)
         following.failed.pop(step.ref, None)
-        if live is not None:
-            _take_in(following, step, live, plan.commit)
-        return Done(step=step, live=live)
+        if written is None:
+            return Done(step=step)
+        done = Done(step=step, live=written.live, altered=written.altered)
+        taken_over = step.action is Action.UPDATE and not seen.applied
+        try:
+            found = await self._found(wanted, seen, written.live) if taken_over else None
+        except HoldfastError:
+            # The next look takes it up by its marks, with what others have on it then.
+            return done
+        self._take_in(following, step, written.live, plan.commit, found)
+        return done
 
-    async def _perform(self, step: ObjectStep, wanted: Declarations, seen: Seen) -> Fields | None:
+    def _take_in(
+        self,
+        following: Following,
+        step: ObjectStep,
+        live: Fields,
+        commit: str,
+        found: tuple[str, ...] | None,
+    ) -> None:
+        """Put what was just applied into the inventory. What is deleted stays until it is gone.
+
+        Of fields that were left as they are, the record stays as it is: what somebody made of
+        them must not become what we applied.
+        """
+        known, wanted = following.shelf.inventory.get(step.ref), following.wanted
+        assert wanted is not None  # noqa: S101  # a plan is made from it
+        if found is None:
+            found = known.found if known else ()
+        uid = str(at(live, ("metadata", "uid")))
+        same_one = known is not None and known.uid == uid
+        values = self._keeper.values(
+            wanted.of(step.ref),
+            live,
+            left=step.leave,
+            before=known.values if known and same_one else "",
+        )
+        marked = APPLIED not in step.leave
+        following.shelf.put_applied(
+            Applied(
+                ref=step.ref,
+                uid=uid,
+                commit=commit,
+                declaration=step.declaration if marked or known is None else known.declaration,
+                images=known.images if known else {},
+                marks=known.marks if known else {},
+                data=known.data if known and same_one else {},
+                values=values,
+                found=found,
+            )
+        )
+
+    async def _found(self, wanted: Declarations, seen: Seen, live: Fields) -> tuple[str, ...]:
+        """Name what others have on an object that was just taken over."""
+        verdict = await self._keeper.look(wanted.of(seen.ref), live)
+        return additions(replace(seen, live=live, verdict=verdict))
+
+    async def _perform(self, step: ObjectStep, wanted: Declarations, seen: Seen) -> Written | None:
         if step.action is Action.DELETE:
             await self._client.delete(step.ref, uid=step.uid or "", version=step.version or "")
             return None
@@ -134,7 +191,7 @@ class Applier:
         declared = replace(declared, uid=None, applied=seen.applied)
         return await self._keeper.heal(declared, seen.live, seen.verdict, leave=step.leave)
 
-    async def _created(self, ref: ObjectRef, wanted: Declarations) -> Fields:
+    async def _created(self, ref: ObjectRef, wanted: Declarations) -> Written:
         """Create an object; one whose kind was defined a moment ago is waited for."""
         until = self._clock.monotonic() + _DEFINED_WITHIN
         while True:
@@ -156,15 +213,3 @@ def _told(ref: ObjectRef, error: HoldfastError) -> str:
     if ref.kind == "Secret" and not isinstance(error, TargetUnavailable | KubeConflict):
         return f"{error.summary}. What the server said is not repeated: it may quote the Secret."
     return error.happened
-
-
-def _take_in(following: Following, step: ObjectStep, live: Fields, commit: str) -> None:
-    """Put what was just applied into the inventory. What is deleted stays until it is gone."""
-    known = following.shelf.inventory.get(step.ref)
-    following.shelf.put_applied(
-        Applied(
-            ref=step.ref, uid=str(at(live, ("metadata", "uid"))), commit=commit,
-            declaration=step.declaration, images=known.images if known else {},
-            marks=known.marks if known else {},
-        )
-    )  # fmt: skip

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 
-from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.ports import Book, Entry, RecordKind
 from holdfast.wire.book_jsonl import drift_to_json, entry_to_json, json_line
 
 PAGE = 500
 """Lines held at a time, however many there are."""
 
 
-async def journal_lines(
-    book: Book, *, application: str = "", subject: str = "", since: datetime | None = None
-) -> AsyncIterator[bytes]:
-    """Give every line of the journal that was there at the start, newest first."""
-    before = 0
+async def journal_lines(book: Book, *, application: str, project: str) -> AsyncIterator[bytes]:
+    """Give every line of the journal that an application had in a project, newest first."""
+    async for entry in entries_of(book, application=application, project=project):
+        yield json_line(entry_to_json(entry))
+
+
+async def entries_of(
+    book: Book,
+    *,
+    application: str,
+    project: str,
+    subject: str = "",
+    since: datetime | None = None,
+    before: int = 0,
+) -> AsyncGenerator[Entry]:
+    """Give the lines that a project may read: those written while the application was its own."""
     while True:
         page = await book.entries(
             application=application, subject=subject, since=since, before=before, limit=PAGE
         )
         for entry in page:
-            yield json_line(entry_to_json(entry))
+            if entry.detail.get("project") == project:
+                yield entry
         if len(page) < PAGE:
             return
         before = page[-1].seq

@@ -54,7 +54,7 @@ def settle(puts: Sequence[Put], versions: Mapping[Name, int]) -> dict[Name, Sett
         if put.seen != version:
             raise Conflict(
                 f"Record {' '.join(name)} is at version {version}, not at {put.seen}.",
-                todo="Read it anew.",
+                todo="Read it again.",
             )
         if put.body is None:
             settled[name] = Settled(state=put.state, text=None, version=version)

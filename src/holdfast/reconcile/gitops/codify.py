@@ -6,6 +6,7 @@ emergency change. Nothing here writes to a repository: the edited files are the 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import posixpath
@@ -37,6 +38,7 @@ from holdfast.reconcile.gitops.codify_work import (
     Files,
     Work,
     at_steps,
+    changed_in_both,
     granted,
     place_of,
     under_old_name,
@@ -90,6 +92,7 @@ class _Codifier:
         self._work = work
         self._before = rendered
         self._decryptor = decryptor
+        self._repointed: tuple[ObjectRef, ...] = ()
 
     async def fields(
         self, declared: Declared, live: Fields, findings: Sequence[Finding]
@@ -110,13 +113,11 @@ class _Codifier:
             return await self._sealed(declared, wished, rules)
         if self._work.trail is None:
             if not declared.origin.file:
-                raise CannotCodify(f"Nobody can say which file declares {declared.ref}.")
-            item = declared.item
-            for wish in wished:
-                item = _fields(granted(item, wish, rules))
+                raise CannotCodify(f"No file is known that declares {declared.ref}.")
+            item = await asyncio.to_thread(_granted_all, declared.item, wished, rules)
             attempt = in_own_file(self._work, {}, declared, wished, rules)
             files, note = await self._first({}, [attempt], declared.ref, item, rules)
-            return self._answer(files, [note])
+            return await self._answer(files, [note])
         return await self._layered(declared, wished, rules, self._work.trail)
 
     async def drop(self, declared: Declared) -> Codified:
@@ -129,7 +130,7 @@ class _Codifier:
             attempts.extend(layers.drops())
         rules = _rules(declared.item)
         files, note = await self._first({}, attempts, declared.ref, None, rules)
-        return self._answer(files, [note])
+        return await self._answer(files, [note])
 
     async def adopt(self, live: Fields) -> Codified:
         item = manifest_of(live)
@@ -138,13 +139,13 @@ class _Codifier:
         metadata = live.get("metadata")
         if isinstance(metadata, dict) and metadata.get("ownerReferences"):
             raise CannotCodify(
-                f"{ref} belongs to another object, which makes it anew.",
+                f"{ref} belongs to another object, which creates it again.",
                 todo="Declare its owner instead.",
             )
         refuse_credentials(item, str(ref))
         attempts = [*self._added(item, ref)]
         files, note = await self._first({}, attempts, ref, item, _rules(live))
-        return self._answer(files, [note])
+        return await self._answer(files, [note])
 
     async def _layered(
         self, declared: Declared, wished: Sequence[Wish], rules: Rules, trail: Trail
@@ -161,7 +162,7 @@ class _Codifier:
             attempts = layers.attempts(wish)
             files, note = await self._first(files, attempts, declared.ref, item, rules, wish)
             notes.append(note)
-        return self._answer(files, notes)
+        return await self._answer(files, notes)
 
     async def _sealed(self, declared: Declared, wished: Sequence[Wish], rules: Rules) -> Codified:
         """Replace values of an encrypted file, which its own recipients alone can read."""
@@ -187,7 +188,7 @@ class _Codifier:
             item = _fields(granted(item, wish, rules))
         attempt = Attempt(where=file, make=lambda: {file: text})
         files, note = await self._first({}, [attempt], declared.ref, item, rules)
-        return self._answer(files, [note, f"The values in {file} stay encrypted."])
+        return await self._answer(files, [note, f"The values in {file} stay encrypted."])
 
     async def _first(
         self,
@@ -200,20 +201,25 @@ class _Codifier:
     ) -> tuple[Files, str]:
         """Return the files of the first attempt that gives exactly what is wished for."""
         problems = []
-        for attempt in attempts:
+        trying = iter(attempts)
+        # Files may be large, and reading and comparing them must not hold up the loop.
+        while (attempt := await asyncio.to_thread(next, trying, None)) is not None:
             try:
-                made = {**files, **attempt.make()}
+                made = {**files, **await asyncio.to_thread(attempt.make)}
                 after = await self._work.rendered(made)
             except HoldfastError as error:
                 reason = error.happened
                 if isinstance(error, ValidationError) and error.problems:
                     reason = f"{reason} {error.problems[0].reason}"
             else:
-                plain = unlike(self._before, after, ref, wanted, rules)
+                plain, renamed = await asyncio.to_thread(
+                    _compared, self._before, after, ref, wanted, rules
+                )
                 if not plain:
+                    self._repointed = ()
                     return made, attempt.note
-                renamed = under_old_name(self._before, after, ref)
-                if not unlike(self._before, renamed, ref, wanted, rules):
+                if not renamed:
+                    self._repointed = await asyncio.to_thread(changed_in_both, self._before, after)
                     told = f"The name of {ref} has a hash of its content, so it gets a new name."
                     return made, " ".join(filter(None, (attempt.note, told)))
                 reason = f"{plain}."
@@ -305,7 +311,10 @@ class _Codifier:
                 return file
             count += 1
 
-    def _answer(self, files: Files, notes: Sequence[str]) -> Codified:
+    async def _answer(self, files: Files, notes: Sequence[str]) -> Codified:
+        return await asyncio.to_thread(self._summed_up, files, notes)
+
+    def _summed_up(self, files: Files, notes: Sequence[str]) -> Codified:
         root = self._work.export.root
         changed: dict[str, bytes | None] = {}
         lines = []
@@ -321,7 +330,24 @@ class _Codifier:
             lines=tuple(lines),
             layer=", ".join(changed),
             notes=tuple(dict.fromkeys(note for note in notes if note)),
+            repointed=self._repointed,
         )
+
+
+def _compared(
+    before: Rendered, after: Rendered, ref: ObjectRef, wanted: Fields | None, rules: Rules
+) -> tuple[str, str]:
+    """Say what was not wished for, and what is left of that when a hash in a name is no matter."""
+    plain = unlike(before, after, ref, wanted, rules)
+    if not plain:
+        return "", ""
+    return plain, unlike(before, under_old_name(before, after, ref), ref, wanted, rules)
+
+
+def _granted_all(item: Fields, wished: Sequence[Wish], rules: Rules) -> Fields:
+    for wish in wished:
+        item = _fields(granted(item, wish, rules))
+    return item
 
 
 def _refuse_plain_secret(ref: ObjectRef, *, encrypted: bool) -> None:
@@ -356,7 +382,7 @@ def _sealed_value(part: str, wish: Wish) -> str:
         return base64.b64decode(str(wish.value), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise CannotCodify(
-            f"The live value of {show_path(wish.path)} is no text, and the file holds text.",
+            f"The live value of {show_path(wish.path)} is not text, and the file holds text.",
             todo="Move the key from stringData to data with sops.",
         ) from None
 

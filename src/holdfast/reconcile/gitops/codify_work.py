@@ -173,6 +173,14 @@ def unlike(
     return ""
 
 
+def changed_in_both(before: Rendered, after: Rendered) -> tuple[ObjectRef, ...]:
+    """Name the objects that both renderings have and that are not the same in them."""
+    old = {each.ref: each.item for each in before.objects}
+    return tuple(
+        each.ref for each in after.objects if each.ref in old and not same(old[each.ref], each.item)
+    )
+
+
 def under_old_name(before: Rendered, after: Rendered, ref: ObjectRef) -> Rendered:
     """Give an object its old name back that is called by a hash of its content, for comparing."""
     known = {each.ref for each in before.objects}

@@ -13,17 +13,22 @@ from datetime import datetime
 
 from holdfast.core.errors import (
     Conflict,
+    HoldfastError,
+    InvalidState,
     PermissionDenied,
+    RefusedByPolicy,
     StalePlan,
     TargetUnavailable,
     ValidationError,
 )
 from holdfast.core.gitops import message
 from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation
+from holdfast.core.gitops.decide import Move, decide
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.inventory import KeptPlan
 from holdfast.core.gitops.pull_text import branch_of
-from holdfast.core.gitops.standing import Standing
+from holdfast.core.gitops.standing import Seen, Standing
+from holdfast.core.gitops.window import open_now
 from holdfast.core.redact import credential_in
 from holdfast.reconcile.gitops.following import Following, SyncRequest
 from holdfast.reconcile.gitops.heal import plan_for
@@ -56,24 +61,27 @@ class Desk(Tolerance):
     ) -> ObjectDrift:
         """Approve exactly the plan that was reviewed.
 
-        Raises StalePlan when it is not the one that waits any more, Conflict when the drift waits
-        for nothing, PermissionDenied where four eyes are asked for and these are the first two.
+        Where four eyes are asked for and nobody knows who made the change, it takes two people:
+        after the first one it still waits.
+
+        Raises StalePlan when it is not the one that waits any more, Conflict when somebody decided
+        before, InvalidState when the drift waits for nothing, PermissionDenied where four eyes are
+        asked for and these are the first two.
         """
         following, _ = self.drift(project, id)
         async with following.lock:
             await following.shelf.refresh()
             drift = self._open(following, id)
             if drift.state is not DriftState.AWAITING:
-                raise Conflict(
-                    f"{id} waits for no approval: it is {drift.state}.",
-                    todo=f"holdfast revert {id} asks for its end anew.",
-                )
+                raise _not_waiting(drift)
             if plan != drift.plan:
                 raise StalePlan(
                     f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
                     todo=f"Review it again: holdfast drift show {id}",
                 )
             self._may_decide(following, drift, actor, comment)
+            if self._needs_another(following, drift, actor):
+                return await self._first_approval(following, drift, actor, comment)
             after = replace(
                 drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
             )
@@ -93,7 +101,7 @@ class Desk(Tolerance):
             await following.shelf.refresh()
             _, kept = self.waiting_plan(project, id)
             if plan != kept.digest:
-                raise StalePlan(f"{id} is another plan now.", todo="Review it again.")
+                raise StalePlan(f"{id} is a different plan now.", todo="Review it again.")
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
             _check_eyes(spec, actor, {kept.requested_by})
@@ -137,6 +145,10 @@ class Desk(Tolerance):
         """Have the declared value put back: by a merged decision, by a review, or at once."""
         following, drift = self.drift(project, id)
         spec = following.application.spec.drift or DriftSpec()
+        async with following.lock:
+            self._known(following)
+            seen = await self._looking.at_one(following, drift.object)
+            self._check_can_be_put_back(following, drift, seen)
         if by_pull:
             return await self._decide(
                 project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
@@ -149,19 +161,35 @@ class Desk(Tolerance):
                 until=None, note=f"{actor} asked for it; it waits for a review.",
                 remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
             )  # fmt: skip
-        async with following.lock:
-            self._known(following)
-            seen = await self._looking.at_one(following, drift.object)
-            if seen.standing is Standing.UNKNOWN:
-                raise TargetUnavailable(
-                    f"{drift.object} could not be read, so nothing was decided.",
-                    todo="Try again when the cluster answers.",
-                )
-            plan = plan_for(following, drift, seen)
+        if seen.standing is Standing.UNKNOWN:
+            raise TargetUnavailable(
+                f"{drift.object} could not be read, so nothing was decided.",
+                todo="Try again when the cluster answers.",
+            )
+        plan = plan_for(following, drift, seen)
         return await self._decide(
             project, id, "approved", actor, comment, state=DriftState.APPROVED, until=None,
             note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
         )  # fmt: skip
+
+    def _check_can_be_put_back(self, following: Following, drift: ObjectDrift, seen: Seen) -> None:
+        """Refuse what no pass would carry out, however it is approved, with the reason."""
+        now = self._clock.now()
+        hold = following.hold_of(drift.object, now)
+        decided = decide(
+            replace(drift, state=DriftState.APPROVED, until=None),
+            owner=seen.owner,
+            hold=hold,
+            window=open_now((), now),
+            now=now,
+        )
+        if decided.move is not Move.HEAL:
+            raise RefusedByPolicy(
+                f"{drift.id} cannot be put back. {decided.note}",
+                todo=f"End the hold first: holdfast resume {following.application.id}"
+                if hold is not None
+                else f"holdfast drift explain {drift.id} tells who applies it and what is left.",
+            )
 
     async def _decide(
         self,
@@ -225,18 +253,48 @@ class Desk(Tolerance):
     ) -> None:
         spec = following.application.spec.drift or DriftSpec()
         _check_comment(spec, comment)
-        writers = {entry.writer.actor or "" for entry in drift.entries if entry.writer}
-        _check_eyes(spec, actor, {drift.requested_by, drift.chosen_by} | writers)
+        _check_eyes(spec, actor, drift.involved)
+
+    def _needs_another(self, following: Following, drift: ObjectDrift, actor: str) -> bool:
+        """True when the eyes of one person are all that have seen it, as far as is known."""
+        spec = following.application.spec.drift or DriftSpec()
+        if not spec.four_eyes or drift.known_origin:
+            return False
+        first = drift.first_approver if drift.first_plan == drift.plan else ""
+        return not first or _person(first) == _person(actor)
+
+    async def _first_approval(
+        self, following: Following, drift: ObjectDrift, actor: str, comment: str
+    ) -> ObjectDrift:
+        if drift.first_plan == drift.plan and drift.first_approver:
+            return drift  # said twice by one person, which changes nothing
+        told = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
+        after = replace(drift, first_approver=actor, first_plan=drift.plan, note=told)
+        await self._decided(following, after, "first-approved", actor, comment)
+        return after
 
 
 _DONE = {
     "approved": "its plan was approved",
+    "first-approved": "its plan was approved by the first of two",
     "rejected": "its plan was rejected",
     "snoozed": "the decision was put off",
     "codify-requested": "a pull request that declares it was asked for",
     "revert-requested": "a revert was asked for",
 }
 """What was done, by the action that the journal has for it."""
+
+
+_DECIDED = frozenset({DriftState.APPROVED, DriftState.REJECTED, DriftState.SNOOZED})
+
+
+def _not_waiting(drift: ObjectDrift) -> HoldfastError:
+    """Say why there is nothing to approve: somebody decided before, or nobody was ever asked."""
+    todo = f"holdfast revert {drift.id} asks again for it to be put back."
+    stands = f"{drift.id} is not waiting for approval: it is {drift.state}"
+    if drift.state in _DECIDED and drift.decided_by:
+        return Conflict(f"{stands}, by {drift.decided_by}.", todo=todo)
+    return InvalidState(f"{stands}.", todo=todo)
 
 
 def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:

@@ -6,18 +6,20 @@ All of it can be made anew from the ledger, the repository and the cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.gitops.application import Application, ApplicationSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.ignore import rules_of
+from holdfast.core.gitops.source import Rendered
 from holdfast.core.gitops.standing import Health, Owner, Seen, Standing
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.tree import show_path
-from holdfast.reconcile.gitops.follow import Follower
+from holdfast.reconcile.gitops.follow import NOTHING_YET, Follower, Source
 from holdfast.reconcile.gitops.ledger import Shelf
 from holdfast.reconcile.gitops.survey import Declarations
 
@@ -51,6 +53,15 @@ class SyncRequest:
     """Also what a guard or a window holds back, and drift that waits for a review."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Why an object that an application does not declare any more may be another's."""
+
+    told: str
+    declares: bool
+    """True when the other declares it for sure, False when that is not known now."""
+
+
 @dataclass
 class Following:
     """One application that is followed."""
@@ -58,13 +69,23 @@ class Following:
     application: Application
     shelf: Shelf
     follower: Follower
+    source: Source = NOTHING_YET
+    """What the last pass followed. Who asks for a diff may have read the repository since."""
+    awaiting: bool = False
+    """True while a pass only heals: somebody asked for a look at Git, which is not answered yet."""
     wanted: Declarations | None = None
     policy: str = ""
     """The digest of the spec that the last look was made under."""
     glances: dict[ObjectRef, Glance] = field(default_factory=dict)
     looked_at: datetime | None = None
     """When everything was looked at last."""
+    compared: Rendered | None = None
+    """What everything was compared with last. Another than `wanted` while a look is under way."""
     request: SyncRequest | None = None
+    forge_failures: int = 0
+    """How often in a row its forge, or its repository, gave no answer about pull requests."""
+    forge_again: datetime | None = None
+    """When such a forge is asked again."""
     forge_moved: bool = False
     """A webhook hinted at the forge: it is asked about pull requests before it is time to."""
     refused: str = ""
@@ -74,11 +95,20 @@ class Following:
     newest: Callable[[], ApplicationSpec | None] | None = None
     """Asks for the spec as it is now, which may be another than that of the pass under way; the
     answer None is for an application that is gone or wrong."""
+    rival: Callable[[ObjectRef], Rival | None] | None = None
+    """Asks whether another application declares an object; such a one is handed over to it."""
+    kept: dict[ObjectRef, str] = field(default_factory=dict)
+    """Objects that are not declared any more and not deleted either, and why."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a pass, and while a person decides something."""
 
     def __post_init__(self) -> None:
         self.shelf.project = self.application.spec.project
+
+    @property
+    def current_request(self) -> SyncRequest | None:
+        """What this pass was asked to do; None while Git has not answered who asked for it."""
+        return None if self.awaiting else self.request
 
     @property
     def overtaken(self) -> bool:
@@ -110,11 +140,28 @@ class Following:
             if (drift.until <= now if drift.until else drift.state is DriftState.APPROVED)
         }
 
+    def ended(self, now: datetime) -> bool:
+        """True when a hold or an ignore rule ended since everything was looked at.
+
+        Which objects it was about shows only when they are looked at without it.
+        """
+        return any(self.looked_at is None or self.looked_at < at <= now for at in self._ends())
+
+    def _ends(self) -> Iterator[datetime]:
+        """When holds and ignore rules end, those of the ledger and those of the Application."""
+        yield from (hold.until for hold in self.shelf.holds.values())
+        yield from (rule.expires for rule in self.shelf.rules.values())
+        spec = self.application.spec.drift
+        for rule in rules_of((spec.ignore if spec else None) or ()):
+            if rule.expires is not None:
+                yield rule.expires
+
     def next_due(self, now: datetime) -> float | None:
         """Seconds until time alone may decide something."""
         times = [drift.until for drift in self.shelf.drifts.values() if drift.until]
-        times += [hold.until for hold in self.shelf.holds.values()]
-        times += [rule.expires for rule in self.shelf.rules.values()]
+        # What is past brings nothing on while there is nothing to look at.
+        since = now if self.refused else self.looked_at or now
+        times += [at for at in self._ends() if at > since]
         seconds = [(at - now).total_seconds() for at in times]
         if any(drift.state is DriftState.APPROVED for drift in self.shelf.drifts.values()):
             seconds.append(_SOON)

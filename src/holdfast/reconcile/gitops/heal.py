@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from holdfast.core.gitops import fight, message
 from holdfast.core.gitops.application import Remediation
-from holdfast.core.gitops.decide import TRUCE, Decision, Move, decide
+from holdfast.core.gitops.decide import RECHECK, TRUCE, Decision, Move, decide
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.guard import park_heals
 from holdfast.core.gitops.plan import SyncPlan
@@ -23,7 +23,7 @@ from holdfast.core.gitops.window import open_now
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.objects import ObjectRef
 from holdfast.core.plan import Action
-from holdfast.core.tree import Fields
+from holdfast.core.tree import Fields, show_path
 from holdfast.reconcile.gitops import words
 from holdfast.reconcile.gitops.apply import Applier, Done
 from holdfast.reconcile.gitops.following import Following
@@ -76,7 +76,14 @@ class Healer(Hands):
             hold = following.hold_of(drift.object, now)
             if hold is None:
                 drift = _asked_for(following, drift)
-            decided = decide(drift, owner=each.owner, hold=hold, window=window, now=now)
+            decided = decide(
+                drift,
+                owner=each.owner,
+                hold=hold,
+                window=window,
+                now=now,
+                recheck_at=each.verdict.recheck_at if each.verdict else None,
+            )
             drift = await self._settled(following, drift, decided, voice)
             if decided.move is Move.HEAL:
                 heals.append(drift)
@@ -95,7 +102,9 @@ class Healer(Hands):
         following.shelf.put_drift(after)
         if after.state is drift.state:
             return after
-        if after.state is DriftState.FIGHTING:
+        if after.state is DriftState.PARKED and after.altered:
+            await self._tell_altered(following, after, voice)
+        elif after.state is DriftState.FIGHTING:
             following.shelf.note("fight", after.note, subject=after.id)
             voice.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
             theirs = fight.rivals(after.entries)
@@ -139,12 +148,12 @@ class Healer(Hands):
         """
         shelf = following.shelf
         own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
-        asked = following.request is not None
+        asked = following.current_request is not None
         sync = following.application.spec.sync
         parked = park_heals(
             self._clock.now(),
             healing=len({drift.object for drift in own}),
-            rounds=[rounds[-1] for rounds in shelf.healed.values()],
+            rounds=[heals[-1].at for heals in shelf.healed.values()],
             inventory=len(shelf.inventory),
             guard=sync.guard if sync else None,
         )
@@ -184,15 +193,34 @@ class Healer(Hands):
             voice.event("ReconciliationFailed", failure, warning=True, object=drift.object)
             await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
             return
-        healed = shelf.count_heal(drift)
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
         after = await self._looking.at_one(following, drift.object)
         left = () if deleted else _still(following, after, drift)
+        altered = {show_path(found.change.path) for each in done for found in each.altered}
+        if left and all(entry.path in altered for entry in left):
+            again = after.verdict.recheck_at if after.verdict else None
+            blocked = replace(
+                drift,
+                entries=left,
+                state=DriftState.PARKED,
+                note=fight.altered(left),
+                until=again or self._clock.now() + RECHECK,
+            )
+            shelf.put_drift(blocked)
+            await self._tell_altered(following, blocked, voice)
+            return
+        healed = shelf.count_heal(drift)
         if left:
             await self._rewritten(following, healed, left, voice)
             return
         await self._healed(following, healed, voice)
+
+    async def _tell_altered(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+        """Say that the server stores it differently than it was sent, so nothing was put back."""
+        following.shelf.note("altered", drift.note, subject=drift.id)
+        voice.event("AlteredByAdmission", drift.note, warning=True, object=drift.object)
+        await voice.notice(message.heal_failed(voice.about(drift), reason=drift.note))
 
     def _void(self, drift: ObjectDrift, plan: SyncPlan) -> str:
         """Say why an approval does not hold any more; empty while it does.
@@ -203,8 +231,12 @@ class Healer(Hands):
             return ""
         if plan.digest != drift.plan:
             return "It moved after it was reviewed, so the approval does not hold any more."
-        if not self._still_allowed(drift.decided_by):
-            return f"{drift.decided_by} may not approve any more, so the approval does not hold."
+        approvers = [drift.decided_by]
+        if drift.first_approver and drift.first_plan == drift.plan:
+            approvers.append(drift.first_approver)
+        for each in approvers:
+            if not self._still_allowed(each):
+                return f"{each} may not approve any more, so the approval does not hold."
         return ""
 
     async def _rewritten(
@@ -212,8 +244,11 @@ class Healer(Hands):
     ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
         told, theirs = fight.rewritten(left)
-        until = self._clock.now() + TRUCE
-        following.shelf.put_drift(replace(drift, state=DriftState.FIGHTING, note=told, until=until))
+        drift = replace(
+            drift, state=DriftState.FIGHTING, note=told, until=self._clock.now() + TRUCE,
+            entries=tuple(left), fought=True,
+        )  # fmt: skip
+        following.shelf.put_drift(drift)
         following.shelf.note("fight", told, subject=drift.id)
         voice.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
         await voice.notice(
@@ -259,19 +294,21 @@ def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
         "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
         detail=detail,
     )  # fmt: skip
-    voice.event("DriftCorrected", told, object=drift.object)
+    corrected = drift.resolution not in (Resolution.IGNORED, Resolution.SUPERSEDED)
+    voice.event("DriftCorrected" if corrected else "DriftEnded", told, object=drift.object)
 
 
 _ENDED: dict[Resolution | None, str] = {
     Resolution.CODIFIED: "is what Git declares now",
     Resolution.IGNORED: "differs still, and a rule hides it",
+    Resolution.SUPERSEDED: "differs still, otherwise than this drift told",
     Resolution.GONE: "is no longer declared",
 }
 
 
 def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
     """A person who asks for a sync asks for the end of drift that nobody has to approve."""
-    request = following.request
+    request = following.current_request
     if request is None or drift.state is DriftState.APPROVED:
         return drift
     plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)

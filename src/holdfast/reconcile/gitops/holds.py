@@ -7,9 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.gitops import message
-from holdfast.core.gitops.application import HoldEnd, PullKind, Remediation
+from holdfast.core.gitops.application import AnnotationHolds, HoldEnd, PullKind, Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.hold import BREAK_GLASS, PAUSE_REASON, PAUSED_UNTIL, Hold
+from holdfast.core.gitops.hold import (
+    BREAK_GLASS,
+    LEAST_GRANTED,
+    PAUSE_REASON,
+    PAUSED_UNTIL,
+    Hold,
+    budget_left,
+)
 from holdfast.core.gitops.standing import Seen
 from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.owned import read_ownership
@@ -22,11 +29,25 @@ LONGEST = timedelta(days=30)
 """No hold lasts longer: what is meant for good belongs in Git."""
 _TEXT = 200
 _BY_ANNOTATION = "an annotation"
+_BY_GIT = "Git"
+_TOLD_EVERY = timedelta(days=1)
+"""A writer who asks for more holds than are granted is told of so often."""
 
 
-def follow_annotations(following: Following, seen: Iterable[Seen], voice: Voice) -> None:
-    """Begin, change and end the holds that stand on objects themselves."""
-    shelf = following.shelf
+def follow_annotations(
+    following: Following,
+    seen: Iterable[Seen],
+    voice: Voice,
+    allowed: AnnotationHolds = AnnotationHolds.LIMITED,
+) -> None:
+    """Begin, change and end the holds that stand on objects themselves.
+
+    Who may edit an object may write the annotation, so together they hold it for a day within a
+    week and no longer, however often it is renewed. `allowed` counts for an application that does
+    not say otherwise.
+    """
+    shelf, spec = following.shelf, following.application.spec.drift
+    allowed = (spec.annotation_holds if spec else None) or allowed
     for each in seen:
         if each.live is None:
             continue
@@ -34,15 +55,59 @@ def follow_annotations(following: Following, seen: Iterable[Seen], voice: Voice)
         wanted = _annotated(following, each, voice.now)
         if wanted is not None and shelf.expired.get(wanted.id) == wanted.asked:
             continue  # it ended already: a clock that is set back does not revive it
-        if wanted is not None and (known is None or known.until != wanted.until):
+        if wanted is not None and wanted.by != _BY_GIT:
+            never = allowed is AnnotationHolds.NEVER
+            if known is not None and known.asked == wanted.asked and not never:
+                continue  # it was granted already
+            used = known.used if known else shelf.hold_times.get(each.ref, ())
+            begun = known.since if known else voice.now
+            left = timedelta(0) if never else budget_left(used, voice.now)
+            wanted = replace(wanted, used=used, until=min(wanted.until, begun + left))
+            if known is None and left < LEAST_GRANTED:
+                _refuse(following, wanted, never=never, voice=voice)
+                continue
+            if never and known is not None:
+                wanted = None
+            elif wanted.until <= voice.now:
+                continue  # it ends now, and is not begun anew
+        if wanted is not None and known is not None and known.until == wanted.until:
+            if known.asked != wanted.asked:  # more was asked for, and no more is granted
+                shelf.put_hold(replace(known, asked=wanted.asked))
+        elif wanted is not None:
             shelf.put_hold(replace(wanted, since=known.since) if known else wanted)
-            told = f"{each.ref} is on hold until {wanted.until:%Y-%m-%dT%H:%M:%SZ}: {wanted.reason}"
+            told = (
+                f"{each.ref} is on hold until {wanted.until:%Y-%m-%dT%H:%M:%SZ}, asked for by"
+                f" {wanted.by}: {wanted.reason}"
+            )
+            if wanted.cut_short:
+                told += " (all that annotations are granted for it within a week)"
             shelf.note("paused", told, subject=wanted.id, actor=wanted.by)
             voice.event("Paused", told, object=each.ref)
         elif wanted is None and known is not None and known.until > voice.now:
             shelf.put_hold(known, ended=True)
-            shelf.note("resumed", f"{each.ref}: the annotation is gone.", subject=known.id)
+            shelf.note(
+                "resumed",
+                f"{each.ref}: the annotation is gone, or is not to count any more.",
+                subject=known.id,
+            )
             voice.event("Resumed", f"{each.ref} is no longer on hold.", object=each.ref)
+
+
+def _refuse(following: Following, hold: Hold, *, never: bool, voice: Voice) -> None:
+    """Put on record that somebody asked for a hold which is not granted. Told once a day."""
+    shelf, ref = following.shelf, hold.object
+    assert ref is not None  # noqa: S101  # an annotation stands on an object
+    last = shelf.holds_refused.get(ref)
+    shelf.put_hold(replace(hold, until=voice.now, since=voice.now, refused=True), ended=True)
+    if last is not None and voice.now - last < _TOLD_EVERY:
+        return
+    why = "annotations hold nothing here" if never else "annotations have held it for a day already"
+    told = (
+        f"{hold.by} asked by annotation for a hold of {ref}, and {why}. Its drift is handled as if"
+        " there were no hold. `holdfast pause` takes a token, and has no such limit."
+    )
+    shelf.note("hold-refused", told, subject=hold.id, actor=hold.by)
+    voice.event("HoldRefused", told, warning=True, object=ref)
 
 
 async def expire(following: Following, voice: Voice) -> None:
@@ -56,6 +121,8 @@ async def expire(following: Following, voice: Voice) -> None:
     for hold in [each for each in shelf.holds.values() if each.until <= voice.now]:
         back_port = hold.end is HoldEnd.PULL_REQUEST
         follows = "goes to Git by a pull request" if back_port else "is put back"
+        if hold.cut_short:
+            follows = "goes the way of its route again"
         for drift in list(shelf.drifts.values()):
             if hold.object not in (None, drift.object):
                 continue
@@ -65,7 +132,9 @@ async def expire(following: Following, voice: Voice) -> None:
                 continue
             if following.hold_of(drift.object, voice.now) is not None:
                 continue  # another hold goes on
-            if drift.last_seen < hold.since:  # no change under the hold: it goes its own way again
+            # No change under the hold, or a hold that somebody wanted for longer than annotations
+            # are granted: it goes its own way again.
+            if drift.last_seen < hold.since or hold.cut_short:
                 shelf.put_drift(replace(drift, state=DriftState.DETECTED, note="", until=None))
                 continue
             after = replace(drift, state=DriftState.DETECTED, chosen_by=f"the end of {hold.id}")
@@ -73,7 +142,9 @@ async def expire(following: Following, voice: Voice) -> None:
             if back_port:
                 after = replace(after, remediation=Remediation.PULL_REQUEST, pull=PullKind.CODIFY)
             elif drift.remediation is Remediation.REVIEW or four_eyes:
-                after = replace(after, remediation=Remediation.REVIEW, requested_by=hold.by)
+                # An annotation says which tool wrote it, and not who.
+                asked = "" if hold.from_annotation else hold.by
+                after = replace(after, remediation=Remediation.REVIEW, requested_by=asked)
             else:
                 after = replace(after, state=DriftState.APPROVED, plan="", decided_by=hold.by)
             shelf.put_drift(after)
@@ -97,13 +168,16 @@ def _annotated(following: Following, seen: Seen, now: datetime) -> Hold | None:
     if until is None or until <= now:
         return None
     asked, until = until, min(until, begun + LONGEST)
+    path = ("metadata", "annotations", PAUSED_UNTIL)
+    declared = seen.declared is not None and at(seen.declared.item, path) == at(live, path)
     reason = at(live, ("metadata", "annotations", PAUSE_REASON))
     incident = at(live, ("metadata", "annotations", BREAK_GLASS))
     told = " ".join(redact(str(part))[:_TEXT] for part in (incident, reason) if part)
     spec = following.application.spec.drift
     return Hold(
         id=_id(live), application=following.application.id, object=seen.ref,
-        reason=told or "no reason was given", by=_writer(live), since=now, until=until,
+        reason=told or "no reason was given", by=_BY_GIT if declared else _writer(live), since=now,
+        until=until,
         end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,
         asked=asked,
     )  # fmt: skip

@@ -15,15 +15,18 @@ from holdfast.reconcile.gitops.ledger import Shelf
 
 async def leave(shelf: Shelf, now: datetime) -> None:
     """Close everything that is open, in one commit. Raises Conflict when others wrote."""
+    if not shelf.project:  # it was not followed when it went
+        drifts = [drift.project for drift in shelf.drifts.values()]
+        shelf.project = next(iter((*shelf.projects[-1:], *drifts)), "")
     for drift in list(shelf.drifts.values()):
         shelf.put_drift(
             replace(
                 drift, state=DriftState.RESOLVED, resolution=Resolution.GONE, resolved_at=now,
-                note="Its application is no more.",
+                note="Its application no longer exists.",
             )
         )  # fmt: skip
         shelf.note(
-            "resolved", f"{drift.object}: its application is no more.", subject=drift.id,
+            "resolved", f"{drift.object}: its application no longer exists.", subject=drift.id,
             detail={"resolution": Resolution.GONE.value},
         )  # fmt: skip
     for hold in list(shelf.holds.values()):
@@ -37,8 +40,10 @@ async def leave(shelf: Shelf, now: datetime) -> None:
     count = len(shelf.inventory)
     for ref in list(shelf.inventory):
         shelf.drop_applied(ref)
+    if shelf.projects:
+        shelf.put_projects(shelf.projects, left=True)
     known = shelf.followed is not None
     shelf.drop_followed()
     if count or known or shelf.changed:
-        shelf.note("left", f"The application is no more; {count} objects stay as they are.")
+        shelf.note("left", f"The application no longer exists; {count} objects stay as they are.")
     await shelf.commit()

@@ -8,14 +8,16 @@ committed for sure is forgotten, and read again before it is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
 from holdfast.core.gitops import fight
 from holdfast.core.gitops.application import AppId
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
-from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.fight import Heal, heal_of
+from holdfast.core.gitops.guard import UnaskedChanges, recent_changes
+from holdfast.core.gitops.hold import Hold, HoldTime, recent_times
 from holdfast.core.gitops.inventory import Applied, Followed, KeptPlan, KeptPull, KeptRule
 from holdfast.core.objects import ObjectRef
 from holdfast.core.tree import Fields
@@ -27,11 +29,20 @@ CONTROLLER = "holdfast-gitops"
 """The actor of what the controller does by itself, and its field manager."""
 OPEN, CLOSED = "open", "closed"
 _FOLLOWED = "followed"
+PROJECTS = "projects"
+"""The key of the record that says whose an application was."""
 _EPOCH = "epoch"
 """A record that every commit writes anew: of two controllers, one learns of the other by it."""
+_UNASKED = "unasked"
+"""A record of what was done without asking, for the guards. Closed, as it outlives nothing."""
 _RECENT = 500
 """Closed drifts that are looked through for recent heals."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batches:
+    batches: list[UnaskedChanges]
 
 
 def inventory_key(ref: ObjectRef) -> str:
@@ -47,7 +58,9 @@ class Shelf:
         self._clock = clock
         self.application = application
         self.project = ""
-        """Whose it is; lines of the journal say so where it is known."""
+        """Whose it is; lines of the journal say so, and are read by that project alone."""
+        self.projects: tuple[str, ...] = ()
+        """Whose it was, and is: the last one last."""
         self.inventory: dict[ObjectRef, Applied] = {}
         self.members = 0
         """Counts how often an object came into the inventory or left it."""
@@ -61,10 +74,16 @@ class Shelf:
         """The last pull request of a branch that is over."""
         self.rules: dict[str, KeptRule] = {}
         self.followed: Followed | None = None
-        self.healed: dict[tuple[ObjectRef, str], tuple[datetime, ...]] = {}
-        """When which object was healed lately, by route."""
+        self.unasked: tuple[UnaskedChanges, ...] = ()
+        """What syncs did within a day without anybody having agreed to it."""
+        self.healed: dict[ObjectRef, tuple[Heal, ...]] = {}
+        """What was healed lately, the last one last."""
         self.expired: dict[str, datetime] = {}
         """Holds whose time was over when they ended, and their time: no clock revives them."""
+        self.hold_times: dict[ObjectRef, tuple[HoldTime, ...]] = {}
+        """When annotations held an object lately: they share one budget."""
+        self.holds_refused: dict[ObjectRef, datetime] = {}
+        """When a hold by annotation was refused last, so that it is not told each time."""
         self.stale = True
         """True while this may not be what the book has: read it before anything is decided."""
         self._versions: dict[tuple[RecordKind, str], int] = {}
@@ -101,13 +120,18 @@ class Shelf:
     def count_heal(self, drift: ObjectDrift) -> ObjectDrift:
         """Note that a drift was healed just now."""
         now = self._clock.now()
-        rounds = (*fight.recent(drift.rounds, now), now)
-        self.healed[drift.object, drift.route] = rounds
-        return replace(drift, rounds=rounds)
+        self._keep_heal(drift.object, heal_of(drift.entries, now))
+        return replace(drift, rounds=(*fight.recent(drift.rounds, now), now))
+
+    def _keep_heal(self, ref: ObjectRef, heal: Heal) -> None:
+        known = {each for each in self.healed.get(ref, ()) if fight.recent([each.at], heal.at)}
+        self.healed[ref] = tuple(sorted({*known, heal}, key=lambda each: each.at))
 
     def put_hold(self, hold: Hold, *, ended: bool = False) -> None:
         """Keep a hold, or end it."""
         if ended:
+            hold = hold.ended(self._clock.now())
+            self._note_times(hold)
             self.holds.pop(hold.id, None)
             if hold.until <= self._clock.now():
                 self.expired[hold.id] = hold.asked or hold.until
@@ -115,6 +139,15 @@ class Shelf:
             self.holds[hold.id] = hold
         form = wire.body(hold)
         self._put(RecordKind.HOLD, hold.id, form, state=CLOSED if ended else OPEN)
+
+    def _note_times(self, hold: Hold) -> None:
+        if hold.object is None or not hold.from_annotation:
+            return
+        if hold.refused:
+            before = self.holds_refused.get(hold.object, hold.since)
+            self.holds_refused[hold.object] = max(before, hold.since)
+        known = self.hold_times.get(hold.object, ())
+        self.hold_times[hold.object] = tuple(recent_times((*known, *hold.used), self._clock.now()))
 
     def take_back(self, hold: Hold) -> None:
         """Let go of a hold that could not be committed, unless the ledger has it all the same."""
@@ -152,7 +185,7 @@ class Shelf:
     def put_followed(self, followed: Followed) -> None:
         """Keep how far the source was followed."""
         known = self.followed
-        if known and (known.commit, known.accepted) == (followed.commit, followed.accepted):
+        if known is not None and replace(known, at=followed.at) == followed:
             return
         self.followed = followed
         self._put(RecordKind.REVISION, _FOLLOWED, wire.body(followed))
@@ -162,6 +195,18 @@ class Shelf:
         if self.followed is not None:
             self.followed = None
             self._put(RecordKind.REVISION, _FOLLOWED, None)
+
+    def put_projects(self, projects: tuple[str, ...], *, left: bool = False) -> None:
+        """Keep whose it was and is, so that each of them finds its lines of the journal."""
+        self.projects = projects
+        state = CLOSED if left else OPEN
+        self._put(RecordKind.REVISION, PROJECTS, {"projects": [*projects]}, state=state)
+
+    def count_unasked(self, done: UnaskedChanges) -> None:
+        """Note what is about to be done that nobody agreed to."""
+        self.unasked = (*recent_changes(self.unasked, done.at), done)
+        batches = [wire.body(each) for each in self.unasked]
+        self._put(RecordKind.REVISION, _UNASKED, {"batches": [*batches]}, state=CLOSED)
 
     def note(
         self,
@@ -214,7 +259,13 @@ class Shelf:
         }  # about to be committed, and counting already
         self._versions.clear()
         # The epoch is read first: whoever writes while the rest is read is noticed by it.
-        self.followed = (await self._read(RecordKind.REVISION, Followed)).get(_FOLLOWED)
+        revisions = {each.key: each for each in await self._records(RecordKind.REVISION)}
+        known = revisions.get(_FOLLOWED)
+        self.followed = wire.read(Followed, known.body) if known else None
+        owners = revisions.get(PROJECTS)
+        self.projects = projects_in(owners) if owners and owners.state != CLOSED else ()
+        counted = revisions.get(_UNASKED)
+        self.unasked = tuple(wire.read(_Batches, counted.body).batches) if counted else ()
         self.holds = begun | await self._read_holds()
         applied = await self._read(RecordKind.INVENTORY, Applied)
         self.inventory = {each.ref: each for each in applied.values()}
@@ -250,7 +301,9 @@ class Shelf:
             hold = wire.read(Hold, record.body)
             if record.state != CLOSED:
                 found[record.key] = hold
-            elif record.changed_at >= hold.until:
+                continue
+            self._note_times(hold)
+            if record.changed_at >= hold.until:
                 self.expired[record.key] = hold.asked or hold.until
         return found
 
@@ -259,10 +312,12 @@ class Shelf:
         closed = await self._book.records(
             RecordKind.DRIFT, application=str(self.application), state=CLOSED, limit=_RECENT
         )
-        for record in closed:
-            drift = wire.drift_from_json(wire.read(wire.ApplicationDriftForm, record.body))
-            if rounds := fight.recent(drift.rounds, self._clock.now()):
-                self.healed.setdefault((drift.object, drift.route), rounds)
+        ended = (wire.drift_from_json(wire.read(wire.ApplicationDriftForm, record.body))
+                 for record in closed)  # fmt: skip
+        healed = [drift for drift in (*ended, *self.drifts.values()) if drift.rounds]
+        for drift in sorted(healed, key=lambda each: each.rounds[-1]):
+            if fight.recent(drift.rounds[-1:], self._clock.now()):
+                self._keep_heal(drift.object, heal_of(drift.entries, drift.rounds[-1]))
 
     async def _read(self, kind: RecordKind, form: type[T]) -> dict[str, T]:
         records = await self._records(kind)
@@ -288,6 +343,12 @@ class Shelf:
             seen=self._versions.get((kind, key), 0),
             body=body,
         )  # fmt: skip
+
+
+def projects_in(record: Record) -> tuple[str, ...]:
+    """Read whose an application was, and is."""
+    found = record.body.get("projects")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 async def open_shelf(book: Book, application: AppId, clock: Clock) -> Shelf:

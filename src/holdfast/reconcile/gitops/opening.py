@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.core.errors import ValidationError
+from holdfast.core.errors import ValidationError, having_changed
 from holdfast.core.gitops import message
 from holdfast.core.gitops import pull_text as text
 from holdfast.core.gitops.application import PullKind, PullsSpec
@@ -86,7 +86,7 @@ class Opening:
             self._shelf.put_drift(replace(drift, note=told))
             return
         try:
-            files, notes = await self._files(drift, seen)
+            files, body = await self._files(drift, seen)
         except ValidationError as error:
             told = words.cut(str(error))
             self._shelf.put_drift(replace(drift, state=DriftState.PARKED, note=told))
@@ -97,7 +97,7 @@ class Opening:
         if answered is not None:
             self._keep(drift, branch, answered.head, answered, None)
             return
-        await self._propose(drift, kept, files, text.body_of(drift, notes=notes))
+        await self._propose(drift, kept, files, body)
 
     async def _propose(
         self,
@@ -119,9 +119,10 @@ class Opening:
         try:
             head = await repository.push(push)
         except HumanCommits:
-            await self._leave_alone(drift, branch, kept, body)
+            await self._leave_alone(drift, branch, kept)
             return
-        pull = await self._opened(drift, branch, body)
+        with having_changed(f"Branch {branch} was pushed."):
+            pull = await self._opened(drift, branch, body)
         if kept is None and pull is not None:
             answered = await self._answered(drift, branch, beside=pull)
             if answered is not None:
@@ -165,11 +166,14 @@ class Opening:
 
     async def _files(
         self, drift: ObjectDrift, seen: Seen
-    ) -> tuple[Mapping[str, bytes | None], tuple[str, ...]]:
+    ) -> tuple[Mapping[str, bytes | None], str]:
+        """Return what a pull request changes, and how it is described."""
         if drift.pull is PullKind.REVERT:
-            return decisions.files(drift, expires=self._voice.now + self._deadline), ()
+            expires = self._voice.now + self._deadline
+            return decisions.files(drift, expires=expires), text.body_of(drift)
         codified = await self._codify(self._following, drift, seen)
-        return codified.files, tuple(codified.notes)
+        body = text.body_of(drift, notes=codified.notes, repointed=codified.repointed)
+        return codified.files, body
 
     async def _opened(self, drift: ObjectDrift, branch: str, body: str) -> Pull | None:
         """Open it, or bring the open one up to date. None where there is no forge."""
@@ -187,16 +191,14 @@ class Opening:
             pull = await self._forge.update(pull.number, title=title, body=body)
         return pull
 
-    async def _leave_alone(
-        self, drift: ObjectDrift, branch: str, kept: KeptPull | None, body: str
-    ) -> None:
+    async def _leave_alone(self, drift: ObjectDrift, branch: str, kept: KeptPull | None) -> None:
         """A person works on the branch: say there what changed, and leave it to them."""
         told = "A person pushed to its branch, so it is not written any more."
         pull = await self._forge.find(branch) if self._forge else None
         if pull is not None and pull.state is not PullState.OPEN:
             pull = None  # nobody reads there any more
         if pull is not None and self._forge is not None:
-            await self._forge.comment(pull.number, f"The drift moved on:\n\n{body}")
+            await self._forge.comment(pull.number, text.moved_on(drift))
         if kept is None and pull is not None:
             kept = self._kept(drift, branch, pull.head, pull, None)
         if kept is not None:

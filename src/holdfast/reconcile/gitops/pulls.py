@@ -6,12 +6,12 @@ same drift. `opening.py` opens them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.errors import HoldfastError, NotFound, TargetUnavailable
 from holdfast.core.gitops import message
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
@@ -28,18 +28,26 @@ from holdfast.reconcile.gitops.result import Voice
 
 POLL = timedelta(seconds=60)
 """How often a forge is asked what became of a pull request, where no webhook tells."""
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(seconds=300)
+"""Between two tries with a forge that gives no answer."""
 _SETTLED = frozenset(
     {DriftState.REJECTED, DriftState.APPROVED, DriftState.HELD, DriftState.SNOOZED}
 )
 """States in which nobody is to be asked by a pull request."""
 
 
+Aside = Callable[[], AbstractAsyncContextManager[None]]
+"""Lets others go on while a pass waits for somebody outside."""
+
+
 class Pulls:
     """Sees to the pull requests of applications."""
 
-    def __init__(self, sources: Sources, codify: Codifies) -> None:
+    def __init__(self, sources: Sources, codify: Codifies, aside: Aside = nullcontext) -> None:
+        """`aside` is held while a forge is talked to, which may take its time."""
         self._sources = sources
         self._codify = codify
+        self._aside = aside
 
     async def see_to(
         self, following: Following, source: Source, seen: Mapping[ObjectRef, Seen], voice: Voice
@@ -49,6 +57,20 @@ class Pulls:
         wanting = [each for each in shelf.drifts.values() if _wants_pull(each, following, voice)]
         if not wanting and not shelf.pulls:
             return
+        if following.forge_again is not None and voice.now < following.forge_again:
+            return
+        async with self._aside():
+            await self._see_to(following, source, seen, voice, wanting)
+
+    async def _see_to(
+        self,
+        following: Following,
+        source: Source,
+        seen: Mapping[ObjectRef, Seen],
+        voice: Voice,
+        wanting: Sequence[ObjectDrift],
+    ) -> None:
+        shelf = following.shelf
         hinted, following.forge_moved = following.forge_moved, False
         try:
             void = await decisions.take_up(following, source, self._sources, voice)
@@ -63,8 +85,14 @@ class Pulls:
                 now = shelf.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, following, voice):
                     await opening.ensure(now, seen.get(now.object))
+            following.forge_failures, following.forge_again = 0, None
         except HoldfastError as error:
             following.forge_moved = hinted
+            if isinstance(error, TargetUnavailable):
+                # Asked less and less, so that one that hangs does not hold up every pass.
+                pause = FIRST_PAUSE * 2 ** min(following.forge_failures, 10)
+                following.forge_failures += 1
+                following.forge_again = voice.now + min(pause, LONGEST_PAUSE)
             told = words.cut(f"Pull requests wait: {error}")
             voice.event("PullRequestFailed", told, warning=True)
             for drift in wanting:  # who asked for it looks there

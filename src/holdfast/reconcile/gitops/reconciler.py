@@ -6,11 +6,12 @@ the next pass finds out anew what is there. Who wrote what is on record before h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.core.gitops import message
-from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.application import AnnotationHolds
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.source import Rendered
 from holdfast.core.gitops.standing import Seen
 from holdfast.core.gitops.steps import policy_of
@@ -25,7 +26,6 @@ from holdfast.reconcile.gitops.looking import Looking
 from holdfast.reconcile.gitops.pulls import Pulls
 from holdfast.reconcile.gitops.report import report
 from holdfast.reconcile.gitops.result import Result, Tell, Voice
-from holdfast.reconcile.gitops.survey import Declarations
 from holdfast.reconcile.gitops.sync import Sync
 from holdfast.reconcile.ports import Clock
 
@@ -40,6 +40,15 @@ Claim = Callable[[Following, Rendered], str]
 def unclaimed(following: Following, rendered: Rendered) -> str:
     """For who follows one application alone: everything is its own."""
     return ""
+
+
+Poll = Callable[[Following], Awaitable[None]]
+"""Has the repository of an application asked when it is time to."""
+
+
+async def fetch_first(following: Following) -> None:
+    """For who follows one application alone: a pass waits for its repository."""
+    await following.follower.follow(following.application, following.shelf.followed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,9 @@ class Parts:
     cluster: str = ""
     """How notices name it."""
     claim: Claim = unclaimed
+    poll: Poll = fetch_first
+    annotation_holds: AnnotationHolds = AnnotationHolds.LIMITED
+    """For applications that do not say whether annotations may hold their objects."""
 
 
 class Reconciler:
@@ -79,8 +91,8 @@ class Reconciler:
                 application=following.application, now=self._clock.now(), tell=self._parts.tell,
                 cluster=self._parts.cluster,
             )  # fmt: skip
-            following.shelf.project = following.application.spec.project
             await following.shelf.refresh()
+            self._take_owner(following, voice)
             try:
                 await self._pass(following, only, voice)
             except BaseException:
@@ -92,6 +104,37 @@ class Reconciler:
                 requeue_after=self._wait(following),
                 notes=tuple(voice.notes),
             )
+
+    def _take_owner(self, following: Following, voice: Voice) -> None:
+        """Note whose an application is. What another project saw and decided stays with that one.
+
+        Its open drifts end there, and are found anew for whoever has the application now. Holds
+        and rules go along: they are about objects, and ending them would change those.
+        """
+        shelf, project = following.shelf, following.application.spec.project
+        drifts = list(shelf.drifts.values())
+        last = shelf.projects[-1] if shelf.projects else next(
+            (drift.project for drift in drifts if drift.project != project), project
+        )  # fmt: skip
+        if last != project:
+            shelf.project = last
+            for drift in drifts:
+                ended = Resolution.SUPERSEDED
+                close(
+                    following,
+                    replace(
+                        drift, state=DriftState.RESOLVED, resolved_at=voice.now, resolution=ended
+                    ),
+                    voice,
+                )
+            for plan in list(shelf.plans.values()):
+                shelf.put_plan(plan, done=True)
+            shelf.note("handed-over", "The application belongs to another project now.")
+            following.policy = ""
+        shelf.project = project
+        if last != project or not shelf.projects:
+            earlier = [each for each in (*shelf.projects, last) if each != project]
+            shelf.put_projects((*dict.fromkeys(earlier), project))
 
     def _wait(self, following: Following) -> float:
         """Seconds until the next look that no event asks for."""
@@ -107,9 +150,11 @@ class Reconciler:
         application, shelf = following.application, following.shelf
         request = following.request
         if application.spec.suspend:
+            await shelf.commit()
             return
-        before = following.follower.last
-        source = await following.follower.follow(application, shelf.followed)
+        await self._parts.poll(following)
+        before, source = following.source, following.follower.last
+        following.source, following.awaiting = source, following.follower.awaited
         await self._tell_of_source(following, before, source, voice)
         if source.rendered is None:
             await shelf.commit()
@@ -130,6 +175,10 @@ class Reconciler:
         await shelf.commit()
         by_ref = {each.ref: each for each in seen}
         await self._parts.healer.see_to(following, by_ref, voice)
+        if following.awaiting:
+            # Whoever asked for a look at Git wants what it says now: that is the next pass's.
+            await shelf.commit()
+            return
         await self._parts.sync.see_to(following, source, by_ref, voice, whole=only is None)
         await self._parts.pulls.see_to(following, source, by_ref, voice)
         if only is None:
@@ -145,15 +194,12 @@ class Reconciler:
         policy = policy_of(following.application)
         rendered = source.rendered
         assert rendered is not None  # noqa: S101  # asked before
-        known = following.wanted.rendered if following.wanted else None
-        if known is None or (known.commit, known.digest) != (rendered.commit, rendered.digest):
-            following.wanted = Declarations(
-                rendered, following.application, self._parts.key, before=following.wanted
-            )
-            only = None
-        if following.policy != policy or following.request is not None:
+        wanted = self._parts.looking.declared(following, rendered)
+        if wanted is not following.wanted:
+            following.wanted, only = wanted, None
+        if following.policy != policy or following.current_request is not None:
             following.policy, only = policy, None
-        if only is None:
+        if only is None or following.ended(self._clock.now()):
             return None
         return {*only, *following.due(self._clock.now())}
 
@@ -163,7 +209,7 @@ class Reconciler:
         """Bring the ledger's drifts up to date, and tell of what is new."""
         shelf = following.shelf
         assert following.wanted is not None  # noqa: S101  # it was looked at
-        holds.follow_annotations(following, seen, voice)
+        holds.follow_annotations(following, seen, voice, self._parts.annotation_holds)
         tracked = track(
             following.application, seen, shelf.drifts, commit=following.wanted.rendered.commit,
             now=voice.now, healed=shelf.healed,

@@ -34,7 +34,7 @@ def report(following: Following, now: datetime) -> ApplicationStatus:
     return ApplicationStatus(
         sync=sync,
         health=_health(others, all_of_it=len(others) == len(following.glances)).value,
-        revision=shelf.followed.commit if shelf.followed else None,
+        revision=(shelf.followed.commit or None) if shelf.followed else None,
         fetched=source.commit.sha if source.commit else None,
         fetched_at=_stamp(source.fetched_at) if source.fetched_at else None,
         message=ready.message,
@@ -47,9 +47,17 @@ def report(following: Following, now: datetime) -> ApplicationStatus:
         plan=waiting.digest if waiting else None,
         not_in_sync=tuple(_summaries(following, others)) or None,
         observed_generation=application.generation or None,
-        last_handled_reconcile_at=application.annotations.get(RECONCILE_REQUESTED),
+        last_handled_reconcile_at=_handled(following),
         conditions=_dated(following, conditions, now),
     )
+
+
+def _handled(following: Following) -> str | None:
+    """Return the last request by annotation that was carried out."""
+    application = following.application
+    if following.awaiting:
+        return application.status.last_handled_reconcile_at if application.status else None
+    return application.annotations.get(RECONCILE_REQUESTED)
 
 
 def _sync(following: Following, source: Source, standings: Set[Standing]) -> str:
@@ -57,6 +65,8 @@ def _sync(following: Following, source: Source, standings: Set[Standing]) -> str
         return "unknown"
     if following.shelf.drifts or Standing.DRIFTED in standings:
         return "drifted"
+    if following.compared is not following.wanted.rendered:
+        return "unknown"  # what is known is how things stood to something else
     if Standing.UNKNOWN in standings:
         return "unknown"
     if {Standing.AHEAD, Standing.LEFT_OVER} & standings or source.parked is not None:
@@ -90,7 +100,7 @@ def _summaries(following: Following, others: Mapping[ObjectRef, Glance]) -> Iter
 
 
 def _message(following: Following, ref: ObjectRef, glance: Glance) -> str:
-    return words.cut(following.failed.get(ref) or glance.message)
+    return words.cut(following.failed.get(ref) or following.kept.get(ref) or glance.message)
 
 
 def _conditions(
@@ -112,7 +122,8 @@ def _conditions(
         told = f"{refused} refused. {ref}: {why}"
         yield _condition("Ready", "False", "ReconciliationFailed", told)
     else:
-        first = "first" if sync == "ahead" and shelf.followed is None else sync
+        applied = shelf.followed is not None and shelf.followed.commit
+        first = "first" if sync == "ahead" and not applied else sync
         told = _TOLD[first].format(
             commit=following.wanted.rendered.commit[:7], count=_drifts(len(shelf.drifts)),
             unread=_unread(following),
@@ -151,6 +162,9 @@ _TOLD = {
 
 def _unread(following: Following) -> str:
     """Name what could not be read, and why."""
+    wanted = following.wanted
+    if wanted is not None and following.compared is not wanted.rendered:
+        return f"Its objects were not compared with {wanted.rendered.commit[:7]} yet."
     found = [
         (ref, glance)
         for ref, glance in sorted(following.glances.items())

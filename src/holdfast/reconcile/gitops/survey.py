@@ -12,7 +12,7 @@ from datetime import datetime
 
 from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
 from holdfast.core.gitops.application import Application
-from holdfast.core.gitops.declare import LABEL, MANAGER, declaration
+from holdfast.core.gitops.declare import LABEL, MANAGER, declaration, marked
 from holdfast.core.gitops.generated import edited, made_secret
 from holdfast.core.gitops.generated import learned as made_marks
 from holdfast.core.gitops.health import health_of
@@ -22,6 +22,7 @@ from holdfast.core.gitops.owner import Terms, owner_of, terms_of
 from holdfast.core.gitops.pods import (
     WORKLOADS,
     baseline,
+    data_history,
     image_findings,
     running_images,
     selector_of,
@@ -29,15 +30,21 @@ from holdfast.core.gitops.pods import (
     stale_readers,
 )
 from holdfast.core.gitops.source import Declared, Rendered
-from holdfast.core.gitops.standing import Health, Seen, Standing
+from holdfast.core.gitops.standing import Health, Owner, Seen, Standing
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.delegated import ALONE, Surroundings
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.owned import is_ours, read_ownership
-from holdfast.core.ownership.signals import APPLIED, Declaration, Finding
+from holdfast.core.ownership.signals import (
+    APPLIED,
+    AppliedRecord,
+    Declaration,
+    Finding,
+    values_written,
+)
 from holdfast.core.ownership.verdict import State, Verdict
-from holdfast.core.tree import Fields, same
+from holdfast.core.tree import Fields, digest, same
 from holdfast.reconcile.gitops.theirs import Theirs
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
@@ -103,6 +110,11 @@ class Survey:
     """What images stood for, where that was newly learned."""
     marks: Mapping[ObjectRef, Mapping[str, str]]
     """Keyed marks of the Secrets that were made of objects, where newly learned."""
+    data: Mapping[ObjectRef, Mapping[str, str]]
+    """Since when the data of Secrets had which keyed mark, where newly learned."""
+    values: Mapping[ObjectRef, AppliedRecord]
+    """What objects that are as declared were found to have, where the inventory says otherwise:
+    an older version wrote no values, or a write was not put on record before a crash."""
 
 
 class Surveyor:
@@ -125,6 +137,12 @@ class Surveyor:
         self._theirs = theirs
         self._key = key
 
+    def declarations(
+        self, rendered: Rendered, application: Application, before: Declarations | None
+    ) -> Declarations:
+        """Make what a rendering asks for comparable; `before` is what an earlier one asked for."""
+        return Declarations(rendered, application, self._key, before=before)
+
     async def survey(
         self,
         wanted: Declarations,
@@ -139,6 +157,8 @@ class Surveyor:
         seen: list[Seen] = []
         images: dict[ObjectRef, Mapping[str, str]] = {}
         marks: dict[ObjectRef, Mapping[str, str]] = {}
+        data: dict[ObjectRef, Mapping[str, str]] = {}
+        values: dict[ObjectRef, AppliedRecord] = {}
         for count, ref in enumerate(sorted(refs)):
             if count % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -147,13 +167,32 @@ class Surveyor:
                 found, learned = await self._with_pods(found, inventory.get(ref))
                 if learned is not None:
                     images[ref] = learned
+                found, learned = await self._with_readers(found, inventory.get(ref))
+                if learned is not None:
+                    data[ref] = learned
                 found, learned = await self._with_made(found, inventory.get(ref))
                 if learned is not None:
                     marks[ref] = learned
+                if (record := self._recorded(found, wanted.of, inventory.get(ref))) is not None:
+                    values[ref] = record
                 seen.append(found)
             elif ref in inventory:
-                seen.append(await self._left_over(ref))
-        return Survey(seen=tuple(seen), images=images, marks=marks)
+                seen.append(await self._left_over(ref, inventory[ref]))
+        return Survey(seen=tuple(seen), images=images, marks=marks, data=data, values=values)
+
+    def _recorded(
+        self, seen: Seen, of: Callable[[ObjectRef], Declaration], applied: Applied | None
+    ) -> AppliedRecord | None:
+        """Make the record of an object that is as declared, where the inventory has none of it."""
+        live, verdict = seen.live, seen.verdict
+        if applied is None or live is None or verdict is None or seen.owner is not None:
+            return None
+        if verdict.state is not State.IN_SYNC or at(live, ("metadata", "uid")) != applied.uid:
+            return None
+        declared = of(seen.ref)
+        if applied.declaration == declared.digest and values_written(applied.values):
+            return None
+        return AppliedRecord(digest=declared.digest, values=self._keeper.values(declared, live))
 
     async def _declared(
         self,
@@ -188,14 +227,23 @@ class Surveyor:
         if terms.create_only:
             return replace(_let_be(blank, terms), live=live, health=health_of(live)[0])
         ours = applied is not None or _adopted(live, label)
-        owner = owner_of(live)
-        theirs = await self._theirs.rules(live) if owner else Rules()
+        # What our inventory holds by its uid is ours; a mark counts where Git itself declares it.
+        held = applied is not None and applied.uid == at(live, ("metadata", "uid"))
+        owner, claimed = owner_of(declared.item if held else live), owner_of(live)
+        claimed_by = claimed if owner is None else None
+        theirs = await self._theirs.rules(live, declared.item) if owner else Rules()
         rules = (*ignore, *annotated_rules(declared.item).rules, *theirs.rules)
         declaring = wanted.of(ref)
         if not ours:
             declaring = replace(declaring, applied=False)
-        elif applied is not None and applied.uid != str(at(live, ("metadata", "uid"))):
+        elif applied is None:
+            # Ours by its marks alone: what it had when we applied it last is not on record.
+            declaring = replace(declaring, record=AppliedRecord(digest="", values=""))
+        elif applied.uid != str(at(live, ("metadata", "uid"))):
             declaring = replace(declaring, uid=applied.uid)
+        else:
+            record = AppliedRecord(digest=applied.declaration, values=applied.values)
+            declaring = replace(declaring, record=record)
         try:
             around = await self._around(ref)
             verdict = await self._keeper.look(declaring, live, around=around, ignore=rules)
@@ -207,11 +255,12 @@ class Surveyor:
         health, told = health_of(live)
         return replace(
             blank, live=live, verdict=verdict, owner=owner, applied=ours, health=health,
-            message=told or "; ".join(theirs.not_understood),
+            claimed_by=claimed_by,
+            message=told or "; ".join(theirs.not_understood) or _claim(claimed_by),
             standing=_standing(verdict, ours=ours, observed=owner is not None),
         )  # fmt: skip
 
-    async def _left_over(self, ref: ObjectRef) -> Seen:
+    async def _left_over(self, ref: ObjectRef, applied: Applied) -> Seen:
         blank = Seen(ref=ref, standing=Standing.UNKNOWN, health=Health.UNKNOWN, applied=True)
         try:
             live = await self._client.get(ref)
@@ -220,9 +269,11 @@ class Surveyor:
         if live is None:
             return replace(blank, standing=Standing.LEFT_OVER, health=Health.MISSING)
         health, told = health_of(live)
+        held, marked = applied.uid == at(live, ("metadata", "uid")), owner_of(live)
         return replace(
-            blank, standing=Standing.LEFT_OVER, live=live, owner=owner_of(live),
-            health=health, message=told,
+            blank, standing=Standing.LEFT_OVER, live=live, owner=None if held else marked,
+            claimed_by=marked if held else None, health=health,
+            message=told or _claim(marked if held else None),
         )  # fmt: skip
 
     async def _with_pods(
@@ -235,12 +286,30 @@ class Surveyor:
         try:
             if seen.ref.kind in WORKLOADS and settled(live):
                 return await self._with_images(seen, live, applied)
-            if seen.ref.kind == "Secret" and (changed := _changed(live)) is not None:
-                pods = await self._pods(seen.ref, live)
-                return _with(seen, stale_readers(seen.ref.name, changed, pods)), None
         except (TargetUnavailable, PermissionDenied, AuthError):
             pass  # what pods run is then unknown, and unknown is no drift
         return seen, None
+
+    async def _with_readers(
+        self, seen: Seen, applied: Applied | None
+    ) -> tuple[Seen, Mapping[str, str] | None]:
+        """Add which pods have another value of a Secret in their environment than it has now."""
+        live = seen.live
+        if seen.ref.kind != "Secret" or live is None or applied is None or seen.verdict is None:
+            return seen, None
+        since = _changed(live)
+        if since is None and not applied.data:
+            created = at(live, ("metadata", "creationTimestamp"))
+            since = datetime.fromisoformat(str(created)) if created else None
+        mark = digest(marked({**live, "kind": "Secret"}, self._key).get("data"))
+        history = data_history(applied.data, mark, since) if since else applied.data
+        try:
+            if len(history) > 1 or _changed(live) is not None:
+                pods = await self._pods(seen.ref, live)
+                seen = _with(seen, stale_readers(seen.ref.name, history, pods))
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            pass  # what pods have is then unknown, and unknown is no drift
+        return seen, history if history != applied.data else None
 
     async def _with_images(
         self, seen: Seen, live: Fields, applied: Applied
@@ -288,6 +357,12 @@ def pods_listed_by(client: KubeClient) -> PodsOf:
         return (await client.list(scope)).items
 
     return pods
+
+
+def _claim(by: Owner | None) -> str:
+    if by is None:
+        return ""
+    return f"It carries a mark of {by}. It was applied from here, so it is kept all the same."
 
 
 def _let_be(blank: Seen, terms: Terms) -> Seen:

@@ -6,16 +6,18 @@ says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.core.gitops import message
+from holdfast.core.gitops import fight, message
 from holdfast.core.gitops.application import SyncSpec
-from holdfast.core.gitops.guard import Park, Parked, park_sync
+from holdfast.core.gitops.guard import WHOLE, Park, Parked, SyncExtent, changes_of, park_sync
 from holdfast.core.gitops.inventory import Followed, KeptPlan
 from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.source import Declared
 from holdfast.core.gitops.standing import Seen, Standing
 from holdfast.core.gitops.steps import sync_plan
+from holdfast.core.gitops.track import entry_of
 from holdfast.core.gitops.window import open_now
 from holdfast.core.objects import ObjectRef
 from holdfast.core.plan import Action
@@ -42,7 +44,7 @@ class Sync(Hands):
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
         shelf, now = following.shelf, self._clock.now()
         sync = following.application.spec.sync or SyncSpec()
-        request = following.request
+        request = following.current_request
         if source.stale and source.commit is None and request is None:
             return  # what is known is the last commit that was applied whole: nothing new is asked
         asked = bool(sync.prune) or bool(request and request.prune)
@@ -51,33 +53,48 @@ class Sync(Hands):
         sure = sure and all(each.standing is not Standing.UNKNOWN for each in seen.values())
         # A plan that waits is made again, to see whether it is still the same.
         plan = self.plan(following, seen, prune=sure and (asked or bool(shelf.plans)))
+        following.kept = dict(_kept(following, seen)) if sure else {}
         self._drop_void(following)
         if source.parked is not None and source.commit is not None:
             await self._agree(following, source.commit.sha, source.parked, voice)
             return
+        if not whole and any(WHOLE & {*kept.reasons} for kept in shelf.plans.values()):
+            return  # all of a commit waits, so no part of it is done by the way
+        automatic = bool(sync.automatic)
+        extent = SyncExtent(
+            inventory=len(shelf.inventory), declared=_declared(following), lately=shelf.unasked,
+            by_itself=automatic and request is None, acting=automatic or request is not None,
+        )  # fmt: skip
         parked = park_sync(
-            plan, inventory=len(shelf.inventory), declared=len(_wanted(following)),
-            guard=sync.guard, ancestry=source.ancestry,
+            plan, extent, guard=sync.guard, ancestry=source.ancestry, now=now,
         )  # fmt: skip
         if not sync.allow_empty and any(each.why is Park.EMPTY for each in parked):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
         if sure and not parked:
             self._clear(following)
-        # What waits is the deletions alone: the rest may be done by then, and they still hold.
-        deletions = _deletes(plan)
-        approved = shelf.plans.get(deletions.id)
-        agreed = bool(approved and approved.approved_by and approved.digest == deletions.digest)
+        # Where only deletions are in question, they alone wait: the rest may be done by then.
+        all_of_it = any(each.whole for each in parked)
+        waiting = _deletes(plan)
+        if all_of_it:
+            waiting = plan if asked else _without_deletes(plan)
+        approved = shelf.plans.get(waiting.id)
+        agreed = bool(approved and approved.approved_by and approved.digest == waiting.digest)
         waits = bool(parked) and not agreed and not (request and request.force)
         if waits:
-            await self._park(following, deletions, list(parked), voice)
+            await self._park(following, waiting, list(parked), voice)
         window = open_now(sync.windows or (), now)
-        if not (request or (sync.automatic and window.open)):
+        if not (request or (automatic and window.open)):
             if not agreed:
                 return
-            plan = deletions
+            plan = waiting
+        elif all_of_it:
+            plan = waiting if not waits else replace(plan, steps=())
         elif waits or not (asked or agreed):
             plan = _without_deletes(plan)
         if plan:
+            self._begin(following, source, voice)
+            if request is None and not agreed:
+                shelf.count_unasked(changes_of(plan, extent.declared, now))
             await self._carry_out(following, plan, seen, voice)
         if agreed and approved is not None:
             shelf.put_plan(approved, done=True)
@@ -92,6 +109,8 @@ class Sync(Hands):
         wanted = following.wanted
         assert wanted is not None  # noqa: S101  # it was looked at
         now = self._clock.now()
+        held = {ref for ref in seen if following.hold_of(ref, now) is not None}
+        kept = dict(_kept(following, seen)) if prune else {}
         return sync_plan(
             following.application,
             wanted.rendered.commit,
@@ -99,14 +118,14 @@ class Sync(Hands):
             digests=lambda ref: wanted.of(ref).digest,
             inventory=following.shelf.inventory,
             prune=prune,
-            held={ref for ref in seen if following.hold_of(ref, now) is not None},
+            held=held | kept.keys(),
         )
 
     async def _carry_out(
         self, following: Following, plan: SyncPlan, seen: Mapping[ObjectRef, Seen], voice: Voice
     ) -> None:
         shelf = following.shelf
-        actor = following.request.actor if following.request else ""
+        actor = following.current_request.actor if following.current_request else ""
         shelf.note(
             "syncing", f"{plan.id}: {words.counted(plan.changes)} from {plan.commit[:7]}.",
             actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
@@ -125,10 +144,17 @@ class Sync(Hands):
             told = f"Applied {plan.commit[:7]}: {words.counted(plan.changes, done=True)}."
             shelf.note("synced", told, actor=actor or "holdfast-gitops")
             voice.event("Synced", told)
+        for each in done:
+            if each.altered:
+                told = f"{each.step.ref}: {fight.altered(entry_of(f) for f in each.altered)}"
+                shelf.note("altered", words.cut(told))
+                voice.event(
+                    "AlteredByAdmission", words.cut(told), warning=True, object=each.step.ref
+                )
 
     async def _agree(self, following: Following, commit: str, parked: Parked, voice: Voice) -> None:
         """Follow a commit of strange history once a person agreed to it."""
-        shelf, request = following.shelf, following.request
+        shelf, request = following.shelf, following.current_request
         plan = SyncPlan(application=following.application.id, commit=commit, steps=())
         kept = shelf.plans.get(plan.id)
         by = kept.approved_by if kept else ""
@@ -172,7 +198,7 @@ class Sync(Hands):
                 reasons=tuple(each.why for each in parked), told=told,
                 steps=tuple(words.step_line(step) for step in plan.changes),
                 made_at=voice.now,
-                requested_by=following.request.actor if following.request else "",
+                requested_by=following.current_request.actor if following.current_request else "",
             )
         )  # fmt: skip
         shelf.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
@@ -195,15 +221,42 @@ class Sync(Hands):
         wanted = following.wanted
         assert wanted is not None  # noqa: S101  # it was looked at
         known = following.shelf.followed
-        if known is None or known.commit != wanted.rendered.commit:
+        if known is None or known.newest != wanted.rendered.commit or known.begun:
+            following.shelf.put_followed(Followed(commit=wanted.rendered.commit, at=voice.now))
+
+    def _begin(self, following: Following, source: Source, voice: Voice) -> None:
+        """Note which commit is about to be applied: a branch may be set back in the middle."""
+        wanted, known = following.wanted, following.shelf.followed
+        assert wanted is not None  # noqa: S101  # it was looked at
+        commit = wanted.rendered.commit
+        if source.commit is None or source.commit.sha != commit:
+            return  # what is followed is older, and was begun before
+        if known is None or known.newest != commit:
+            before = known or Followed(commit="", at=voice.now)
             following.shelf.put_followed(
-                Followed(commit=wanted.rendered.commit, at=voice.now, accepted="")
+                replace(before, at=voice.now, begun=commit, begun_as=source.ancestry)
             )
 
 
-def _wanted(following: Following) -> Mapping[ObjectRef, object]:
+def _declared(following: Following) -> Sequence[Declared]:
     assert following.wanted is not None  # noqa: S101  # it was looked at
-    return following.wanted.declared
+    return following.wanted.rendered.objects
+
+
+def _kept(following: Following, seen: Mapping[ObjectRef, Seen]) -> Iterator[tuple[ObjectRef, str]]:
+    """What is not deleted because another application has it, or may have it, and why.
+
+    Whoever forces a sync answers for what is not known; what another declares is never deleted.
+    """
+    if following.rival is None:
+        return
+    forced = following.current_request is not None and following.current_request.force
+    for ref, each in seen.items():
+        if each.standing is not Standing.LEFT_OVER or each.live is None:
+            continue
+        rival = following.rival(ref)
+        if rival is not None and (rival.declares or not forced):
+            yield ref, rival.told
 
 
 def _without_deletes(plan: SyncPlan) -> SyncPlan:

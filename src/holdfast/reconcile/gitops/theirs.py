@@ -30,13 +30,13 @@ class Theirs:
         self._read_at = float("-inf")
         self._known: dict[str, tuple[TheirRules, ...]] = {}
 
-    async def rules(self, live: Fields) -> Rules:
-        """Return the rules for one object that another tool applies."""
+    async def rules(self, live: Fields, declared: Fields) -> Rules:
+        """Return the rules for one object that another tool applies, and that is declared here."""
         if self._clock.monotonic() - self._read_at > FRESH:
             await self._read()
         every = [each for known in self._known.values() for each in known if each.concern(live)]
         return Rules(
-            rules=tuple(rule for each in every for rule in each.found.rules),
+            rules=tuple(rule for each in every for rule in each.rules_for(declared)),
             not_understood=tuple(told for each in every for told in each.found.not_understood),
         )
 

@@ -128,7 +128,8 @@ class Tolerance(Inquiry):
         left = until - self._clock.now()
         if not timedelta(0) < left <= LONGEST:
             raise ValidationError(
-                f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is over or more than 30 days off.",
+                f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is in the past or more "
+                "than 30 days away.",
                 todo="Give a time between a minute and 30 days.",
             )
 

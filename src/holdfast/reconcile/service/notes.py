@@ -10,7 +10,20 @@ from collections.abc import Iterator, Sequence
 from holdfast.core.service.spec import Condition, InferenceServiceStatus
 from holdfast.reconcile.service.intent import Intent, Move
 from holdfast.reconcile.service.result import Note
+from holdfast.reconcile.service.status import FIGHTING, REFUSED, UNKNOWN_FIELDS
 from holdfast.reconcile.service.words import cut, told
+
+ROUTINE = frozenset({"Created", "Updated", "Deleted"})
+"""What follows from a declaration by itself. When not all can be told, this is left out first:
+drift, heals, promotions and failures are what people look for afterwards."""
+_OBSTACLES = ("ForeignObject", REFUSED, UNKNOWN_FIELDS)
+"""Why something is not as declared that people have to do something about."""
+_DRIFT_NOTES = {
+    "Left": "DriftLeft",
+    "AlteredByAdmission": "AlteredByAdmission",
+    FIGHTING: FIGHTING,
+}
+"""Reasons of the condition that are told under a name of their own."""
 
 
 def of_writes(done: Sequence[Intent]) -> Iterator[Note]:
@@ -19,12 +32,15 @@ def of_writes(done: Sequence[Intent]) -> Iterator[Note]:
         if each.error is not None:
             continue
         name = f"{each.ref.kind} {each.ref.name}"
-        if each.move is Move.CREATE:
+        if each.move is Move.CREATE and each.deleted:
+            said = f"{told([each])} It was created again."
+            yield Note(warning=True, reason="DriftHealed", message=said)
+        elif each.move is Move.CREATE:
             yield Note(warning=False, reason="Created", message=f"{name} was created.")
         elif each.move in (Move.UPDATE, Move.BESIDE):
             yield Note(warning=False, reason="Updated", message=f"{name} was made as declared.")
-        elif each.move is Move.HEAL:
-            said = cut(f"{told([each])} It was put back.")
+        elif each.move is Move.HEAL and each.put_back:
+            said = cut(f"{told([each], healed=True)} It was put back.")
             yield Note(warning=True, reason="DriftHealed", message=said)
 
 
@@ -45,11 +61,11 @@ def of_status(
             worry = ready.reason != "RollingOut"
             yield Note(warning=worry, reason="NotReady", message=ready.message)
     if drift and drift.status == "True" and _changed(old, drift):
-        reason = "DriftLeft" if drift.reason == "Left" else "DriftDetected"
+        reason = _DRIFT_NOTES.get(drift.reason, "DriftDetected")
         yield Note(warning=True, reason=reason, message=drift.message)
     up_to_date = new.get("UpToDate")
-    if up_to_date and up_to_date.reason == "ForeignObject" and _changed(old, up_to_date):
-        yield Note(warning=True, reason="ForeignObject", message=up_to_date.message)
+    if up_to_date and up_to_date.reason in _OBSTACLES and _changed(old, up_to_date):
+        yield Note(warning=True, reason=up_to_date.reason, message=up_to_date.message)
 
 
 def _said_anew(old: dict[str, Condition], new: Condition) -> bool:

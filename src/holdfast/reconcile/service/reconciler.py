@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from holdfast.core.errors import HoldfastError, InvalidSpec
+from holdfast.core.gitops.fight import Heal, recent
 from holdfast.core.policy import OnDrift
 from holdfast.core.service.canary import Move as CanaryMove
 from holdfast.core.service.children import Gateway
@@ -30,7 +31,7 @@ from holdfast.reconcile.service.family import (
     uid_of,
     version_of,
 )
-from holdfast.reconcile.service.intent import WRITES, Intent, Move
+from holdfast.reconcile.service.intent import WRITES, Intent, Move, holding_back, yielding
 from holdfast.reconcile.service.journal import Journal, StatusJournal
 from holdfast.reconcile.service.result import Note, Result
 from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
@@ -45,6 +46,7 @@ from holdfast.reconcile.service.writes import (
 )
 
 _RARELY = 300.0
+_SOON = 1.0
 _OTHERS = 60.0
 """Seconds between looks at objects of others that are in our way."""
 _UNTOLD = 20
@@ -78,6 +80,13 @@ class Reconciler:
         """How services were left that had nothing more to do, by uid."""
         self._valid: dict[str, int] = {}
         """Generations that were found to be valid, by uid: a stored spec has no other mark."""
+        self._heals: dict[tuple[str, Part], tuple[Heal, ...]] = {}
+        """What was put back lately. A restart forgets it, and begins to count anew."""
+        self._children: dict[str, frozenset[Part]] = {}
+        """What services were seen to have, so that a deletion is known for one."""
+        self._applied: dict[str, dict[str, str]] = {}
+        """What was applied last to the children of services, by uid: the status that has it may
+        not be stored yet, or not be seen yet."""
 
     async def reconcile(self, service: InferenceService) -> Result:
         """Make the cluster as declared, and say how it stands.
@@ -107,21 +116,51 @@ class Reconciler:
         seen = _marks(family)
         if seen is not None and self._settled.get(service.uid) == seen:
             return Result(status=service.status or InferenceServiceStatus())
-        course = Course(family=family, live=dict(family.live), errors=dict(family.unread))
+        gateway = self._gateway or traffic.gateway_in_use(family)
+        course = Course(
+            family=family,
+            live=dict(family.live),
+            errors=dict(family.unread),
+            gateway=gateway,
+            applied=self._recorded(service),
+        )
         move = await self._next_move(course)
         held = self._held(course)
         wanted = self._rendered(course, move)
         await self._settle_number(course, wanted, held)
         await self._look(course, wanted, held)
+        self._weigh(course)
         service = await self._record(course, move)
         for place, intent in enumerate(course.intents):
             course.intents[place] = await carry_out(self._client, self._keeper, course, intent)
-        if not held:
-            gone = [part for part in family.live if part not in wanted and part not in _kept(move)]
+        if not held and not course.service.unknown:
+            kept = {*wanted, *_kept(move)}
+            if self._gateway is None:
+                kept.add(Part.ROUTE)  # nobody said that it is to go: we were not told of a gateway
+            gone = [part for part in family.live if part not in kept]
             await remove(self._client, course, gone)
+        self._note(course)
+        course.note_applied()
+        self._keep_record(service, course.applied)
         result = await self._tell(service, await self._status(course, move), course, move)
         self._settle(course, result)
         return result
+
+    def _recorded(self, service: InferenceService) -> dict[str, str]:
+        """What was applied last to the children: by this process, or by the status."""
+        known = self._applied.get(service.uid) if service.uid else None
+        if known is not None:
+            return dict(known)
+        kept = service.status.applied if service.status else None
+        return {each.child: each.digest for each in kept or ()}
+
+    def _keep_record(self, service: InferenceService, applied: dict[str, str]) -> None:
+        if not service.uid:
+            return
+        self._applied.pop(service.uid, None)
+        self._applied[service.uid] = dict(applied)
+        if len(self._applied) > _REMEMBERED:
+            del self._applied[next(iter(self._applied))]
 
     def _settle(self, course: Course, result: Result) -> None:
         """Remember how a service was left, if only a change can give it something to do."""
@@ -134,6 +173,10 @@ class Reconciler:
             self._settled[uid] = marks
             if len(self._settled) > _REMEMBERED:
                 del self._settled[next(iter(self._settled))]
+
+    def take_notes(self, service: InferenceService) -> tuple[Note, ...]:
+        """Give what passes that raised had to say, once. The next pass says it otherwise."""
+        return self._untold.pop(service.uid, ())
 
     async def delete(self, service: InferenceService) -> bool:
         """Delete the children of a service: for owners whose garbage nobody collects.
@@ -163,11 +206,15 @@ class Reconciler:
         self._untold.pop(uid, None)
         self._valid.pop(uid, None)
         self._settled.pop(uid, None)
+        self._children.pop(uid, None)
+        for part in Part:
+            self._heals.pop((uid, part), None)
+        self._applied.pop(uid, None)
 
     def _held(self, course: Course) -> frozenset[Part]:
         """Parts not to be touched, since requests cannot be shared out from half a picture."""
-        unread = [part for part in traffic.DECIDES if part in course.errors]
-        if unread and traffic.concerned(course.family):
+        unread = any(part in course.errors for part in traffic.DECIDES)
+        if (unread or course.service.unknown) and traffic.concerned(course.family):
             return frozenset({*traffic.DECIDES, Part.CANARY_SERVICE, Part.AUTOSCALER})
         return frozenset()
 
@@ -178,7 +225,7 @@ class Reconciler:
         try:
             return await traffic.next_move(
                 course.family,
-                self._gateway,
+                course.gateway,
                 keeper=self._keeper,
                 metrics=self._metrics,
                 now=self._clock.now(),
@@ -191,6 +238,8 @@ class Reconciler:
         self, course: Course, wanted: dict[Part, Fields], held: frozenset[Part]
     ) -> None:
         """Delete an autoscaler that is not declared, and only then set the number it had."""
+        if course.service.unknown:
+            return
         if Part.AUTOSCALER not in wanted:
             await remove(self._client, course, [Part.AUTOSCALER])
             if Part.AUTOSCALER in course.errors:
@@ -200,7 +249,7 @@ class Reconciler:
 
     def _rendered(self, course: Course, move: CanaryMove | None) -> dict[Part, Fields]:
         """What there has to be, in the order in which it is written."""
-        facts = traffic.facts_of(course.family, self._gateway, move)
+        facts = traffic.facts_of(course.family, course.gateway, move)
         parts = {ref: part for part, ref in course.family.refs.items()}
         return {parts[ref_of(item)]: item for item in manifests(course.service, facts)}
 
@@ -216,6 +265,37 @@ class Reconciler:
             else:
                 intent = await look(self._keeper, course, part, item, policy=policy)
                 course.intents.append(intent)
+
+    def _weigh(self, course: Course) -> None:
+        """See what was deleted since the last look, and what somebody changes again and again."""
+        key, now = _key(course.service), self._clock.now()
+        known = self._children.get(key, _known_of(course.service))
+        for place, intent in enumerate(course.intents):
+            if intent.move is Move.CREATE and intent.part in known:
+                intent = replace(intent, deleted=True)
+            heals = self._heals.get((key, intent.part), ())
+            intent = yielding(intent, heals, now)
+            course.intents[place] = holding_back(intent) if course.service.unknown else intent
+
+    def _note(self, course: Course) -> None:
+        """Remember what there is, and what was put back: it may be changed, or deleted, again."""
+        key, now = _key(course.service), self._clock.now()
+        for each in course.intents:
+            created = each.move is Move.CREATE and each.deleted and each.written is not None
+            if not each.put_back and not created:
+                continue
+            place = (key, each.part)
+            held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.changes))
+            self._heals[place] = tuple(heal for heal in held if recent([heal.at], now))
+            if len(self._heals) > _REMEMBERED:
+                del self._heals[next(iter(self._heals))]
+        there = set(course.own)
+        # What was deleted and is left out for a while is still missed.
+        there |= {each.part for each in course.intents if each.deleted}
+        self._children.pop(key, None)
+        self._children[key] = frozenset(there)
+        if len(self._children) > _REMEMBERED:
+            del self._children[next(iter(self._children))]
 
     async def _record(self, course: Course, move: CanaryMove | None) -> InferenceService:
         """Write down who changed what before it is put back: healing erases every trace."""
@@ -234,23 +314,24 @@ class Reconciler:
         self, course: Course, move: CanaryMove | None, *, healing: bool = False
     ) -> InferenceServiceStatus:
         service, old = course.service, course.service.status
-        since = unready_for(service, course.live, self._clock.now())
+        since = unready_for(service, course.own, self._clock.now())
         wrote = any(each.move in WRITES for each in course.intents)
         asked = since is not None and since >= PATIENCE and not wrote
         return status_of(
             Picture(
                 service=service,
                 now=self._clock.now(),
-                live=course.live,
+                live=course.own,
                 intents=course.intents,
                 errors=course.errors,
                 split=traffic.split_now(course.family, move),
-                gateway=self._gateway,
+                gateway=course.gateway,
                 rival=course.family.rival,
                 ailments=await ailments(self._client, service) if asked else "",
                 canary=move.state if move else old.canary if old else None,
                 canary_said=move.message if move else "",
                 healing=healing,
+                applied=course.applied,
             )
         )
 
@@ -296,7 +377,15 @@ class Reconciler:
         times = [move.requeue_after] if move and move.requeue_after is not None else []
         if course.family.rival or any(each.move is Move.AVOID for each in course.intents):
             times.append(_OTHERS)
-        unready = unready_for(course.service, course.live, self._clock.now())
+        now = self._clock.now()
+        for each in course.intents:
+            if each.written is not None and each.altered:
+                times.append(_SOON)  # the next look finds out how long it is to be left alone
+            elif each.verdict is not None and each.verdict.recheck_at is not None:
+                times.append(max(0.0, (each.verdict.recheck_at - now).total_seconds()))
+            if each.until is not None:
+                times.append(max(0.0, (each.until - now).total_seconds()))
+        unready = unready_for(course.service, course.own, now)
         if unready is not None:
             times.append(min(max(unready, PATIENCE), _RARELY))
         return min(times, default=None)
@@ -311,7 +400,21 @@ def _marks(family: Family) -> int | None:
     if family.unread or traffic.concerned(family):
         return None
     seen = tuple((part, uid_of(live), version_of(live)) for part, live in family.live.items())
-    return hash((service.generation, service.status, family.rival, seen))
+    return hash((service.generation, service.unknown, service.status, family.rival, seen))
+
+
+def _key(service: InferenceService) -> str:
+    return service.uid or f"{service.namespace}/{service.name}"
+
+
+def _known_of(service: InferenceService) -> frozenset[Part]:
+    """What a service had by its own status, for who has just begun to look at it."""
+    status = service.status
+    if status is None or any(each.reason == "ForeignObject" for each in status.conditions):
+        return frozenset()
+    said = {each.type: each.status for each in status.conditions}
+    known = {Part.PRIMARY} if status.replicas else set()
+    return frozenset(known | ({Part.FRONT} if said.get("RoutesReady") == "True" else set()))
 
 
 def _kept(move: CanaryMove | None) -> Sequence[Part]:

@@ -7,24 +7,45 @@ says besides that everything is as declared and no pod is failing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from holdfast.core.errors import HoldfastError, InvalidSpec
+from holdfast.core.errors import HoldfastError, InvalidSpec, PermissionDenied, ValidationError
 from holdfast.core.policy import OnDrift
 from holdfast.core.redact import redact
 from holdfast.core.service.canary_state import CanaryState
 from holdfast.core.service.children import PRIMARY, Gateway, selector
 from holdfast.core.service.engines import PORT
-from holdfast.core.service.spec import Condition, InferenceService, InferenceServiceStatus
+from holdfast.core.service.spec import (
+    AppliedChild,
+    Condition,
+    InferenceService,
+    InferenceServiceStatus,
+)
 from holdfast.core.service.split import Split, SplitMode, route_accepted
 from holdfast.core.tree import Fields
 from holdfast.reconcile.service.family import Part, controller_of
-from holdfast.reconcile.service.intent import Intent, Move
+from holdfast.reconcile.service.intent import WRITES, Intent, Move
 from holdfast.reconcile.service.rollout import Rollout, conditions_of, rollout_of
-from holdfast.reconcile.service.words import cut, plan_lines, told
+from holdfast.reconcile.service.words import (
+    altered_told,
+    cut,
+    delegated_told,
+    fight_told,
+    plan_lines,
+    told,
+)
 
+_MOST = 5
+"""Fields named in one sentence."""
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+FIGHTING = "Fighting"
+"""Somebody changes a field each time it is put back."""
+REFUSED = "WriteRefused"
+"""Why something is not as declared: the cluster refused a write of ours."""
+UNKNOWN_FIELDS = "UnknownFields"
+"""A later version declared something that this one does not know."""
+_DRIFTED = "Drifted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +65,8 @@ class Picture:
     canary: CanaryState | None = None
     canary_said: str = ""
     """How it is doing, in the words of the move that was made."""
+    applied: Mapping[str, str] = field(default_factory=dict)
+    """The digest of what was applied last to each child."""
     healing: bool = False
     """Drift was seen and is about to be put back."""
 
@@ -73,6 +96,11 @@ def status_of(picture: Picture) -> InferenceServiceStatus:
         url=_url(service, picture.gateway),
         plan=plan_lines(each for each in picture.intents if each.move is Move.PLAN) or None,
         canary=picture.canary,
+        applied=tuple(
+            AppliedChild(child=child, digest=digest)
+            for child, digest in sorted(picture.applied.items())
+        )
+        or None,
         conditions=conditions,
     )
 
@@ -83,17 +111,22 @@ def refused_status(
     """Describe a service that cannot be served as it stands. What runs, goes on running."""
     old = service.status or InferenceServiceStatus()
     said = cut(" ".join(str(problem) for problem in error.problems) or str(error))
-    kept = tuple(each for each in old.conditions if each.type not in ("Ready", "UpToDate"))
+    anew = ("Ready", "UpToDate", "DriftDetected")
+    kept = tuple(each for each in old.conditions if each.type not in anew)
     made = (
         _condition("Ready", FALSE, "InvalidSpec", said),
         _condition(
             "UpToDate", FALSE, "InvalidSpec", "The spec was refused, so nothing was changed."
+        ),
+        _condition(
+            "DriftDetected", UNKNOWN, "InvalidSpec", "The spec was refused, so nobody looked."
         ),
     )
     return replace(
         old,
         ready=False,
         message=said,
+        drift=None,
         observed_generation=service.generation or None,
         conditions=settled((*made, *kept), service, now),
     )
@@ -127,8 +160,15 @@ def _conditions(
     up_to_date = _up_to_date(picture, primary, unread=unread)
     routes = _routes(picture)
     degraded = _degraded(picture, primary)
+    left = _left(picture.intents)
+    # Drift that the policy leaves keeps nobody from being served; where it does, it is `fail`.
+    needed = (
+        (available, routes)
+        if left and up_to_date.reason == _DRIFTED
+        else (available, up_to_date, routes)
+    )
     made = [
-        _ready(picture, primary, (available, up_to_date, routes), degraded),
+        _ready(picture, primary, needed, degraded),
         available,
         up_to_date,
         progressing,
@@ -160,7 +200,15 @@ def _ready(
     counted = _counted(primary)
     if primary is not None and not primary.complete:
         return _condition("Ready", FALSE, "ReplicasNotReady", counted)
-    return _condition("Ready", TRUE, "Serving", counted)
+    word = _drift_word(picture.intents)
+    be = "is" if word == "1 field" else "are"
+    left = f" {word} {be} not as declared." if _left(picture.intents) else ""
+    return _condition("Ready", TRUE, "Serving", counted + left)
+
+
+def _left(intents: Sequence[Intent]) -> list[Intent]:
+    """The children on which drift stays because the policy says so."""
+    return [each for each in intents if each.move in (Move.LEAVE, Move.BESIDE, Move.PLAN)]
 
 
 def _available(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
@@ -194,19 +242,52 @@ def _up_to_date(picture: Picture, primary: Rollout | None, *, unread: bool) -> C
     refused = [each for each in picture.intents if each.move is Move.REFUSE]
     if refused:
         return _condition("UpToDate", FALSE, "Drifted", told(refused))
+    denied = refused_of(picture.intents)
+    if denied:
+        said = " ".join(_said(each.error) for each in denied if each.error is not None)
+        return _condition("UpToDate", FALSE, REFUSED, cut(said))
     if unread or picture.errors:
         first = next(iter(picture.errors.values()))
         return _condition("UpToDate", UNKNOWN, "ApiError", _said(first))
+    altered = [each for each in picture.intents if each.altered]
+    if altered:
+        return _condition("UpToDate", FALSE, "AlteredByAdmission", altered_told(altered))
+    fights = [each for each in picture.intents if each.until is not None]
+    if fights:
+        return _condition("UpToDate", FALSE, FIGHTING, fight_told(fights))
     waiting = [each for each in picture.intents if each.move is Move.AWAIT]
     if waiting:
         names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
         return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
     if any(each.move is Move.PLAN and each.landing for each in picture.intents):
-        said = "What was declared anew waits for an end of the drift; status.plan has both."
+        said = "The new declaration waits until the drift is over; status.plan has both."
         return _condition("UpToDate", FALSE, "Planned", said)
+    policy = picture.service.spec.on_drift or OnDrift.RECONCILE
+    left = _left(picture.intents)
+    if left and policy in _LEFT:
+        return _condition("UpToDate", FALSE, _DRIFTED, f"{told(left)} {_LEFT[policy][1]}")
+    if picture.service.unknown:
+        return _condition("UpToDate", UNKNOWN, UNKNOWN_FIELDS, _not_known(picture.service))
     if primary is None or primary.rolling:
         return _condition("UpToDate", FALSE, "RollingOut", _counted(primary))
+    if left:
+        said = f"Everything declared is in place, but for what onDrift: ignore leaves. {told(left)}"
+        return _condition("UpToDate", TRUE, "DriftIgnored", cut(said))
+    lent = delegated_told(picture.intents)
+    if lent:
+        said = f"Everything declared is in place, but for what is left to others. {lent}"
+        return _condition("UpToDate", TRUE, "Delegated", cut(said))
     return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
+
+
+def _not_known(service: InferenceService) -> str:
+    names = ", ".join(service.unknown[:_MOST])
+    more = f" and {len(service.unknown) - _MOST} more" if len(service.unknown) > _MOST else ""
+    return cut(
+        f"This version of the operator does not know {names}{more}, so nobody looked at what is"
+        " declared there. What it knows is kept as it was written, and nothing new is rolled out."
+        " Upgrade the operator, or take the fields out."
+    )
 
 
 def _routes(picture: Picture) -> Condition:
@@ -257,6 +338,7 @@ def _autoscaling(picture: Picture) -> Condition:
     return _condition("AutoscalingReady", TRUE, "Scaling", "The autoscaler gets its metrics.")
 
 
+_AGAIN = "It was created again."
 _LEFT = {
     OnDrift.FAIL: ("Refused", "Nothing was written to it, as onDrift: fail says."),
     OnDrift.DRY_RUN: ("Planned", "status.plan says what would be put back."),
@@ -265,8 +347,18 @@ _LEFT = {
 
 
 def _drift(picture: Picture) -> Condition:
+    altered = [each for each in picture.intents if each.altered]
+    if altered:
+        return _condition("DriftDetected", TRUE, "AlteredByAdmission", altered_told(altered))
+    fights = [each for each in picture.intents if each.until is not None]
+    if fights:
+        return _condition("DriftDetected", TRUE, FIGHTING, fight_told(fights))
     drifted = drifted_of(picture.intents)
     policy = picture.service.spec.on_drift or OnDrift.RECONCILE
+    held = [each for each in drifted if each.move is Move.LEAVE]
+    if held and policy is OnDrift.RECONCILE:
+        said = f"{told(held)} It was left. {_not_known(picture.service)}"
+        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, cut(said))
     if drifted and policy is OnDrift.IGNORE:
         return _condition("DriftDetected", FALSE, "Ignored", told(drifted))
     if drifted and policy is OnDrift.RECONCILE:
@@ -278,11 +370,20 @@ def _drift(picture: Picture) -> Condition:
     if drifted:
         reason, action = _LEFT[policy]
         return _condition("DriftDetected", TRUE, reason, f"{told(drifted)} {action}")
+    recreated = [each for each in picture.intents if each.deleted]
+    if recreated and any(each.error for each in recreated):
+        said = f"{told(recreated)} It could not be created again yet."
+        return _condition("DriftDetected", TRUE, "Healing", said)
+    if recreated:
+        return _condition("DriftDetected", FALSE, "Healed", f"{told(recreated)} {_AGAIN}")
     before = _before(picture.service, "DriftDetected")
     if before is not None and before.reason in ("Healed", "Healing"):
         # What was healed last stays to be read: healing erased every other trace of it.
         said = before.message.replace("It is being put back.", "It was put back.")
         return _condition("DriftDetected", FALSE, "Healed", said)
+    if picture.service.unknown:
+        said = f"Nothing has drifted of what is known. {_not_known(picture.service)}"
+        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, cut(said))
     return _condition("DriftDetected", FALSE, "None", "Nothing has drifted.")
 
 
@@ -302,7 +403,14 @@ def _reconciling(picture: Picture) -> list[Condition]:
     if not picture.errors:
         return []
     said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
-    return [_condition("Reconciling", FALSE, "ApiError", cut(said))]
+    reason = REFUSED if refused_of(picture.intents) else "ApiError"
+    return [_condition("Reconciling", FALSE, reason, cut(said))]
+
+
+def refused_of(intents: Sequence[Intent]) -> list[Intent]:
+    """The children that the cluster refused to write: by admission, its schema, or our rights."""
+    kinds = (ValidationError, PermissionDenied)
+    return [each for each in intents if each.move in WRITES and isinstance(each.error, kinds)]
 
 
 def drifted_of(intents: Sequence[Intent]) -> list[Intent]:
@@ -318,12 +426,13 @@ def foreign_words(foreign: Sequence[Intent]) -> str:
         by = controller_of(each.live) if each.live else None
         whose = f"belongs to {by}" if by else "was not made for this service"
         named.append(f"{each.ref.kind} {each.ref.name} {whose}.")
-    return cut(" ".join(named) + " It was not touched. Delete it, or name the service otherwise.")
+    return cut(" ".join(named) + " It was not touched. Delete it, or rename the service.")
 
 
 def _drift_word(intents: Sequence[Intent]) -> str:
-    moves = (Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
+    moves = (Move.BACK_OFF, Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
     count = sum(len(each.drifted) or 1 for each in intents if each.move in moves)
+    count += sum(len(each.altered) for each in intents)
     return "none" if not count else "1 field" if count == 1 else f"{count} fields"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from holdfast.core.ownership.objects import at
 from holdfast.core.ownership.signals import declare
 from holdfast.core.service import analysis
 from holdfast.core.service.canary import CanarySeen, CanaryState, Move, advance
@@ -20,7 +21,7 @@ from holdfast.core.tree import Fields
 from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import ref_of
 from holdfast.reconcile.ports import MetricSource
-from holdfast.reconcile.service.family import Family, Part, Relation
+from holdfast.reconcile.service.family import Family, Part, Relation, terminating
 from holdfast.reconcile.service.intent import landing
 from holdfast.reconcile.service.replicas import is_held, number_of
 from holdfast.reconcile.service.rollout import rollout_of
@@ -34,6 +35,30 @@ def concerned(family: Family) -> bool:
     service = family.service
     remembered = service.status is not None and service.status.canary is not None
     return service.spec.canary is not None or remembered or Part.CANARY in family.live
+
+
+def gateway_in_use(family: Family) -> Gateway | None:
+    """The gateway that the service's own route is attached to, for who was told of none.
+
+    A flag that was left out takes nothing away: the route is kept as it stands, for whoever sends
+    requests by it. Deleting it is the user's to do, and it does not come back then.
+    """
+    route = family.live.get(Part.ROUTE)
+    if route is None or family.relation(Part.ROUTE) is not Relation.OURS or terminating(route):
+        return None
+    parents, hosts = at(route, ("spec", "parentRefs")), at(route, ("spec", "hostnames"))
+    parent = parents[0] if isinstance(parents, list) and parents else None
+    host = hosts[0] if isinstance(hosts, list) and hosts else None
+    prefix = f"{family.service.name}.{family.service.namespace}."
+    if not isinstance(parent, dict) or not isinstance(host, str) or not host.startswith(prefix):
+        return None
+    section = parent.get("sectionName")
+    return Gateway(
+        name=str(parent.get("name") or ""),
+        namespace=str(parent.get("namespace") or family.service.namespace),
+        domain=host.removeprefix(prefix),
+        section=section if isinstance(section, str) else None,
+    )
 
 
 async def next_move(
@@ -57,7 +82,7 @@ async def next_move(
 
 def facts_of(family: Family, gateway: Gateway | None, move: Move | None) -> Facts:
     """What the rendering depends on. Without a canary there is nothing to decide."""
-    seen = number_of(family.live.get(Part.PRIMARY))
+    seen = number_of(_own(family, Part.PRIMARY))
     free = family.rival is not None
     if move is None:
         spec = family.service.spec
@@ -88,10 +113,10 @@ def split_now(family: Family, move: Move | None) -> Split:
 async def _seen(
     family: Family, gateway: Gateway | None, state: CanaryState | None, *, keeper: Keeper
 ) -> CanarySeen:
-    service, live = family.service, family.live
+    service = family.service
     canary, primary = _own(family, Part.CANARY), _own(family, Part.PRIMARY)
     rollout, main = rollout_of(canary), rollout_of(primary)
-    route, front = live.get(Part.ROUTE), live.get(Part.FRONT)
+    route, front = _own(family, Part.ROUTE), _own(family, Part.FRONT)
     if gateway is not None:
         routed = route_weight(route, family.refs[Part.CANARY].name) if route else 0
         accepted = route is not None and route_accepted(route)
@@ -118,7 +143,7 @@ async def _seen(
 
 
 def _own(family: Family, part: Part) -> Fields | None:
-    """A Deployment that is ours; one of another's is none, whatever its name."""
+    """An object that is ours; one of another's is none, whatever its name."""
     return None if family.relation(part) is Relation.FOREIGN else family.live.get(part)
 
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.drift import DriftedField
+from holdfast.core.drift import Cause, DriftedField
 from holdfast.core.ink import clean
 from holdfast.core.live import Writer
+from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.owned import MERGED, UNTRACKED
 from holdfast.core.ownership.signals import APPLIED, Finding
 from holdfast.core.redact import redact
 from holdfast.core.show import show_value
 from holdfast.core.tree import show_path
+from holdfast.reconcile.service.family import OPERATOR
 from holdfast.reconcile.service.intent import Intent
 
 _MOST = 5
@@ -24,9 +26,67 @@ LIMIT = 1024
 """What an event's message may have at the most."""
 
 
-def told(intents: Iterable[Intent]) -> str:
-    """Everything that drifted, one sentence for each writer and object."""
-    return cut(" ".join(sentence for each in intents for sentence in _sentences(each)))
+def told(intents: Iterable[Intent], *, healed: bool = False) -> str:
+    """Everything that drifted, one sentence for each writer and object.
+
+    With `healed`, only what was put back: not what the server stored otherwise again.
+    """
+    return cut(
+        " ".join(sentence for each in intents for sentence in _sentences(each, healed=healed))
+    )
+
+
+def altered_told(intents: Iterable[Intent]) -> str:
+    """What cannot be as declared because the server stores it differently, and what helps."""
+    sentences = [
+        f"The API server stores {_listed([_path(found) for found in each.altered])} of"
+        f" {each.ref.kind} {each.ref.name} differently from what was sent: an admission policy or"
+        " webhook changes it."
+        for each in intents
+        if each.altered
+    ]
+    helps = "It cannot be put back. Declare what is stored, or change the policy."
+    return cut(" ".join((*sentences, helps)))
+
+
+def fight_told(intents: Iterable[Intent]) -> str:
+    """Who keeps changing what after it was put back, and until when it is left.
+
+    Without the times of their writes: those change every second, and this is told once a round.
+    """
+    sentences = []
+    for each in intents:
+        if each.until is None:
+            continue
+        ref, left = f"{each.ref.kind} {each.ref.name}", f"{each.until:%Y-%m-%dT%H:%M:%SZ}"
+        others = " and ".join(sorted({who(found.writer) for found in each.contested}))
+        paths = _listed([_path(found) for found in each.contested])
+        fight = f"{others} and {OPERATOR} keep changing {paths} of {ref}."
+        if each.deleted:
+            fight = f"Somebody deletes {ref} each time {OPERATOR} creates it."
+        elif not each.contested:
+            fight = f"Somebody wipes the record of who owns what of {ref} each time it is restored."
+        sentences.append(f"{fight} It is left until {left}, and put back then.")
+    return cut(" ".join((*sentences, "Let one of the two set it.")))
+
+
+def delegated_told(intents: Iterable[Intent]) -> str:
+    """Which fields differ that are left to an autoscaler or its like, and who wrote them."""
+    sentences = []
+    for each in intents:
+        lent = [
+            found
+            for found in (each.verdict.findings if each.verdict else ())
+            if found.field_class is FieldClass.DELEGATED
+        ]
+        by_writer: dict[str, list[str]] = {}
+        for found in lent:
+            by_writer.setdefault(who(found.writer), []).append(_path(found))
+        sentences += [
+            f"{name} sets {_listed(paths)} of {each.ref.kind} {each.ref.name}."
+            for name, paths in by_writer.items()
+        ]
+    return cut(" ".join(sentences))
 
 
 def plan_lines(intents: Iterable[Intent]) -> tuple[str, ...]:
@@ -50,12 +110,17 @@ def cut(text: str) -> str:
     return text if len(text) <= LIMIT else f"{text[: LIMIT - 1]}…"
 
 
-def _sentences(intent: Intent) -> list[str]:
+def _sentences(intent: Intent, *, healed: bool = False) -> list[str]:
     by_writer: dict[tuple[str, str], list[str]] = {}
+    if intent.deleted:
+        return [f"Somebody deleted {intent.ref.kind} {intent.ref.name}."]
+    kept = {found.change.path for found in (*intent.altered, *intent.contested)} if healed else ()
     for finding in intent.drifted:
+        if finding.change.path in kept:
+            continue
         at = finding.writer.at if finding.writer else None
         when = f" at {at:%Y-%m-%dT%H:%M:%SZ}" if at else ""
-        by_writer.setdefault((who(finding.writer), when), []).append(_path(finding))
+        by_writer.setdefault((_by(finding), when), []).append(_path(finding))
     sentences = [
         f"{name} changed {_listed(paths)} of {intent.ref.kind} {intent.ref.name}{when}."
         for (name, when), paths in by_writer.items()
@@ -63,6 +128,13 @@ def _sentences(intent: Intent) -> list[str]:
     if not sentences:
         sentences = [f"The record of who owns what of {intent.ref.kind} {intent.ref.name} is gone."]
     return sentences
+
+
+def _by(finding: Finding) -> str:
+    """Say who changed a field; what admission changes has no writer, and is nobody's secret."""
+    if finding.cause is Cause.ADMISSION:
+        return "an admission policy or webhook"
+    return who(finding.writer)
 
 
 def _listed(paths: list[str]) -> str:
@@ -73,7 +145,7 @@ def _listed(paths: list[str]) -> str:
 def _line(intent: Intent, finding: Finding) -> str:
     field = DriftedField(change=finding.change, kind=finding.kind, writer=finding.writer)
     live, wanted = (show_value(field, live=side, width=_WIDTH) for side in (True, False))
-    by = "declared anew" if finding.pending else f"by {who(finding.writer)}"
+    by = "declared anew" if finding.pending else f"by {_by(finding)}"
     return f"{intent.ref.kind} {intent.ref.name}: {_path(finding)}: {live} → {wanted} ({by})"
 
 

@@ -25,7 +25,7 @@ def check(new: Object, live: Object | None) -> None:
         raise ValidationError(
             f"{ref_of(new)} is invalid.",
             problems=problems,
-            todo="Mend the object and send it again.",
+            todo="Fix the object and send it again.",
         )
 
 

@@ -93,7 +93,7 @@ class MemoryKube:
         def act() -> Object:
             if absent and ref in self._store.items:
                 raise KubeConflict(
-                    f"{ref} was not to be there, and it is.", reason=ConflictReason.EXISTS
+                    f"{ref} should not exist yet, and it does.", reason=ConflictReason.EXISTS
                 )
             return self._store.apply(item, manager, subresource, force=force, dry_run=dry_run)
 

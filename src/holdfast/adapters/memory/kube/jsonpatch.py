@@ -20,7 +20,7 @@ def patched(item: Object, operations: Sequence[Fields]) -> Object:
         except (KeyError, IndexError, TypeError, ValueError):
             raise ValidationError(
                 f"The {operation.get('op')} of {operation.get('path')} cannot be carried out.",
-                todo="Observe again and decide anew.",
+                todo="Observe again and decide again.",
             ) from None
     return new
 

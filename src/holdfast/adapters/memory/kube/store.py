@@ -70,7 +70,7 @@ class Store:
         ref = ref_of(item)
         kind = self.kind_of(ref.api_version, ref.kind)
         if ref in self.items:
-            raise KubeConflict(f"{ref} is there already.", reason=ConflictReason.EXISTS)
+            raise KubeConflict(f"{ref} already exists.", reason=ConflictReason.EXISTS)
         new = self._completed(kind, clone(item), None)
         writer = Writer(manager=manager, operation=UPDATE, api_version=kind.api_version)
         entries = ownership.create(_unallocated(new), writer, kind, now=self.now())

@@ -40,7 +40,7 @@ def check_structure(item: Object) -> None:
         raise ValidationError(
             f"{ref_of(item)} cannot be applied.",
             problems=found,
-            todo="Mend the object and send it again.",
+            todo="Fix the object and send it again.",
         )
 
 

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from holdfast.core.ink import Ink
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.application_drifts import WHOLE, value
+from holdfast.doors.cli.views.application_drifts import WHOLE, value, value_lines
 from holdfast.doors.cli.views.applications import named
-from holdfast.doors.cli.views.forms import masked
+from holdfast.doors.cli.views.forms import masked, show_block
 from holdfast.doors.cli.views.text import age, columns, count, one_line
-from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState
+from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState, ObjectDiffForm
 from holdfast.wire.plan_v1 import writer_from_json
 
 _HEADS = ["", "path", "live", "git", "why"]
@@ -36,6 +36,8 @@ _WHOLE = {
 
 def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
     """Write a diff as asked."""
+    if diff.stale:
+        screen.warn(not_newest(diff.commit, diff.stale))
     match screen.output:
         case "table" | "wide":
             _text(screen, diff, now)
@@ -53,10 +55,17 @@ def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
                 {
                     "application": diff.application,
                     "commit": diff.commit,
+                    "stale": diff.stale,
                     "lookedAt": diff.looked_at,
                     "objects": [masked(each) for each in diff.objects],
                 },
             )
+
+
+def not_newest(commit: str, stale: str) -> str:
+    """Say that a comparison is with what was known of Git before."""
+    why = one_line(stale)
+    return f"Git may have moved since {commit[:7]}, which this is compared with. {why}"
 
 
 def differs(diff: DiffForm) -> bool:
@@ -76,9 +85,7 @@ def _text(screen: Screen, diff: DiffForm, now: datetime) -> None:
             screen.line(f"  {each.owner} applies it, so it is observed and never written")
         fields = [field for field in each.fields if field.path]
         if len(fields) < len(each.fields) or not fields:
-            deleted = each.standing == "drifted" and each.health == "missing"
-            told = "somebody deleted it" if deleted else _WHOLE[each.standing]
-            screen.line(f"  {one_line(each.message) or told}")
+            screen.line(f"  {_told(each)}")
         if not fields:
             continue
         rows = [_row(field, now) for field in fields]
@@ -87,6 +94,9 @@ def _text(screen: Screen, diff: DiffForm, now: datetime) -> None:
         for row, line in zip(rows, lines, strict=True):
             marks[row[0]] += 1
             screen.line(f"  {screen.paint(line, _INKS[row[0]])}")
+        for field in fields:
+            if field.kind != "secret":
+                show_block(screen, field.path, value_lines(screen, field.live, field.git))
     if marks:
         screen.line()
         screen.line(screen.paint("   ".join(_LEGEND[each] for each in _LEGEND if marks[each]),
@@ -94,8 +104,21 @@ def _text(screen: Screen, diff: DiffForm, now: datetime) -> None:
     screen.line(_summary(diff))
 
 
+def _told(each: ObjectDiffForm) -> str:
+    """Say how an object as a whole stands."""
+    deleted = each.standing == "drifted" and each.health == "missing"
+    told = "somebody deleted it" if deleted else _WHOLE[each.standing]
+    return one_line(each.message) or told
+
+
 def _row(field: DiffFieldForm, now: datetime) -> list[str]:
-    return [_mark(field), field.path, value(field.live), value(field.git), _why(field, now)]
+    return [
+        _mark(field),
+        field.path,
+        value(field.live, field.path),
+        value(field.git, field.path),
+        _why(field, now),
+    ]
 
 
 def _mark(field: DiffFieldForm) -> str:
@@ -137,7 +160,8 @@ def _markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
         screen.line("|---|---|---|---|---|")
         for field in each.fields:
             cells = [_cell(cell) for cell in _row(field, now)]
-            cells[1] = cells[1] or WHOLE
+            if not field.path:
+                cells = [cells[0], WHOLE, "", "", _cell(_told(each))]
             screen.line("| " + " | ".join(cells) + " |")
 
 

@@ -8,13 +8,14 @@ from datetime import datetime
 from holdfast.core.drift import Cause
 from holdfast.core.ink import Ink
 from holdfast.core.ownership.objects import MARK
+from holdfast.core.show import text_diff
 from holdfast.core.tree import Tree
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.applications import named
 from holdfast.doors.cli.views.causes import Moved
 from holdfast.doors.cli.views.explained import CAUSES
-from holdfast.doors.cli.views.forms import masked, show_list
-from holdfast.doors.cli.views.text import age, columns, left, one_line, shown, stamp
+from holdfast.doors.cli.views.forms import evidence_lines, masked, show_block, show_list, shown
+from holdfast.doors.cli.views.text import age, columns, left, one_line, stamp
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
 from holdfast.wire.plan_v1 import writer_from_json
@@ -29,7 +30,8 @@ _ENDS = {
     "reverted": "The declared values were put back, as somebody asked.",
     "external": "Others put it back, or Git moved to it.",
     "ignored": "A rule hides it.",
-    "gone": "The application, or the declaration, is no more.",
+    "superseded": "It differs still: as another drift, or by what Git asks for now.",
+    "gone": "The application, or the declaration, no longer exists.",
 }
 
 
@@ -74,26 +76,48 @@ def show_drift(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) ->
     if drift.where:
         screen.line(f"Declared in {one_line(drift.where)} at {drift.commit[:7]}")
     screen.line()
-    show_fields(screen, drift.entries)
-    evidence = dict.fromkeys(one_line(entry.evidence) for entry in drift.entries if entry.evidence)
-    for text in evidence:
-        screen.line(f"Evidence: {text}")
+    show_fields(screen, drift)
+    for line in evidence_lines((entry.path or WHOLE, entry.evidence) for entry in drift.entries):
+        screen.line(line)
     screen.line()
     for line in handling(drift, now):
         screen.line(one_line(line))
 
 
-def show_fields(screen: Screen, entries: Sequence[DriftEntryForm], *, last: str = "GIT") -> None:
+def show_fields(screen: Screen, drift: ApplicationDriftForm, *, last: str = "GIT") -> None:
     """Write fields with their live and declared values."""
-    rows = [
-        [entry.path or WHOLE, value(entry.live, entry), value(entry.desired, entry),
-         entry.kind.value, by(entry)]
-        for entry in entries
-    ]  # fmt: skip
+    entries, whole = drift.entries, _whole(drift)
+    rows = []
+    for entry in entries:
+        live, git = value(entry.live, entry.path), value(entry.desired, entry.path)
+        live, git = (live, git) if entry.path else whole
+        rows.append([entry.path or WHOLE, live, git, entry.kind.value, by(entry)])
     head, *lines = columns(["FIELD", "LIVE", last, "TYPE", "CHANGED BY"], rows)
     screen.line(screen.paint(head, Ink.FAINT))
     for entry, line in zip(entries, lines, strict=True):
         screen.line(screen.paint(line, Ink.SECRET) if entry.kind == "secret" else line)
+    for entry in entries:
+        if entry.kind != "secret":
+            show_block(screen, entry.path, value_lines(screen, entry.live, entry.desired))
+
+
+def value_lines(screen: Screen, live: object, git: object) -> list[str]:
+    """Compare two values line by line, where they have several."""
+    return text_diff(
+        live,  # type: ignore[arg-type]  # decoded from JSON
+        git,  # type: ignore[arg-type]  # the same
+        wanted="git",
+        ascii_only=screen.ascii_only,
+    )
+
+
+def _whole(drift: ApplicationDriftForm) -> tuple[str, str]:
+    """What stands on either side when an object as a whole drifted."""
+    if not drift.uid:
+        return "(not there)", "(declared)"
+    return (
+        ("(another of this name)", "(declared)") if drift.where else ("(there)", "(not declared)")
+    )
 
 
 def show_explained(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
@@ -152,13 +176,13 @@ def by(entry: DriftEntryForm) -> str:
     return str(writer_from_json(entry.writer)) if entry.writer else "unknown"
 
 
-def value(found: object, entry: DriftEntryForm | None = None) -> str:
+def value(found: object, path: str = "") -> str:
     """Write a value. What a Secret holds is a mark by the time it comes here."""
     if found is None:
-        return "" if entry is not None and not entry.path else "(not set)"
+        return "(not set)"
     if isinstance(found, str) and found.startswith(MARK):
         return f"hmac {found.removeprefix(MARK)[:8]}…"
-    return shown(found)  # type: ignore[arg-type]  # decoded from JSON
+    return shown(found, path)  # type: ignore[arg-type]  # decoded from JSON
 
 
 def _row(drift: ApplicationDriftForm, now: datetime) -> list[str]:
@@ -185,7 +209,7 @@ def _of_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
         if entry.writer is None:
             return
     else:
-        live, git = _told(entry.live), _told(entry.desired)
+        live, git = _told(entry.live, entry.path), _told(entry.desired, entry.path)
         declared = "and Git does not declare it" if entry.desired is None else f"Git declares {git}"
         yield f"{one_line(entry.path)} is {live}, {declared}."
     if entry.writer is None:
@@ -198,5 +222,5 @@ def _of_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
     yield f"{one_line(str(writer))} wrote it{one_line(through)}{when}: {told}."
 
 
-def _told(found: Tree | object) -> str:
-    return "not set" if found is None else one_line(value(found))
+def _told(found: Tree | object, path: str) -> str:
+    return "not set" if found is None else one_line(value(found, path))

@@ -32,7 +32,9 @@ def draw(
     title = f"{place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
     screen.line(screen.paint(_cut(title), Ink.FAINT))
     if silent_since is not None:
-        told = f"No answer since {silent_since.astimezone():%H:%M:%S}; this is from before."
+        told = (
+            f"No answer since {silent_since.astimezone():%H:%M:%S}; this is the last known state."
+        )
         screen.line(screen.paint(_cut(told), Ink.REMOVE))
     shown = _fitting(found, shutil.get_terminal_size().lines - len(recent) - _AROUND)
     if shown:
@@ -41,7 +43,7 @@ def draw(
         for each, line in zip(shown, lines, strict=True):
             screen.line(screen.paint(_cut(line), _ink(each)))
     if not found or len(shown) < len(found):
-        more = f"{len(found) - len(shown)} more for which there is no room."
+        more = f"{len(found) - len(shown)} more are not shown."
         screen.line(more if found else "No applications.")
     if recent:
         screen.line()

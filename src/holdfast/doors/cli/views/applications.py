@@ -185,7 +185,9 @@ def _objects(
             for field in each.tolerated if wide else ():
                 screen.line(f"  = {one_line(field.path)}  tolerated: {one_line(field.rule)}")
     if not objects:
-        screen.line("No object is known of it.")
+        screen.line(
+            "None of its objects is known yet." if found.looked_at else "It was not looked at yet."
+        )
         return
     apart = sum(each.standing != "in-sync" for each in objects)
     tolerated = f" · {count(found.tolerated, 'tolerated field')}" if found.tolerated else ""

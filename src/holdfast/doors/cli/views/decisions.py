@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.ink import Ink
+from holdfast.doors.cli.exits import Exit, exit_of
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.application_drifts import by, show_fields
 from holdfast.doors.cli.views.applications import named
@@ -16,7 +19,76 @@ from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 _DONE = {"+": "created", "~": "updated", "-": "deleted"}
+APPROVAL_NEEDED = "approval-needed"
+"""The code of what waits for a person, for who reads it by program."""
 _RESTARTED = ("Deployment", "StatefulSet", "DaemonSet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of one decision among several: what was said of it, or why it was refused."""
+
+    id: str
+    told: str = ""
+    form: ApplicationDriftForm | WaitingPlanForm | None = None
+    error: HoldfastError | None = None
+    waits: bool = False
+    """It is recorded, and takes effect once another person decides the same."""
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of this one alone."""
+        if self.error is not None:
+            return exit_of(self.error)
+        return Exit.POLICY if self.waits else Exit.OK
+
+
+def show_decisions(screen: Screen, decided: Sequence[Decided], *, verb: str) -> None:
+    """Write each decision on a line of its own."""
+    match screen.output:
+        case "table":
+            for each in decided:
+                error = each.error
+                told = each.told if error is None else f"not {verb}: {error.happened} {error.todo}"
+                mark, ink = ("x", Ink.REMOVE) if error else ("+", Ink.CREATE)
+                if each.waits:
+                    mark, ink = "~", Ink.CHANGE
+                screen.line(f"{screen.paint(mark, ink)} {each.id}  {one_line(told).rstrip()}")
+            failed = sum(each.error is not None for each in decided)
+            waiting = sum(each.waits for each in decided)
+            done = len(decided) - failed - waiting
+            parts = [f"{done} of {len(decided)} {verb}"]
+            if waiting:
+                parts.append(f"{waiting} waiting for another person")
+            if failed:
+                parts.append(f"{failed} not")
+            screen.line(f"{', '.join(parts)}.")
+        case "name":
+            for each in decided:
+                if each.error is None:
+                    screen.line(each.id)
+        case _:
+            items = [_decided_body(each, verb) for each in decided]
+            screen.document("DecisionList", {"items": items})
+
+
+def _decided_body(each: Decided, verb: str) -> Mapping[str, object]:
+    if each.error is None:
+        body: dict[str, object] = {
+            "id": each.id,
+            "outcome": "waiting" if each.waits else verb,
+            "exitCode": int(each.exit),
+            "now": masked(each.form),
+        }
+        return body | {"code": APPROVAL_NEEDED, "happened": each.told} if each.waits else body
+    return {
+        "id": each.id,
+        "outcome": "refused",
+        "exitCode": int(each.exit),
+        "code": each.error.code,
+        "happened": each.error.happened,
+        "next": each.error.todo,
+    }
 
 
 def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
@@ -27,7 +99,7 @@ def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime)
     where = f" ({drift.where} at {drift.commit[:7]})" if drift.where else f" at {drift.commit[:7]}"
     screen.line(f"Approving puts back what Git declares{one_line(where)}:")
     screen.line()
-    show_fields(screen, drift.entries, last="BECOMES")
+    show_fields(screen, drift, last="BECOMES")
     screen.line()
     screen.line(f"Effect: {one_line(effect(drift))}")
     asked = f"route {drift.route}" if drift.route else "no route matches it"

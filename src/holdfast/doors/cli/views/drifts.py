@@ -9,13 +9,14 @@ from datetime import datetime
 
 from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
-from holdfast.core.redact import redact_tree
+from holdfast.core.redact import names_a_secret, redact_tree
+from holdfast.core.show import text_diff
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.causes import Moved
 from holdfast.doors.cli.views.explained import OBJECTS
-from holdfast.doors.cli.views.forms import masked, show_list
-from holdfast.doors.cli.views.text import age, columns, one_line, shown, stamp
+from holdfast.doors.cli.views.forms import evidence_lines, masked, show_block, show_list, shown
+from holdfast.doors.cli.views.text import age, columns, one_line, stamp
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
 
 _HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]
@@ -23,8 +24,11 @@ _TOLD = r"(?:^|\. )(\S+(?: \S+)?) changed "
 """Who changed something, in the operator's sentences."""
 
 
-def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime) -> None:
-    """Write a list of drifts as asked."""
+def show_drifts(
+    screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime, certain: bool = True
+) -> None:
+    """Write a list of drifts as asked. `certain` is False where there may be others."""
+    none = "No drift." if certain else "No drift is known."
     match screen.output:
         case "table" | "wide":
             if drifts:
@@ -32,7 +36,7 @@ def show_drifts(screen: Screen, drifts: Sequence[DriftRecord], *, now: datetime)
                     screen.line(line)
             still = [each.first_seen for each in drifts if each.resolved_at is None]
             oldest = f" · oldest {age(min(still), now)}" if still else ""
-            screen.line(f"{len(still)} open{oldest}" if drifts else "No drift.")
+            screen.line(f"{len(still)} open{oldest}" if drifts else none)
         case _:
             show_list(
                 screen,
@@ -56,7 +60,13 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
     screen.line(f"First seen {stamp(drift.first_seen)} ({ago} ago){ended}")
     screen.line()
     rows = [
-        [_path(entry), _text(entry.live), _text(entry.desired), entry.kind.value, _by(entry)]
+        [
+            _path(entry),
+            _text(entry.live, entry),
+            _text(entry.desired, entry),
+            entry.kind.value,
+            _by(entry),
+        ]
         for entry in drift.fields
         if entry.path != OBJECTS
     ]
@@ -68,11 +78,14 @@ def show_drift(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
     for entry in drift.fields:
         if entry.path == OBJECTS:  # a report in sentences, too long for a column
             screen.line(f"Objects: {one_line(str(entry.live))}")
-    evidence = dict.fromkeys(one_line(entry.evidence) for entry in drift.fields if entry.evidence)
+        elif not any(names_a_secret(part) for part in entry.path.split("/")):
+            lines = text_diff(entry.live, entry.desired, ascii_only=screen.ascii_only)
+            show_block(screen, _path(entry), lines)
+    evidence = evidence_lines((_path(entry), entry.evidence) for entry in drift.fields)
     if evidence:
         screen.line()
-        for text in evidence:
-            screen.line(f"Evidence: {text}")
+        for line in evidence:
+            screen.line(line)
 
 
 def show_history(screen: Screen, entries: Sequence[HistoryEntry]) -> None:
@@ -154,5 +167,5 @@ def _path(entry: DriftEntry) -> str:
     return show_path(parse_pointer(entry.path)) if entry.path.startswith("/") else entry.path
 
 
-def _text(value: Tree) -> str:
-    return "(not set)" if value is None else shown(value)
+def _text(value: Tree, entry: DriftEntry) -> str:
+    return "(not set)" if value is None else shown(value, entry.path)

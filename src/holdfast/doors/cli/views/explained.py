@@ -13,7 +13,8 @@ from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.doors.cli.screen import Screen
-from holdfast.doors.cli.views.text import age, one_line, shown, stamp
+from holdfast.doors.cli.views.forms import shown
+from holdfast.doors.cli.views.text import age, one_line, stamp
 
 OBJECTS = "/objects"
 """The path of an entry that tells of the objects made from a workload."""
@@ -32,7 +33,10 @@ _ENDS = {
     "reverted": "Somebody put the declared values back.",
     "declared": "The declaration was changed to what was live.",
     "deleted": "The workload was deleted.",
+    "superseded": "The replica was stopped or replaced; what stands in its place is judged anew.",
 }
+_REPLICAS = "/replicas/"
+"""Where drift of a process lies: what it should do and what became of it, and no field."""
 
 
 def show_explained(screen: Screen, drift: DriftRecord, *, now: datetime) -> None:
@@ -44,7 +48,15 @@ def show_explained(screen: Screen, drift: DriftRecord, *, now: datetime) -> None
         for line in _of_objects(entry) if entry.path == OBJECTS else _of_field(entry, now):
             screen.line(f"  {line}")
     told = all(entry.path == OBJECTS for entry in drift.fields)
-    if drift.resolved_at and not (told and drift.resolution == "healed"):  # it said so itself
+    replica = all(entry.path.startswith(_REPLICAS) for entry in drift.fields)
+    if replica and drift.resolution in (None, "healed"):
+        screen.line(
+            "  It serves again."
+            if drift.resolved_at
+            else "  holdfast logs says more. Mend the cause, or the declaration; holdfast ensure "
+            "starts it at once."
+        )
+    elif drift.resolved_at and not (told and drift.resolution == "healed"):  # it said so itself
         screen.line(f"  {_ENDS.get(drift.resolution or '', 'It is as declared again.')}")
     elif not told:
         screen.line("  holdfast ensure -f FILE puts the declared values back; to keep what is")
@@ -53,7 +65,12 @@ def show_explained(screen: Screen, drift: DriftRecord, *, now: datetime) -> None
 
 def _of_field(entry: DriftEntry, now: datetime) -> Iterator[str]:
     path = show_path(parse_pointer(entry.path)) if entry.path.startswith("/") else entry.path
-    yield f"{one_line(path)} is {_value(entry.live)}, declared is {_value(entry.desired)}."
+    live, wanted = (_value(side, path) for side in (entry.live, entry.desired))
+    said = "the declaration does not set it" if entry.desired is None else f"{wanted} is declared"
+    yield f"{one_line(path)} is {live}; {said}."
+    if entry.path.startswith(_REPLICAS):
+        yield one_line(entry.evidence)
+        return
     if entry.writer is None:
         yield "Who wrote it is not recorded."
         return
@@ -72,5 +89,5 @@ def _of_objects(entry: DriftEntry) -> Iterator[str]:
         yield f"  {sentence}"
 
 
-def _value(value: Tree) -> str:
-    return "not set" if value is None else one_line(shown(value))
+def _value(value: Tree, path: str) -> str:
+    return "not set" if value is None else one_line(shown(value, path))

@@ -1,11 +1,15 @@
-"""Writes what is no table: one list in every other format, and forms of the wire for programs."""
+"""Writes what is no table: lists in other formats, forms for programs, values and their diffs."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from holdfast.core.ink import Ink
 from holdfast.core.redact import redact_tree
-from holdfast.core.tree import Fields
+from holdfast.core.show import LONGEST, cut, line_count, readable
+from holdfast.core.tree import Fields, Tree
 from holdfast.doors.cli.screen import Screen
 from holdfast.doors.cli.views.text import markdown, one_line
 
@@ -40,3 +44,37 @@ def masked(form: object) -> Fields:
     tree = redact_tree(msgspec.to_builtins(form))
     assert isinstance(tree, dict)  # noqa: S101  # a form is a mapping
     return tree
+
+
+def shown(value: Tree, path: str = "") -> str:
+    """Write a value that is set, so that it fits in a line, with credentials masked.
+
+    A text stands as it is and the rest as JSON; an amount is written as people do, a long value
+    is cut, and one of several lines is counted: `text_diff` shows those.
+    """
+    masked = readable(re.split(r"[./]", path), redact_tree(value))
+    lines = line_count(masked)
+    if lines > 1:
+        return f"({lines} lines)"
+    text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+    return cut(text, LONGEST)
+
+
+def show_block(screen: Screen, title: str, lines: Sequence[str]) -> None:
+    """Write a unified diff under a title; nothing when there is none."""
+    if not lines:
+        return
+    screen.line()
+    screen.line(f"{one_line(title)}:")
+    for line in lines:
+        ink = {"-": Ink.REMOVE, "+": Ink.CREATE, "@": Ink.FAINT}.get(line[:1], Ink.PLAIN)
+        screen.line(f"  {screen.paint(line, ink)}")
+
+
+def evidence_lines(told: Iterable[tuple[str, str]]) -> list[str]:
+    """Say how each field's writer is known; fields with the same evidence share a line."""
+    fields: dict[str, list[str]] = {}
+    for path, evidence in told:
+        if evidence:
+            fields.setdefault(one_line(evidence), []).append(one_line(path))
+    return [f"Evidence for {', '.join(paths)}: {text}" for text, paths in fields.items()]

@@ -31,6 +31,11 @@ _MARKS = {
     "planned": "?",
 }
 
+_SUMMED = {"left": "left as found"}
+"""How an outcome is counted, where the word alone would not say it."""
+NAMED = 3
+"""Up to so many changed workloads are named in an error; more are counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
@@ -72,6 +77,15 @@ def show_done(screen: Screen, done: Sequence[Done]) -> None:
             )
 
 
+def changes_made(done: Sequence[Done]) -> str:
+    """Say in a sentence what was changed; empty where nothing was."""
+    made = [each for each in done if each.outcome in ("created", "updated", "deleted")]
+    if len(made) <= NAMED:
+        return " ".join(f"Workload {each.step.id} was {each.outcome}." for each in made)
+    counts = Counter(each.outcome for each in made)
+    return ", ".join(f"{number} workloads {outcome}" for outcome, number in counts.items()) + "."
+
+
 def _table(screen: Screen, done: Sequence[Done]) -> None:
     wide = max(len(str(each.step.id)) for each in done)
     for each in done:
@@ -85,7 +99,8 @@ def _table(screen: Screen, done: Sequence[Done]) -> None:
         plan = Plan(steps=planned)
         screen.line(plan_text(plan, paint=screen.paint, ascii_only=screen.ascii_only))
     counts = Counter(each.outcome for each in done)
-    screen.line(", ".join(f"{number} {outcome}" for outcome, number in counts.items()) + ".")
+    told = (f"{number} {_SUMMED.get(outcome, outcome)}" for outcome, number in counts.items())
+    screen.line(", ".join(told) + ".")
 
 
 def _body(done: Done) -> dict[str, object]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.ink import Ink
 from holdfast.core.plan import Action
 from holdfast.doors.cli.screen import Screen
+from holdfast.doors.cli.views.application_diff import not_newest
 from holdfast.doors.cli.views.application_drifts import value
 from holdfast.doors.cli.views.applications import named
 from holdfast.doors.cli.views.forms import masked
@@ -23,6 +24,8 @@ def show_sync_plan(
     screen: Screen, plan: SyncPlanForm, drifts: Sequence[ApplicationDriftForm]
 ) -> None:
     """Write what a sync would do, and which drift it would put back besides."""
+    if plan.stale:
+        screen.warn(not_newest(plan.commit, plan.stale))
     match screen.output:
         case "table":
             for step in plan.steps:
@@ -42,7 +45,7 @@ def show_sync_plan(
                 f"{counts[Action.DELETE]} to delete, from {plan.commit[:7]}{also}."
                 if plan.steps or drifts
                 else f"Nothing to apply: {plan.application} is as {plan.commit[:7]} declares, "
-                "but for what is on hold or waits for somebody."
+                "except for what is on hold or waits for somebody."
             )
             if not plan.prune:
                 screen.line("What is no longer declared would stay; --prune deletes it.")
@@ -61,7 +64,7 @@ def show_synced(screen: Screen, outcome: SyncedForm) -> None:
             for told in outcome.told:
                 screen.line(one_line(told))
             if not outcome.told and outcome.done:
-                screen.line("Nothing was to be applied.")
+                screen.line("There was nothing to apply.")
             for each in outcome.refused:
                 screen.line(
                     screen.paint(
@@ -70,7 +73,7 @@ def show_synced(screen: Screen, outcome: SyncedForm) -> None:
                     )
                 )
             if not outcome.done:
-                screen.line(f"Asked for. {found.id} is not there yet; the controller goes on.")
+                screen.line(f"Requested. {found.id} is not there yet; the controller carries on.")
             screen.line(f"{found.id} is {found.sync} and {found.health}. {one_line(found.message)}")
         case "name":
             screen.line(found.id)

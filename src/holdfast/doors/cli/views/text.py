@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from holdfast.core.ink import clean
-from holdfast.core.redact import redact, redact_tree
-from holdfast.core.tree import Tree
+from holdfast.core.redact import redact
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
 
@@ -54,12 +52,6 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     table = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in [list(heads), *table]]
     return [lines[0], "|" + "---|" * len(heads), *lines[1:]]
-
-
-def shown(value: Tree) -> str:
-    """Write a value that is set: a text as it is, the rest as JSON, credentials masked."""
-    masked = redact_tree(value)
-    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
 
 
 def stamp(at: datetime) -> str:

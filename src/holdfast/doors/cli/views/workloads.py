@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from holdfast.core.ink import Ink
@@ -27,8 +27,8 @@ class Seen:
 
     @property
     def sync(self) -> str:
-        """Whether the ledger has open drift of it."""
-        return "drifted" if self.drifts else "synced"
+        """Whether the ledger has open drift of it, or its replicas do not run what is written."""
+        return "drifted" if self.drifts or self.live.status.failed else "synced"
 
 
 def seen_of(lives: Sequence[Live], drifts: Sequence[DriftRecord]) -> list[Seen]:
@@ -68,7 +68,7 @@ def table(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> list[str]:
     for each, line in zip(seen, lines, strict=True):
         word = "error" if each.live.status.phase == "error" else each.sync
         shown.append(screen.paint(line, inks[word]) if word in inks else line)
-    drifted = sum(bool(each.drifts) for each in seen)
+    drifted = sum(each.sync == "drifted" for each in seen)
     serving = sum(each.live.status.phase == "ready" for each in seen)
     shown.append(f"{count(len(seen), 'workload')} · {serving} ready · {drifted} drifted")
     return shown
@@ -92,6 +92,8 @@ def body(seen: Seen) -> Mapping[str, object]:
             "wanted": status.wanted,
             "canaryWeight": status.canary_weight,
             "endpoint": status.endpoint,
+            "failed": [asdict(each) for each in status.failed],
+            "outdated": [{"name": e.name, "generation": e.generation} for e in status.outdated],
         },
         "spec": redact_tree(live.fields),
         "createdAt": live.created_at,

@@ -276,7 +276,7 @@ def test_a_canary_is_added_stepped_and_removed_through_a_gateway(routed: Story) 
     story.until_phase("Shifting")
     assert story.weights() == {"bot-primary": 80, "bot-canary": 20}
     story.until(lambda: story.endpoints("bot-canary") == {"canary": 1}, "its endpoint")
-    assert story.endpoints("bot-svc") == {"primary": 2}
+    story.until(lambda: story.endpoints("bot-svc") == {"primary": 2}, "the front's endpoints")
     story.several()
     assert story.phase() == "Shifting", "the gateway has not said that it knows"
     assert story.controller is not None

@@ -12,12 +12,16 @@ import httpx2
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_corpus import GATEWAY, gitops_items, manifests
+from tests.support.gitops_corpus import (
+    GATEWAY,
+    gitops_items,
+    items_of_one_namespace,
+    manifests,
+)
 from tests.support.gitops_e2e import PULL, REVIEW, SELF_HEAL, Scene, Team, team_of
 from tests.support.gitops_manifests import settings
 
-from holdfast.core.ownership.objects import at, is_custom
-from holdfast.core.tree import Fields
+from holdfast.core.ownership.objects import at
 from holdfast.wire.yaml import write_document
 
 pytestmark = pytest.mark.cluster
@@ -148,7 +152,8 @@ def test_at_rest_it_writes_nothing_and_after_a_kill_it_sees_no_drift(team: Team)
     """Some hundred objects of the built-in kinds, with all that the cluster makes of them."""
     namespace = team.cluster.create_namespace("corpus")
     files = {
-        f"{index:03}.yaml": write_document(item) for index, item in enumerate(local(namespace))
+        f"{index:03}.yaml": write_document(item)
+        for index, item in enumerate(items_of_one_namespace(namespace))
     }
     assert len(files) > 100
     shop = team.follow(files, routes=[SELF_HEAL], namespace=namespace, wait=False)
@@ -208,23 +213,3 @@ def settled(scene: Scene) -> object:
         )
 
     return asked
-
-
-def local(namespace: str) -> list[Fields]:
-    """The objects of the corpus that live in a namespace, each name once, all in this one."""
-    found: dict[tuple[object, object], Fields] = {}
-    for item in gitops_items(without=(GATEWAY,)):
-        metadata = item["metadata"]
-        assert isinstance(metadata, dict)
-        alone = item["kind"] not in ("ResourceQuota", "LimitRange") and not needs_another(item)
-        if alone and metadata.get("namespace") and not is_custom(str(item["apiVersion"])):
-            moved: Fields = {**item, "metadata": {**metadata, "namespace": namespace}}
-            found.setdefault((item["kind"], metadata["name"]), moved)
-    return list(found.values())
-
-
-def needs_another(item: Fields) -> bool:
-    """True for what is refused or removed without an object that is not with it here."""
-    names = ("priorityClassName", "runtimeClassName")
-    token = item.get("type") == "kubernetes.io/service-account-token"
-    return token or any(at(item, ("spec", name)) is not None for name in names)

@@ -31,7 +31,13 @@ from tests.support.drift_bench import (
     told,
 )
 from tests.support.gateway import GatewayController, gateway_api
-from tests.support.gitops_corpus import GATEWAY, gitops_items, manifests
+from tests.support.gitops_corpus import (
+    GATEWAY,
+    gitops_items,
+    items_of_one_namespace,
+    manifests,
+    moved,
+)
 
 from holdfast.core.drift import DriftKind
 from holdfast.core.ownership.delegated import FieldClass
@@ -94,9 +100,9 @@ def test_what_is_applied_and_left_alone_never_drifts_and_what_is_edited_does(
 def test_gateways_and_routes_never_drift(cluster: Cluster, gateway_api: GatewayController) -> None:
     async def story() -> None:
         items = [item for file in manifests() if file.topic == GATEWAY for item in file.items]
-        homes = sorted({str(item["metadata"]["namespace"]) for item in items})  # type: ignore[index, call-overload]  # a manifest
+        homes = sorted(set(map(home_of, items)))
         made = {home: cluster.create_namespace(home) for home in homes}
-        declared = declared_as_ours(moved(item, made) for item in items)
+        declared = declared_as_ours(moved(item, made[home_of(item)]) for item in items)
         async with drift_bench(cluster) as bench:
             try:
                 assert wrong(await bench.create(declared)) == {}
@@ -121,7 +127,7 @@ VERBS = ("apply", "create", "helm")
 def test_what_others_made_is_taken_over_and_nothing_of_it_is_lost(
     cluster: Cluster, namespace: str, tmp_path: Path, verb: str
 ) -> None:
-    items = adoptable(namespace)[VERBS.index(verb) :: len(VERBS)]
+    items = items_of_one_namespace(namespace)[VERBS.index(verb) :: len(VERBS)]
     if verb == "helm":
         install(cluster, namespace, items, tmp_path)
     else:
@@ -288,30 +294,8 @@ def has_empty_list(item: Fields) -> bool:
     return not is_custom(str(item["apiVersion"])) and inside(item)
 
 
-def moved(item: Fields, homes: Mapping[str, str]) -> Fields:
-    """The same object in a namespace of this test's own."""
-    metadata: Any = item["metadata"]
-    return {**item, "metadata": {**metadata, "namespace": homes[metadata["namespace"]]}}
-
-
-def adoptable(namespace: str) -> list[Fields]:
-    """The objects of built-in kinds that live in a namespace, each name once."""
-    found: dict[tuple[object, object], Fields] = {}
-    for item in gitops_items(without=(GATEWAY,)):
-        metadata: Any = item["metadata"]
-        if item["kind"] in ("ResourceQuota", "LimitRange") or needs_another(item):
-            continue
-        if metadata.get("namespace") and not is_custom(str(item["apiVersion"])):
-            home = {metadata["namespace"]: namespace}
-            found.setdefault((item["kind"], metadata["name"]), moved(item, home))
-    return list(found.values())
-
-
-def needs_another(item: Fields) -> bool:
-    """True for what is refused or removed without an object that is not with it here."""
-    names = ("priorityClassName", "runtimeClassName")
-    token = item.get("type") == "kubernetes.io/service-account-token"
-    return token or any(at(item, ("spec", name)) is not None for name in names)
+def home_of(item: Fields) -> str:
+    return str(at(item, ("metadata", "namespace")))
 
 
 def install(cluster: Cluster, namespace: str, items: list[Fields], directory: Path) -> None:

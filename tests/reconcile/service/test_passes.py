@@ -455,6 +455,32 @@ def test_a_service_deleted_in_the_meantime_is_no_error(world: World) -> None:
     assert result.status.observed_generation == service.generation
 
 
+def test_children_of_a_service_that_went_with_it_are_not_created_again(world: World) -> None:
+    """The deletion of a child may be seen before that of its owner: those are two watches."""
+    world.declare()
+    world.converge()
+    service = world.service()
+    world.delete("InferenceService", NAME)
+    assert not world.find("Service", f"{NAME}-svc"), "collected"
+    before = len(world.client.writes)
+    result = world.run(world.reconciler.reconcile(service))
+    assert world.client.writes[before:] == []
+    assert result.notes == ()
+
+
+def test_children_of_a_service_that_is_on_its_way_out_are_not_created_again(world: World) -> None:
+    world.declare()
+    world.converge()
+    service = world.service()
+    finalizer: Any = {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/kept"]}
+    world.edit("InferenceService", NAME, finalizer, by="somebody")
+    world.delete("InferenceService", NAME)
+    world.delete("Service", f"{NAME}-svc")
+    before = len(world.client.writes)
+    world.run(world.reconciler.reconcile(service))
+    assert world.client.writes[before:] == []
+
+
 def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: World) -> None:
     """The number is taken back only once nobody else would change it again."""
     world.declare(BOUNDS)

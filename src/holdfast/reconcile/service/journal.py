@@ -54,12 +54,7 @@ class StatusJournal:
         """Write the status where it differs. A service that is gone has none to write."""
         if not service.uid or status == service.status:
             return
-        item: Fields = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": service.name, "namespace": service.namespace, "uid": service.uid},
-            "status": status_to_json(status),
-        }
+        item: Fields = {**identity_of(service), "status": status_to_json(status)}
         try:
             await self._client.apply(item, manager=OPERATOR, force=True, subresource="status")
         except NotFound:
@@ -67,3 +62,13 @@ class StatusJournal:
         except KubeConflict as error:
             if error.reason is not ConflictReason.REPLACED:
                 raise
+
+
+def identity_of(service: InferenceService) -> Fields:
+    """Give the part of an apply that says which object it is for, and no other."""
+    metadata: Fields = {
+        "name": service.name,
+        "namespace": service.namespace,
+        "uid": service.uid,
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from holdfast.core.errors import HoldfastError, InvalidSpec
+from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
 from holdfast.core.gitops.fight import Heal, recent
 from holdfast.core.policy import OnDrift
 from holdfast.core.service.canary import Move as CanaryMove
@@ -18,7 +18,7 @@ from holdfast.core.service.manifests import manifests
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
 from holdfast.reconcile.keeper import Keeper
-from holdfast.reconcile.kube import KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
 from holdfast.reconcile.ports import Clock, MetricSource
 from holdfast.reconcile.service import notes, replicas, traffic
 from holdfast.reconcile.service.family import (
@@ -28,11 +28,12 @@ from holdfast.reconcile.service.family import (
     Part,
     observe,
     refs_of,
+    terminating,
     uid_of,
     version_of,
 )
 from holdfast.reconcile.service.intent import WRITES, Intent, Move, holding_back, yielding
-from holdfast.reconcile.service.journal import Journal, StatusJournal
+from holdfast.reconcile.service.journal import Journal, StatusJournal, identity_of
 from holdfast.reconcile.service.result import Note, Result
 from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
 from holdfast.reconcile.service.status import Picture, refused_status, status_of
@@ -130,6 +131,10 @@ class Reconciler:
         await self._settle_number(course, wanted, held)
         await self._look(course, wanted, held)
         self._weigh(course)
+        if any(intent.deleted for intent in course.intents) and not await self._exists(service):
+            # The children went with it. What we know of services may be older than that.
+            self._forget(service.uid)
+            return Result(status=service.status or InferenceServiceStatus())
         service = await self._record(course, move)
         for place, intent in enumerate(course.intents):
             course.intents[place] = await carry_out(self._client, self._keeper, course, intent)
@@ -145,6 +150,29 @@ class Reconciler:
         result = await self._tell(service, await self._status(course, move), course, move)
         self._settle(course, result)
         return result
+
+    async def _exists(self, service: InferenceService) -> bool:
+        """Ask the cluster whether a service is still there: by a dry run, which no cache answers.
+
+        A service that is not stored is there for as long as its owner says so.
+        """
+        if not service.uid:
+            return True
+        try:
+            live = await self._client.apply(
+                identity_of(service),
+                manager=OPERATOR,
+                force=True,
+                dry_run=True,
+                subresource="status",
+            )
+        except NotFound:
+            return False
+        except KubeConflict as conflict:
+            if conflict.reason is not ConflictReason.REPLACED:
+                raise
+            return False
+        return not terminating(live)
 
     def _recorded(self, service: InferenceService) -> dict[str, str]:
         """What was applied last to the children: by this process, or by the status."""

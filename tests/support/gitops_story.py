@@ -249,8 +249,9 @@ class StoryWorld(World):
 
         return over
 
-    async def the_drift(self, name: str) -> ObjectDrift:
-        return next(each for each in self.drifts if each.object.name == name)
+    def find_drift(self, name: str) -> ObjectDrift | None:
+        """The open drift of an object, as far as the controller knows."""
+        return next((each for each in self.drifts if each.object.name == name), None)
 
 
 async def play(world: StoryWorld) -> None:
@@ -269,11 +270,11 @@ async def play(world: StoryWorld) -> None:
     await world.until(world.in_state("ask", DriftState.AWAITING), "ask for a review")
 
     async def approve() -> None:
-        drift = await world.the_drift("ask") if world.drifts else None
+        drift = world.find_drift("ask")
         if drift is None:
             await world.fetch_and_look()
-            drift = await world.the_drift("ask")
-        if drift.state is DriftState.AWAITING:
+            drift = world.find_drift("ask")
+        if drift is not None and drift.state is DriftState.AWAITING:
             desk = world.desk()
             await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
@@ -301,8 +302,9 @@ async def play(world: StoryWorld) -> None:
         return await world.live("old") is None and len(await inventory(world)) == len(FILES) - 1
 
     await world.until(pruned, "prune")
-    for _ in range(3):
+    for _ in range(4):
         await world.live_through(world.fetch_and_look)
+        world.pass_time(61)
 
 
 async def _hold(world: StoryWorld) -> None:

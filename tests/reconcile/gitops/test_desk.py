@@ -112,6 +112,16 @@ async def test_an_approval_that_was_not_written_is_not_shown_as_one() -> None:
     with pytest.raises(StoreUnavailable):
         await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.AWAITING]
+
+    async def stays_silent(*_: object) -> None:
+        world.book.failure = StoreUnavailable("The ledger does not answer.")
+        raise world.book.failure
+
+    world.book.write = stays_silent  # type: ignore[method-assign,assignment]
+    with pytest.raises(StoreUnavailable):
+        await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    assert [each.state for each in world.drifts] == [DriftState.AWAITING]
+    world.book.failure = None
     world.book.write = write  # type: ignore[method-assign]
     await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.APPROVED]

@@ -2,15 +2,17 @@
 
 A shelf is read once, changed in memory, and committed with the journal lines that say why: all
 of it or nothing. Whoever else wrote in between wins, and the pass starts anew. What could not be
-committed for sure is forgotten, and read again before it is used.
+committed for sure is taken back in memory too, and the ledger is read again before it is used: no
+reader is shown a decision that may not have been kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeVar
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 from holdfast.core.gitops import fight
 from holdfast.core.gitops.application import AppId
@@ -37,7 +39,9 @@ _UNASKED = "unasked"
 """A record of what was done without asking, for the guards. Closed, as it outlives nothing."""
 _RECENT = 500
 """Closed drifts that are looked through for recent heals."""
+K = TypeVar("K")
 T = TypeVar("T")
+Versions: TypeAlias = dict[tuple[RecordKind, str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +90,25 @@ class Shelf:
         """When a hold by annotation was refused last, so that it is not told each time."""
         self.stale = True
         """True while this may not be what the book has: read it before anything is decided."""
-        self._versions: dict[tuple[RecordKind, str], int] = {}
+        self._versions: Versions = {}
         self._puts: dict[tuple[RecordKind, str], Put] = {}
         self._entries: list[Entry] = []
+        self._undo: list[Callable[[], object]] = []
+        """How to take back in memory what was changed since the last commit, the last one last."""
 
     def put_applied(self, applied: Applied) -> None:
         """Take an object into the inventory."""
         if self.inventory.get(applied.ref) == applied:
             return
         self.members += applied.ref not in self.inventory
-        self.inventory[applied.ref] = applied
+        self._set(self.inventory, applied.ref, applied)
         form = wire.body(applied)
         self._put(RecordKind.INVENTORY, inventory_key(applied.ref), form)
 
     def drop_applied(self, ref: ObjectRef) -> None:
         """Take an object out of the inventory, once it is known to be gone."""
-        if self.inventory.pop(ref, None) is not None:
+        if ref in self.inventory:
+            self._pop(self.inventory, ref)
             self.members += 1
             self._put(RecordKind.INVENTORY, inventory_key(ref), None)
 
@@ -111,9 +118,9 @@ class Shelf:
             return
         resolved = drift.state is DriftState.RESOLVED
         if resolved:
-            self.drifts.pop(drift.id, None)
+            self._pop(self.drifts, drift.id)
         else:
-            self.drifts[drift.id] = drift
+            self._set(self.drifts, drift.id, drift)
         form = wire.body(wire.drift_to_json(drift))
         self._put(RecordKind.DRIFT, drift.id, form, state=CLOSED if resolved else OPEN)
 
@@ -132,11 +139,11 @@ class Shelf:
         if ended:
             hold = hold.ended(self._clock.now())
             self._note_times(hold)
-            self.holds.pop(hold.id, None)
+            self._pop(self.holds, hold.id)
             if hold.until <= self._clock.now():
-                self.expired[hold.id] = hold.asked or hold.until
+                self._set(self.expired, hold.id, hold.asked or hold.until)
         else:
-            self.holds[hold.id] = hold
+            self._set(self.holds, hold.id, hold)
         form = wire.body(hold)
         self._put(RecordKind.HOLD, hold.id, form, state=CLOSED if ended else OPEN)
 
@@ -157,28 +164,28 @@ class Shelf:
     def put_plan(self, plan: KeptPlan, *, done: bool = False) -> None:
         """Keep a plan that waits, or put it away."""
         if done:
-            self.plans.pop(plan.id, None)
+            self._pop(self.plans, plan.id)
         else:
-            self.plans[plan.id] = plan
+            self._set(self.plans, plan.id, plan)
         form = wire.body(plan)
         self._put(RecordKind.PLAN, plan.id, form, state=CLOSED if done else OPEN)
 
     def put_pull(self, pull: KeptPull, *, done: bool = False) -> None:
         """Keep a pull request, or put it away."""
         if done:
-            self.pulls.pop(pull.branch, None)
-            self.ended[pull.branch] = pull
+            self._pop(self.pulls, pull.branch)
+            self._set(self.ended, pull.branch, pull)
         else:
-            self.pulls[pull.branch] = pull
+            self._set(self.pulls, pull.branch, pull)
         form = wire.body(pull)
         self._put(RecordKind.PULL, pull.branch, form, state=CLOSED if done else OPEN)
 
     def put_rule(self, rule: KeptRule, *, ended: bool = False) -> None:
         """Keep an ignore rule, or end it."""
         if ended:
-            self.rules.pop(rule.name, None)
+            self._pop(self.rules, rule.name)
         else:
-            self.rules[rule.name] = rule
+            self._set(self.rules, rule.name, rule)
         form = wire.body(rule)
         self._put(RecordKind.RULE, rule.name, form, state=CLOSED if ended else OPEN)
 
@@ -187,23 +194,27 @@ class Shelf:
         known = self.followed
         if known is not None and replace(known, at=followed.at) == followed:
             return
+        self._undo.append(partial(setattr, self, "followed", known))
         self.followed = followed
         self._put(RecordKind.REVISION, _FOLLOWED, wire.body(followed))
 
     def drop_followed(self) -> None:
         """Forget how far the source was followed."""
         if self.followed is not None:
+            self._undo.append(partial(setattr, self, "followed", self.followed))
             self.followed = None
             self._put(RecordKind.REVISION, _FOLLOWED, None)
 
     def put_projects(self, projects: tuple[str, ...], *, left: bool = False) -> None:
         """Keep whose it was and is, so that each of them finds its lines of the journal."""
+        self._undo.append(partial(setattr, self, "projects", self.projects))
         self.projects = projects
         state = CLOSED if left else OPEN
         self._put(RecordKind.REVISION, PROJECTS, {"projects": [*projects]}, state=state)
 
     def count_unasked(self, done: UnaskedChanges) -> None:
         """Note what is about to be done that nobody agreed to."""
+        self._undo.append(partial(setattr, self, "unasked", self.unasked))
         self.unasked = (*recent_changes(self.unasked, done.at), done)
         batches = [wire.body(each) for each in self.unasked]
         self._put(RecordKind.REVISION, _UNASKED, {"batches": [*batches]}, state=CLOSED)
@@ -239,50 +250,88 @@ class Shelf:
         self._put(RecordKind.REVISION, _EPOCH, {}, state=CLOSED)
         puts, entries = tuple(self._puts.values()), tuple(self._entries)
         self.stale = True  # until there is an answer
-        await self._book.write(puts, entries)
+        try:
+            await self._book.write(puts, entries)
+        except BaseException:
+            self.discard()
+            raise
         self.stale = False
         for put in puts:
             key = (put.kind, put.key)
             self._versions[key] = 0 if put.body is None else put.seen + 1
+        self._clear()
+
+    def discard(self) -> None:
+        """Take back what was not committed, and read the ledger before anything is decided."""
+        self.stale = True
+        for undo in reversed(self._undo):
+            undo()
+        self._clear()
+
+    def _clear(self) -> None:
         self._puts.clear()
         self._entries.clear()
+        self._undo.clear()
 
     async def read(self) -> None:
-        """Read everything anew; what was not committed is forgotten."""
-        self.stale = True
-        self._puts.clear()
-        self._entries.clear()
-        begun = {
-            key: hold
-            for key, hold in self.holds.items()
-            if (RecordKind.HOLD, key) not in self._versions
-        }  # about to be committed, and counting already
-        self._versions.clear()
+        """Read everything anew; what was not committed is forgotten.
+
+        All of it or nothing: what was known before stays where the ledger does not answer.
+        """
+        self.discard()
+        versions: Versions = {}
         # The epoch is read first: whoever writes while the rest is read is noticed by it.
-        revisions = {each.key: each for each in await self._records(RecordKind.REVISION)}
-        known = revisions.get(_FOLLOWED)
-        self.followed = wire.read(Followed, known.body) if known else None
-        owners = revisions.get(PROJECTS)
-        self.projects = projects_in(owners) if owners and owners.state != CLOSED else ()
-        counted = revisions.get(_UNASKED)
-        self.unasked = tuple(wire.read(_Batches, counted.body).batches) if counted else ()
-        self.holds = begun | await self._read_holds()
-        applied = await self._read(RecordKind.INVENTORY, Applied)
+        revisions = {each.key: each for each in await self._records(RecordKind.REVISION, versions)}
+        holds = await self._records(RecordKind.HOLD, versions)
+        applied = await self._read(RecordKind.INVENTORY, Applied, versions)
+        drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm, versions)
+        plans = await self._read(RecordKind.PLAN, KeptPlan, versions)
+        pulls = await self._records(RecordKind.PULL, versions)
+        rules = await self._read(RecordKind.RULE, KeptRule, versions)
+        closed = await self._book.records(
+            RecordKind.DRIFT, application=str(self.application), state=CLOSED, limit=_RECENT
+        )
+        self._take_revisions(revisions)
+        self._take_holds(holds)
+        self._versions = versions
         self.inventory = {each.ref: each for each in applied.values()}
         self.members += 1
-        drifts = await self._read(RecordKind.DRIFT, wire.ApplicationDriftForm)
         self.drifts = {key: wire.drift_from_json(form) for key, form in drifts.items()}
-        self.plans = await self._read(RecordKind.PLAN, KeptPlan)
-        self.pulls, self.ended = {}, {}
-        for record in await self._records(RecordKind.PULL):
-            pull = wire.read(KeptPull, record.body)
-            if record.state == CLOSED:
-                self.ended[pull.branch] = pull
-            else:
-                self.pulls[pull.branch] = pull
-        self.rules = await self._read(RecordKind.RULE, KeptRule)
-        await self._read_healed()
+        self.plans = plans
+        self._take_pulls(pulls)
+        self.rules = rules
+        self._take_heals(closed)
         self.stale = False
+
+    def _take_revisions(self, records: dict[str, Record]) -> None:
+        known, owners = records.get(_FOLLOWED), records.get(PROJECTS)
+        counted = records.get(_UNASKED)
+        self.followed = wire.read(Followed, known.body) if known else None
+        self.projects = projects_in(owners) if owners and owners.state != CLOSED else ()
+        self.unasked = tuple(wire.read(_Batches, counted.body).batches) if counted else ()
+
+    def _take_holds(self, records: Sequence[Record]) -> None:
+        # Those that no version is known of are about to be committed, and count already.
+        found = {
+            id: hold
+            for id, hold in self.holds.items()
+            if (RecordKind.HOLD, id) not in self._versions
+        }
+        for record in records:
+            hold = wire.read(Hold, record.body)
+            if record.state != CLOSED:
+                found[record.key] = hold
+                continue
+            self._note_times(hold)
+            if record.changed_at >= hold.until:
+                self.expired[record.key] = hold.asked or hold.until
+        self.holds = found
+
+    def _take_pulls(self, records: Sequence[Record]) -> None:
+        self.pulls, self.ended = {}, {}
+        for record in records:
+            pull = wire.read(KeptPull, record.body)
+            (self.ended if record.state == CLOSED else self.pulls)[pull.branch] = pull
 
     async def refresh(self) -> None:
         """Read everything anew if others wrote, or if it is not known what was written."""
@@ -295,37 +344,24 @@ class Shelf:
         if self.stale:
             await self.read()
 
-    async def _read_holds(self) -> dict[str, Hold]:
-        found: dict[str, Hold] = {}
-        for record in await self._records(RecordKind.HOLD):
-            hold = wire.read(Hold, record.body)
-            if record.state != CLOSED:
-                found[record.key] = hold
-                continue
-            self._note_times(hold)
-            if record.changed_at >= hold.until:
-                self.expired[record.key] = hold.asked or hold.until
-        return found
-
-    async def _read_healed(self) -> None:
+    def _take_heals(self, closed: Sequence[Record]) -> None:
         """Take up the heals of the recent past, so that a restart forgets no fight."""
-        closed = await self._book.records(
-            RecordKind.DRIFT, application=str(self.application), state=CLOSED, limit=_RECENT
+        ended = (
+            wire.drift_from_json(wire.read(wire.ApplicationDriftForm, record.body))
+            for record in closed
         )
-        ended = (wire.drift_from_json(wire.read(wire.ApplicationDriftForm, record.body))
-                 for record in closed)  # fmt: skip
         healed = [drift for drift in (*ended, *self.drifts.values()) if drift.rounds]
         for drift in sorted(healed, key=lambda each: each.rounds[-1]):
             if fight.recent(drift.rounds[-1:], self._clock.now()):
                 self._keep_heal(drift.object, heal_of(drift.entries, drift.rounds[-1]))
 
-    async def _read(self, kind: RecordKind, form: type[T]) -> dict[str, T]:
-        records = await self._records(kind)
+    async def _read(self, kind: RecordKind, form: type[T], versions: Versions) -> dict[str, T]:
+        records = await self._records(kind, versions)
         return {
             record.key: wire.read(form, record.body) for record in records if record.state != CLOSED
         }
 
-    async def _records(self, kind: RecordKind) -> Sequence[Record]:
+    async def _records(self, kind: RecordKind, versions: Versions) -> Sequence[Record]:
         """Read records and note their versions, so that they can be written.
 
         Also those that are closed: the same branch, plan or object may come up again. A drift
@@ -334,8 +370,20 @@ class Shelf:
         state = OPEN if kind is RecordKind.DRIFT else ""
         records = await self._book.records(kind, application=str(self.application), state=state)
         for record in records:
-            self._versions[kind, record.key] = record.version
+            versions[kind, record.key] = record.version
         return records
+
+    def _set(self, known: dict[K, T], key: K, value: T) -> None:
+        """Change one thing in memory, so that it can be taken back."""
+        if key in known:
+            self._undo.append(partial(known.__setitem__, key, known[key]))
+        else:
+            self._undo.append(partial(known.pop, key, None))
+        known[key] = value
+
+    def _pop(self, known: dict[K, T], key: K) -> None:
+        if key in known:
+            self._undo.append(partial(known.__setitem__, key, known.pop(key)))
 
     def _put(self, kind: RecordKind, key: str, body: Fields | None, *, state: str = OPEN) -> None:
         self._puts[kind, key] = Put(

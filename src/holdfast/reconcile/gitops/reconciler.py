@@ -97,7 +97,8 @@ class Reconciler:
                 await self._pass(following, only, voice)
             except BaseException:
                 # Nothing that was half done is gone on with: the next pass looks at everything.
-                following.shelf.stale, following.policy = True, ""
+                following.shelf.discard()
+                following.policy = ""
                 raise
             return Result(
                 status=report(following, self._clock.now()),

@@ -1,0 +1,111 @@
+"""What is known of an application in memory is never more than what the ledger was known to have."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from tests.support.gitops_world import World, config_ref, configmap
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.gitops.application import HoldEnd
+from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.inventory import KeptRule
+from holdfast.reconcile.gitops.ledger import Shelf, open_shelf
+
+SILENT = StoreUnavailable("The ledger does not answer.")
+
+
+async def synced() -> tuple[World, Shelf]:
+    world = World()
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    following = await world.start()
+    await world.fetch_and_look()
+    return world, following.shelf
+
+
+def hold(world: World) -> Hold:
+    now = world.clock.now()
+    return Hold(
+        id="hold-1",
+        application=world.application.id,
+        object=config_ref("a"),
+        reason="INC-1",
+        by="maria",
+        since=now,
+        until=now + timedelta(hours=1),
+        end=HoldEnd.REVERT,
+    )
+
+
+async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_read() -> None:
+    world, shelf = await synced()
+    shelf.put_hold(hold(world))
+    await shelf.commit()
+    before = known(shelf)
+    (applied,) = shelf.inventory.values()
+    rule = KeptRule(
+        name="r",
+        drift="drf-1",
+        path="data.x",
+        manager=None,
+        kind="ConfigMap",
+        object_name="a",
+        namespace="chat",
+        owner="maria",
+        reason="noise",
+        expires=world.clock.now() + timedelta(hours=1),
+    )
+    shelf.drop_applied(applied.ref)
+    shelf.put_hold(hold(world), ended=True)
+    shelf.put_rule(rule)
+    shelf.put_rule(rule, ended=True)
+    shelf.drop_followed()
+    shelf.put_projects(("other",))
+    world.book.failure = SILENT
+    with pytest.raises(StoreUnavailable):
+        await shelf.commit()
+    assert known(shelf) == before
+    assert shelf.stale
+    with pytest.raises(StoreUnavailable):
+        await shelf.refresh()
+    assert known(shelf) == before
+    world.book.failure = None
+    await shelf.refresh()
+    assert known(shelf) == before
+
+
+async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -> None:
+    world, shelf = await synced()
+    shelf.put_hold(hold(world))
+    await shelf.commit()
+    other = await open_shelf(world.book, world.application.id, world.clock)
+    other.put_hold(hold(world), ended=True)
+    await other.commit()
+    records = world.book.records
+    calls = 0
+
+    async def breaks_off(*args: object, **more: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise SILENT
+        return await records(*args, **more)  # type: ignore[arg-type]
+
+    before = known(shelf)
+    world.book.records = breaks_off  # type: ignore[method-assign,assignment]
+    with pytest.raises(StoreUnavailable):
+        await shelf.refresh()
+    assert known(shelf) == before
+    await shelf.refresh()
+    assert shelf.holds == {}
+
+
+def known(shelf: Shelf) -> dict[str, object]:
+    names = ("inventory", "drifts", "holds", "plans", "pulls", "ended", "rules", "expired")
+    return {
+        "followed": shelf.followed,
+        "projects": shelf.projects,
+        "unasked": shelf.unasked,
+        **{name: dict(getattr(shelf, name)) for name in names},
+    }

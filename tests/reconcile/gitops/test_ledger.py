@@ -1,4 +1,4 @@
-"""What is known of an application in memory is never more than what the ledger was known to have."""
+"""What is known of an application in memory is no more than what the ledger was known to have."""
 
 from __future__ import annotations
 

@@ -197,6 +197,21 @@ def test_each_refusal_has_its_error(code: int, kind: type[HoldfastError]) -> Non
     assert found.changed.startswith(NOTHING_CHANGED)
 
 
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ('configmaps "a" is forbidden: User "joe" cannot patch resource "configmaps"', "RBAC"),
+        ("", "RBAC"),
+        ('pods "a" is forbidden: exceeded quota: small, requested: pods=1', "quota"),
+        ('pods "a" is forbidden: violates PodSecurity "restricted:latest"', "policy"),
+    ],
+)
+def test_the_advice_against_a_403_fits_who_refused(message: str, advice: str) -> None:
+    found = refusal(status(403, "Forbidden", message))
+    assert advice in found.todo
+    assert ("RBAC" in found.todo) == (advice == "RBAC")
+
+
 def test_a_404_that_is_not_the_api_servers_word_is_no_absent_object() -> None:
     found = refusal("404 page not found", read)
     assert isinstance(found, KindNotServed)

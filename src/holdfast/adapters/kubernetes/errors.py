@@ -86,6 +86,8 @@ _OWNER = re.compile(
     r'conflict with "(?P<manager>.*?)"(?: with subresource "(?P<sub>[^"]*)")?'
     r"(?: using (?P<version>\S+?))?(?: at .*)?:?$"
 )
+_UNAUTHORIZED = re.compile(r'User ".*" cannot ', re.DOTALL)
+"""How the authorizer words a refusal; quotas, limits and other admission use their own words."""
 _UNTYPED = re.compile(
     r"failed to create typed (?:patch|live) object|field not declared in schema"
     r"|failed to convert new object"
@@ -132,6 +134,13 @@ def status_in(body: bytes) -> Status | None:
     return found if found.kind == "Status" else None
 
 
+def _way_out(message: str) -> str:
+    """Say what helps against a 403: a right that is missing is one reason, admission another."""
+    if not message or _UNAUTHORIZED.search(message):
+        return "Grant the permission (RBAC), or use another identity."
+    return "Change what is asked for, or the quota, limit or policy of the cluster that refused it."
+
+
 def _translated(reply: Reply, status: Status, code: int) -> HoldfastError:
     happened = _happened(reply, status, code)
     match code:
@@ -141,7 +150,7 @@ def _translated(reply: Reply, status: Status, code: int) -> HoldfastError:
             return PermissionDenied(
                 happened,
                 reason=status.reason or "Forbidden",
-                todo="Grant the permission (RBAC), or use another identity.",
+                todo=_way_out(status.message),
             )
         case 404:
             return NotFound(happened)

@@ -133,7 +133,8 @@ class Gitops:
         leading.set_function(lambda: float(election.leads))
         machine.writer.turn = lambda: election.leads
         services.waiting = _STANDBY
-        logs.event("waiting-for-lease", lease=settings.lease_name)
+        if settings.elect:
+            logs.event("waiting-for-lease", lease=settings.lease_name)
         lead = election.run if settings.elect else election.run_without
         elected = asyncio.ensure_future(lead(lambda: self._act(machine, services)))
         closing = asyncio.ensure_future(services.closing.wait())

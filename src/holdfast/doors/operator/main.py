@@ -213,8 +213,8 @@ class Operator:
         settings = self._settings
         gauge = self._metrics.leader.labels(settings.lease_name)
         gauge.set_function(lambda: float(election.leads))
-        log.info("waiting-for-lease", extra={"lease": settings.lease_name})
         if settings.elect:
+            log.info("waiting-for-lease", extra={"lease": settings.lease_name})
             await self._until_stopped(lambda: election.run(act, wait=not settings.once), controller)
         else:
             await self._until_stopped(lambda: election.run_without(act), controller)

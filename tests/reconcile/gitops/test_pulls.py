@@ -55,6 +55,80 @@ async def test_a_hint_of_the_forge_makes_it_be_asked_before_it_is_time() -> None
     assert not world.following.forge_moved
 
 
+async def test_a_drift_that_changed_while_git_was_awaited_is_proposed_anew_with_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a pass only heals, and what it looked at is nobody's reason to look again."""
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+    assert world.following is not None
+
+    async def unanswered(*_: object) -> None:
+        """The repository takes its time."""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.following.follower, "follow", unanswered)
+        world.following.follower.hasten()
+        edit(world, "a", "10")
+        await world.look({config_ref("a")})
+        assert world.following.awaiting
+        assert proposed(world) == ["9"]
+    await world.look(set())
+    assert proposed(world) == ["10"]
+
+
+async def test_a_whole_look_while_git_was_awaited_is_made_again_with_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await proposing()
+    assert world.following is not None
+
+    async def unanswered(*_: object) -> None:
+        """The repository takes its time."""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.following.follower, "follow", unanswered)
+        world.following.follower.hasten()
+        edit(world, "a", "9")
+        await world.look()
+        assert proposed(world) == []
+    await world.look(set())
+    assert proposed(world) == ["9"]
+
+
+async def test_a_drift_that_changed_while_the_forge_was_silent_is_proposed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await proposing()
+    edit(world, "a", "9")
+    await world.look()
+
+    async def silent(*_: object, **__: object) -> Pull:
+        raise TargetUnavailable("No answer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryForge, "open", silent)
+        edit(world, "a", "10")
+        await world.look({config_ref("a")})
+        edit(world, "b", "9")
+        result = await world.look({config_ref("b")})  # the forge is left alone for a while
+    assert result.requeue_after is not None and result.requeue_after <= 15
+    world.pass_time(result.requeue_after)
+    await world.look(set())
+    assert proposed(world) == ["10", "9"]
+    assert [pull.number for pull in world.forge.pulls.values()] == [1, 2]
+
+
+def proposed(world: World) -> list[str]:
+    """The value that each branch of ours declares, by the names of the branches."""
+    found = []
+    for _, push in sorted(world.git.branches.items()):
+        (data,) = push.files.values()
+        found.append((data or b"").decode().partition("'x': '")[2].partition("'")[0])
+    return found
+
+
 async def test_a_branch_that_was_pushed_is_told_though_its_pull_request_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

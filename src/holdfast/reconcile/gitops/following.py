@@ -90,6 +90,9 @@ class Following:
     """A webhook hinted at the forge: it is asked about pull requests before it is time to."""
     refused: str = ""
     """Why nothing of it is applied: another application declares the same object."""
+    postponed: set[ObjectRef] = field(default_factory=set)
+    """Objects that a pass looked at without seeing to all that is due about them: the next one
+    looks at them again."""
     failed: dict[ObjectRef, str] = field(default_factory=dict)
     """Objects whose last write was refused, and why."""
     newest: Callable[[], ApplicationSpec | None] | None = None
@@ -162,6 +165,8 @@ class Following:
         # What is past brings nothing on while there is nothing to look at.
         since = now if self.refused else self.looked_at or now
         times += [at for at in self._ends() if at > since]
+        if self.forge_again is not None and self.forge_again > now:
+            times.append(self.forge_again)
         seconds = [(at - now).total_seconds() for at in times]
         if any(drift.state is DriftState.APPROVED for drift in self.shelf.drifts.values()):
             seconds.append(_SOON)

@@ -58,6 +58,7 @@ class Pulls:
         if not wanting and not shelf.pulls:
             return
         if following.forge_again is not None and voice.now < following.forge_again:
+            following.postponed.update(drift.object for drift in wanting)
             return
         async with self._aside():
             await self._see_to(following, source, seen, voice, wanting)
@@ -88,6 +89,7 @@ class Pulls:
             following.forge_failures, following.forge_again = 0, None
         except HoldfastError as error:
             following.forge_moved = hinted
+            following.postponed.update(drift.object for drift in wanting)
             if isinstance(error, TargetUnavailable):
                 # Asked less and less, so that one that hangs does not hold up every pass.
                 pause = FIRST_PAUSE * 2 ** min(following.forge_failures, 10)

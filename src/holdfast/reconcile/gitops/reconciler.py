@@ -178,6 +178,10 @@ class Reconciler:
         await self._parts.healer.see_to(following, by_ref, voice)
         if following.awaiting:
             # Whoever asked for a look at Git wants what it says now: that is the next pass's.
+            if only is None:
+                following.policy = ""
+            else:
+                following.postponed.update(only)
             await shelf.commit()
             return
         await self._parts.sync.see_to(following, source, by_ref, voice, whole=only is None)
@@ -200,9 +204,10 @@ class Reconciler:
             following.wanted, only = wanted, None
         if following.policy != policy or following.current_request is not None:
             following.policy, only = policy, None
+        postponed, following.postponed = following.postponed, set()
         if only is None or following.ended(self._clock.now()):
             return None
-        return {*only, *following.due(self._clock.now())}
+        return {*only, *postponed, *following.due(self._clock.now())}
 
     async def _track(
         self, following: Following, seen: Sequence[Seen], voice: Voice, *, whole: bool

@@ -71,7 +71,13 @@ class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     steps: list[str]
     made_at: datetime
     approved_by: str = ""
+    rejected_by: str = ""
     comment: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """True when somebody has approved or rejected it."""
+        return bool(self.approved_by or self.rejected_by)
 
 
 class ConditionForm(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -385,6 +385,34 @@ def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
     assert holdfast("approve", plan, "--yes").code == 0
 
 
+def test_a_parked_plan_is_rejected_and_asked_about_again_by_a_sync(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    world = World(sync=SyncSpec(automatic=False))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    place = placed(world)
+    holdfast("sync", "shop")
+    place.served.call(
+        lambda: world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+    )
+    run = holdfast("sync", "shop", "--prune")
+    (plan,) = re.findall(r"Next: holdfast approve (plan-\w+)", run.err)
+    run = holdfast("reject", plan, "--comment", "set back by mistake")
+    assert run.code == 0
+    assert f"{plan} was rejected by maria" in run.out
+    assert "It is not carried out; Git still differs." in run.out
+    assert "Next: holdfast status team/shop" in run.err
+    assert f"! {plan} rejected by maria" in holdfast("status", "shop").out
+    assert holdfast("approve", "--all", "--yes").out == "Nothing waits for an approval.\n"
+    run = holdfast("reject", plan, "nosuch", "--comment", "again")
+    assert run.code == 5, "somebody decided before"
+    assert f"x {plan}  not rejected: {plan} was rejected by maria" in run.out
+    assert json.loads(holdfast("status", "shop", "-o", "json").out)["plans"][0]["rejected_by"]
+    assert holdfast("sync", "shop", "--prune").code == 3
+    assert "waits for a person" in holdfast("status", "shop").out
+    assert holdfast("approve", plan, "--yes").code == 0
+
+
 def test_an_approval_says_when_pods_are_replaced(placed: Placed, holdfast: Holdfast) -> None:
     world = World(route(Remediation.REVIEW, match=MatchSpec(kinds=("Deployment",))))
     world.git.commit({**FILES, "bot.yaml": deployment()})

@@ -361,6 +361,29 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         here.http.close()
 
 
+def test_a_parked_plan_is_rejected_with_a_comment_and_stays_on_record(tmp_path: Path) -> None:
+    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    with served(tmp_path, world) as running:
+        running.look()
+        world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+        running.run(world.fetch_and_look())
+        here = Here(running, world)
+        (plan,) = here.get("/applications/shop")["plans"]
+        path = f"/plans/{plan['id']}/reject"
+        assert here.post(path, comment="").status_code == 400
+        taken = here.post(path, comment="set back by mistake").json()
+        assert taken["rejected_by"].startswith("maria (")
+        assert taken["comment"] == "set back by mistake"
+        again = here.post(path, comment="once more")
+        assert again.status_code == 409 and "was rejected by maria" in again.text
+        running.look()
+        assert here.data("c19") is not None
+        lines = here.get("/history", subject=plan["id"])["entries"]
+        assert "rejected" in [line["action"] for line in lines]
+        here.http.close()
+
+
 def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path: Path) -> None:
     world = World(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})

@@ -23,6 +23,7 @@ from holdfast.core.gitops.drift import DriftState, Resolution
 from holdfast.core.gitops.standing import Standing
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.ports import RecordKind
+from holdfast.reconcile.gitops.result import Result
 
 A = config_ref("a")
 PROJECT = "ml-platform"
@@ -363,6 +364,50 @@ async def test_a_parked_plan_is_carried_out_once_it_is_approved() -> None:
     await world.look()
     assert await world.live("c19") is None
     assert world.following.shelf.plans == {}
+
+
+async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync() -> None:
+    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
+    await world.look()
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
+    result = await world.fetch_and_look()
+    desk = world.desk()
+    assert world.following is not None
+    assert waits_for_approval(result)
+    (plan,) = world.following.shelf.plans.values()
+    with pytest.raises(ValidationError):
+        await desk.reject_plan(PROJECT, plan.id, actor="maria", comment=" ")
+    await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="set back by mistake")
+    for decide in (
+        desk.reject_plan(PROJECT, plan.id, actor="joe", comment="me too"),
+        desk.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="joe"),
+    ):
+        with pytest.raises(Conflict, match="was rejected by maria"):
+            await decide
+    world.pass_time(120)
+    result = await world.look()
+    assert await world.live("c19") is not None
+    assert not waits_for_approval(result)
+    assert result.status.sync == "ahead", "it is not what Git declares, whoever said no"
+    assert [note.reason for note in result.notes] == []
+
+    await world.sync()
+    (again,) = world.following.shelf.plans.values()
+    assert (again.id, again.rejected_by) == (plan.id, "")
+    await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="still a mistake")
+    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(11)})
+    result = await world.fetch_and_look()
+    (other,) = world.following.shelf.plans.values()
+    assert other.id != plan.id and not other.decided
+    assert waits_for_approval(result)
+    await desk.approve_plan(PROJECT, other.id, plan=other.digest, actor="maria")
+    with pytest.raises(Conflict, match="was approved by maria"):
+        await desk.reject_plan(PROJECT, other.id, actor="joe", comment="too late")
+
+
+def waits_for_approval(result: Result) -> bool:
+    return any(each.type == "ApprovalRequired" for each in result.status.conditions or ())
 
 
 async def test_another_project_sees_nothing() -> None:

@@ -136,6 +136,11 @@ class RemoteApplications:
         """Let the live side stay."""
         return await self._decide(id, "reject", RejectForm(comment=comment))
 
+    async def reject_plan(self, id: str, *, comment: str) -> WaitingPlanForm:
+        """Say no to a plan that a guard parked."""
+        form = RejectForm(comment=comment)
+        return await self._post(f"/plans/{quote(id, safe='')}/reject", form, WaitingPlanForm)
+
     async def snooze(self, id: str, *, seconds: int, comment: str) -> ApplicationDriftForm:
         """Be asked again later."""
         return await self._decide(id, "snooze", SnoozeForm(seconds=seconds, comment=comment))

@@ -85,7 +85,13 @@ class KeptPlan:
     requested_by: str = ""
     """Who asked for the sync that it is of; the controller itself when empty."""
     approved_by: str = ""
+    rejected_by: str = ""
     comment: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """True when somebody has approved or rejected it."""
+        return bool(self.approved_by or self.rejected_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

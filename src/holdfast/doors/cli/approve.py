@@ -19,10 +19,10 @@ from holdfast.doors.cli.views.decisions import (
     Decided,
     show_approval,
     show_decided,
+    show_decided_plan,
     show_decisions,
     show_plan_approval,
 )
-from holdfast.doors.cli.views.forms import masked
 from holdfast.doors.cli.views.text import count
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
@@ -100,8 +100,8 @@ def command(
 def _all(controller: Controller) -> list[str]:
     """Name every drift and every plan that waits for a person."""
     drifts = controller.ask(controller.api.drifts(state="awaiting-approval"))
-    plans = [plan.id for each in controller.applications for plan in each.plans]
-    return [*(each.id for each in drifts), *plans]
+    plans = (plan for each in controller.applications for plan in each.plans)
+    return [*(each.id for each in drifts), *(plan.id for plan in plans if not plan.decided)]
 
 
 def _waiting(controller: Controller, id: str, digest: str | None) -> Waiting:
@@ -169,12 +169,7 @@ def _one(
         screen.next(f"holdfast drift show {id}")
         return
     assert isinstance(after.form, WaitingPlanForm)  # noqa: S101  # there are two sorts
-    if screen.output == "table":
-        screen.line(after.told)
-    elif screen.output == "name":
-        screen.line(id)
-    else:
-        screen.document("WaitingPlan", masked(after.form))
+    show_decided_plan(screen, after.form, after.told)
     screen.next(f"holdfast status {after.form.application}")
 
 

@@ -110,7 +110,12 @@ def _source(found: FollowedForm) -> Iterator[Hindrance]:
 
 def _plans(found: FollowedForm) -> Iterator[Hindrance]:
     for plan in found.plans:
-        if not plan.approved_by:
+        if plan.rejected_by:
+            yield Hindrance(
+                told=f"{plan.id} of {found.id} was rejected by {plan.rejected_by}. {plan.told}",
+                todo=f"holdfast sync {found.id} has it asked about again.",
+            )
+        elif not plan.approved_by:
             yield Hindrance(
                 told=f"{plan.id} of {found.id} waits for a person. {plan.told}",
                 todo=f"holdfast approve {plan.id}",

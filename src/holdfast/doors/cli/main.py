@@ -32,7 +32,7 @@ SECTIONS = {
     APPLICATIONS: {
         "sync": ("sync", "Have an application brought to what Git declares now."),
         "approve": ("approve", "Approve the plans of drifts, and plans that a guard parked."),
-        "reject": ("reject", "Reject the plans of drifts: the live side stays as it is."),
+        "reject": ("reject", "Reject plans of drifts, and parked ones: nothing is changed."),
         "snooze": ("snooze", "Put off the decision about a drift. Nothing is written meanwhile."),
         "codify": ("codify", "Propose the live value of a drift to Git, by one pull request."),
         "revert": ("revert", "Put Git's value back, through the policy."),

@@ -1,4 +1,4 @@
-"""`holdfast reject`: the live side stays as it is."""
+"""`holdfast reject`: say no to plans, so that the live side stays as it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from holdfast.doors.cli.controller import Controller, required
 from holdfast.doors.cli.exits import exit_of
 from holdfast.doors.cli.group import Verb
 from holdfast.doors.cli.session import Session, pass_session
-from holdfast.doors.cli.views.decisions import Decided, show_decided, show_decisions
+from holdfast.doors.cli.views.decisions import (
+    Decided,
+    show_decided,
+    show_decided_plan,
+    show_decisions,
+)
+from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 
 
 @click.command(
@@ -19,6 +25,7 @@ from holdfast.doors.cli.views.decisions import Decided, show_decided, show_decis
     examples=[
         "holdfast reject drf-57557f5b59 --comment 'raised for the launch, see INC-1432'",
         "holdfast reject drf-57557f5b59 drf-0c1d2e3f4a --comment 'the same, twice'",
+        "holdfast reject plan-1f0a77c2 --comment 'the branch was set back by mistake'",
     ],
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
@@ -28,20 +35,19 @@ from holdfast.doors.cli.views.decisions import Decided, show_decided, show_decis
 @pass_session
 @click.pass_context
 def command(ctx: click.Context, session: Session, ids: tuple[str, ...], comment: str) -> None:
-    """Reject the plans of drifts: the live side stays as it is.
+    """Reject plans of drifts, and parked ones: nothing is changed.
 
-    Each is asked about again only when it changes. Of several, each has a line of its own; the
-    exit code is that of the first that could not be rejected.
+    The live side of a drift stays as it is, and a parked plan is not carried out. Each is asked
+    about again only when it changes; of a parked plan also when somebody asks for a sync. Of
+    several, each has a line of its own; the exit code is that of the first that could not be
+    rejected.
     """
     chosen = list(dict.fromkeys(ids))
     with required(session) as controller:
         if len(chosen) == 1:
-            after = controller.ask(controller.api.reject(chosen[0], comment=comment))
-            told = _told(chosen[0], after.decided_by)
-            show_decided(session.screen, after, [told])
-            session.screen.next(f"holdfast codify {chosen[0]} writes the live value to Git")
+            _show_one(session, _reject(controller, chosen[0], comment))
             return
-        decided = [_reject(controller, id, comment) for id in chosen]
+        decided = [_try(controller, id, comment) for id in chosen]
     show_decisions(session.screen, decided, verb="rejected")
     session.screen.next("holdfast drift list")
     refused = next((each.error for each in decided if each.error is not None), None)
@@ -50,12 +56,27 @@ def command(ctx: click.Context, session: Session, ids: tuple[str, ...], comment:
 
 
 def _reject(controller: Controller, id: str, comment: str) -> Decided:
+    if id.startswith("plan-"):
+        plan = controller.ask(controller.api.reject_plan(id, comment=comment))
+        told = f"{id} was rejected by {plan.rejected_by}. It is not carried out; Git still differs."
+        return Decided(id=id, told=told, form=plan)
+    drift = controller.ask(controller.api.reject(id, comment=comment))
+    told = f"{id} was rejected by {drift.decided_by}. The live value stays; Git still differs."
+    return Decided(id=id, told=told, form=drift)
+
+
+def _try(controller: Controller, id: str, comment: str) -> Decided:
     try:
-        after = controller.ask(controller.api.reject(id, comment=comment))
+        return _reject(controller, id, comment)
     except HoldfastError as error:
         return Decided(id=id, error=error)
-    return Decided(id=id, told=_told(id, after.decided_by), form=after)
 
 
-def _told(id: str, who: str) -> str:
-    return f"{id} was rejected by {who}. The live value stays; Git still differs."
+def _show_one(session: Session, decided: Decided) -> None:
+    screen, form = session.screen, decided.form
+    if isinstance(form, WaitingPlanForm):
+        show_decided_plan(screen, form, decided.told)
+        screen.next(f"holdfast status {form.application}")
+    elif form is not None:
+        show_decided(screen, form, [decided.told])
+        screen.next(f"holdfast codify {decided.id} writes the live value to Git")

@@ -73,7 +73,7 @@ def _applications(session: Session, controller: Controller, names: tuple[str, ..
         objects = controller.ask(api.objects(names[0]))
         show_application(session.screen, found[0], objects, now=now)
         drift = next((each.drift for each in objects if each.drift), "")
-        plan = next((each.id for each in found[0].plans if not each.approved_by), "")
+        plan = next((each.id for each in found[0].plans if not each.decided), "")
         if plan:
             session.screen.next(f"holdfast approve {plan}")
         elif drift:

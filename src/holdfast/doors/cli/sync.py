@@ -146,4 +146,4 @@ def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
 
 def _waiting(found: FollowedForm) -> str:
     """The plan that somebody has to approve first."""
-    return next((plan.id for plan in found.plans if not plan.approved_by), "")
+    return next((plan.id for plan in found.plans if not plan.decided), "")

@@ -187,6 +187,6 @@ def _pending(every: Iterable[Following]) -> Metric:
     )
     for each in every:
         drifts = [d for d in each.shelf.drifts.values() if d.state is DriftState.AWAITING]
-        plans = [plan for plan in each.shelf.plans.values() if not plan.approved_by]
+        plans = [plan for plan in each.shelf.plans.values() if not plan.decided]
         family.add_metric(_labels(each), len(drifts) + len(plans))
     return family

@@ -141,6 +141,17 @@ async def approve_plan(services: Services, request: Request) -> Answer:
     return json_answer(forms.waiting_plan(following, kept))
 
 
+async def reject_plan(services: Services, request: Request) -> Answer:
+    """Say that a plan which a guard parked is not to be carried out."""
+    desk, _ = desk_of(services)
+    form = await read_form(request, RejectForm, MAX_BODY)
+    project, id = request.params["project"], request.params["id"]
+    following, _ = desk.waiting_plan(project, id)
+    async with _on_record(services, desk, request, "rejection"):
+        kept = await desk.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
+    return json_answer(forms.waiting_plan(following, kept))
+
+
 async def reject(services: Services, request: Request) -> Answer:
     """Say that the live side stays as it is. Asked again only when it changes."""
     desk, _ = desk_of(services)

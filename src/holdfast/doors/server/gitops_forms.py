@@ -116,7 +116,8 @@ def waiting_plan(following: Following, plan: KeptPlan) -> WaitingPlanForm:
     return WaitingPlanForm(
         id=plan.id, digest=plan.digest, application=str(following.application.id),
         commit=plan.commit, reasons=list(plan.reasons), told=plan.told, steps=list(plan.steps),
-        made_at=plan.made_at, approved_by=plan.approved_by, comment=plan.comment,
+        made_at=plan.made_at, approved_by=plan.approved_by, rejected_by=plan.rejected_by,
+        comment=plan.comment,
     )  # fmt: skip
 
 

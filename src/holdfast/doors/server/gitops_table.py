@@ -86,6 +86,10 @@ GITOPS: tuple[Route, ...] = (
         "Agree to a plan that waits", body=ApproveForm, answer=WaitingPlanForm, errors=_ABSENT,
     ),
     control(
+        "POST", f"{HERE}/plans/{{id}}/reject", APPROVE, decisions.reject_plan,
+        "Say no to a plan that waits", body=RejectForm, answer=WaitingPlanForm, errors=_ABSENT,
+    ),
+    control(
         "GET", f"{HERE}/drifts", READ, gitops.list_drifts, "List drifts of applications",
         answer=ApplicationDriftListForm, errors=_ABSENT,
         query=(

@@ -102,6 +102,8 @@ class Desk(Tolerance):
             _, kept = self.waiting_plan(project, id)
             if plan != kept.digest:
                 raise StalePlan(f"{id} is a different plan now.", todo="Review it again.")
+            if kept.rejected_by:
+                raise _rejected(following, kept)
             spec = following.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
             _check_eyes(spec, actor, {kept.requested_by})
@@ -110,6 +112,37 @@ class Desk(Tolerance):
             following.shelf.note("approved", f"{id} was approved.", subject=id, actor=actor)
             await self._commit(following)
         following.follower.hasten()
+        self._wake(following.application.id)
+        return after
+
+    async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> KeptPlan:
+        """Say that a plan which a guard parked is not to be carried out.
+
+        It is not asked about again while it stays the same, unless somebody asks for a sync.
+        Raises Conflict when it was decided before.
+        """
+        following, kept = self.waiting_plan(project, id)
+        async with following.lock:
+            await following.shelf.refresh()
+            _, kept = self.waiting_plan(project, id)
+            if kept.rejected_by:
+                raise _rejected(following, kept)
+            if kept.approved_by:
+                raise Conflict(
+                    f"{id} was approved by {kept.approved_by} already.",
+                    todo=f"holdfast pause {following.application.id} stops what is not done yet.",
+                )
+            _check_comment(following.application.spec.drift or DriftSpec(), comment, needed=True)
+            after = replace(kept, rejected_by=actor, comment=one_line(comment))
+            following.shelf.put_plan(after)
+            following.shelf.note(
+                "rejected",
+                f"{id} was rejected.",
+                subject=id,
+                actor=actor,
+                detail={"plan": kept.digest, "comment": one_line(comment)},
+            )
+            await self._commit(following)
         self._wake(following.application.id)
         return after
 
@@ -295,6 +328,13 @@ def _not_waiting(drift: ObjectDrift) -> HoldfastError:
     if drift.state in _DECIDED and drift.decided_by:
         return Conflict(f"{stands}, by {drift.decided_by}.", todo=todo)
     return InvalidState(f"{stands}.", todo=todo)
+
+
+def _rejected(following: Following, plan: KeptPlan) -> Conflict:
+    return Conflict(
+        f"{plan.id} was rejected by {plan.rejected_by}.",
+        todo=f"holdfast sync {following.application.id} has it asked about again.",
+    )
 
 
 def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:

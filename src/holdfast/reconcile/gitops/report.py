@@ -30,7 +30,8 @@ def report(following: Following, now: datetime) -> ApplicationStatus:
     sync = _sync(following, source, set(standings))
     conditions = tuple(_conditions(following, source, sync, now))
     ready = next(each for each in conditions if each.type == "Ready")
-    waiting = next(iter(sorted(shelf.plans.values(), key=lambda plan: plan.made_at)), None)
+    undecided = [plan for plan in shelf.plans.values() if not plan.rejected_by]
+    waiting = min(undecided, key=lambda plan: plan.made_at, default=None)
     return ApplicationStatus(
         sync=sync,
         health=_health(others, all_of_it=len(others) == len(following.glances)).value,
@@ -139,7 +140,7 @@ def _conditions(
     else:
         yield _condition("Drifted", "False", "NoDrift", "No drift is open.")
     waiting = [drift.id for drift in shelf.drifts.values() if drift.state in _WAITING]
-    waiting += list(shelf.plans)
+    waiting += [plan.id for plan in shelf.plans.values() if not plan.rejected_by]
     if waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         told = f"{words.listed(sorted(waiting))} {verb} for a person: holdfast approve ID"

@@ -55,6 +55,8 @@ class Sync(Hands):
         plan = self.plan(following, seen, prune=sure and (asked or bool(shelf.plans)))
         following.kept = dict(_kept(following, seen)) if sure else {}
         self._drop_void(following)
+        if request is not None:
+            self._ask_again(following)
         if source.parked is not None and source.commit is not None:
             await self._agree(following, source.commit.sha, source.parked, voice)
             return
@@ -175,6 +177,12 @@ class Sync(Hands):
                 told = f"{kept.approved_by} may not approve any more, so {kept.id} waits again."
                 following.shelf.put_plan(replace(kept, approved_by="", comment=""))
                 following.shelf.note("stale", told, subject=kept.id)
+
+    def _ask_again(self, following: Following) -> None:
+        """Let plans wait again that were rejected: somebody asks for what they would do."""
+        for kept in list(following.shelf.plans.values()):
+            if kept.rejected_by:
+                following.shelf.put_plan(replace(kept, rejected_by="", comment=""))
 
     def _clear(self, following: Following) -> None:
         """Put away plans that nobody has to decide about any more."""

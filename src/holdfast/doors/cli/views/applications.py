@@ -195,7 +195,11 @@ def _objects(
 
 
 def _waiting(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
-    state = f"approved by {plan.approved_by}" if plan.approved_by else "waits for a person"
+    state = "waits for a person"
+    if plan.rejected_by:
+        state = f"rejected by {plan.rejected_by}"
+    elif plan.approved_by:
+        state = f"approved by {plan.approved_by}"
     screen.line(f"! {plan.id} {one_line(state)}, made {age(plan.made_at, now)} ago")
     screen.line(f"  {one_line(plan.told)}")
     for step in plan.steps[:10]:

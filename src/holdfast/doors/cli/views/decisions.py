@@ -152,3 +152,14 @@ def show_decided(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str
             screen.line(drift.id)
         case _:
             screen.document("Drift", masked(drift))
+
+
+def show_decided_plan(screen: Screen, plan: WaitingPlanForm, told: str) -> None:
+    """Write what was decided about a plan that a guard parked."""
+    match screen.output:
+        case "table":
+            screen.line(told)
+        case "name":
+            screen.line(plan.id)
+        case _:
+            screen.document("WaitingPlan", masked(plan))

@@ -365,9 +365,8 @@ def test_a_sync_is_planned_done_and_told(placed: Placed, holdfast: Holdfast) -> 
     assert "puts back drf-" in holdfast("sync", "shop", "--dry-run").out
 
 
-def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
-    placed: Placed, holdfast: Holdfast
-) -> None:
+def sync_too_much(placed: Placed, holdfast: Holdfast) -> str:
+    """Ask for a sync that would delete too much; give the plan that waits for a person then."""
     world = World(sync=SyncSpec(automatic=False))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     place = placed(world)
@@ -378,6 +377,13 @@ def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
     run = holdfast("sync", "shop", "--prune")
     assert run.code == 3
     (plan,) = re.findall(r"Next: holdfast approve (plan-\w+)", run.err)
+    return str(plan)
+
+
+def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
+    placed: Placed, holdfast: Holdfast
+) -> None:
+    plan = sync_too_much(placed, holdfast)
     assert "waits for a person" in holdfast("status", "shop").out
     shown = holdfast("approve", plan)
     assert shown.code == 3
@@ -388,15 +394,7 @@ def test_a_sync_that_would_delete_too_much_waits_for_an_approval(
 def test_a_parked_plan_is_rejected_and_asked_about_again_by_a_sync(
     placed: Placed, holdfast: Holdfast
 ) -> None:
-    world = World(sync=SyncSpec(automatic=False))
-    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
-    place = placed(world)
-    holdfast("sync", "shop")
-    place.served.call(
-        lambda: world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
-    )
-    run = holdfast("sync", "shop", "--prune")
-    (plan,) = re.findall(r"Next: holdfast approve (plan-\w+)", run.err)
+    plan = sync_too_much(placed, holdfast)
     run = holdfast("reject", plan, "--comment", "set back by mistake")
     assert run.code == 0
     assert f"{plan} was rejected by maria" in run.out

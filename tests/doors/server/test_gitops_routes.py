@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -334,7 +335,9 @@ def test_drifts_are_chosen_by_kind_and_namespace(here: Here) -> None:
     assert here.http.get("/drifts", params={"sort": "x"}).status_code == 400
 
 
-def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> None:
+@contextmanager
+def parked(tmp_path: Path) -> Iterator[Here]:
+    """An application whose newest commit deletes so much that a guard parks it."""
     world = World(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     with served(tmp_path, world) as running:
@@ -342,33 +345,32 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
         running.run(world.fetch_and_look())
         here = Here(running, world)
+        yield here
+        here.http.close()
+
+
+def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> None:
+    with parked(tmp_path) as here:
         (plan,) = here.get("/applications/shop")["plans"]
         assert plan == here.get(f"/plans/{plan['id']}")
         assert len(plan["steps"]) == 8
         stale = here.post(f"/plans/{plan['id']}/approve", plan="sha256:0")
         assert (stale.status_code, stale.json()["error"]) == (409, "stale_plan")
-        running.passes = False
+        here.served.passes = False
         taken = here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         assert taken.json()["approved_by"].startswith("maria (")
-        world.syncing._still_allowed = lambda decided_by: False
-        running.look()
+        here.world.syncing._still_allowed = lambda decided_by: False
+        here.served.look()
         assert here.data("c19") is not None, "the approver's token was revoked meanwhile"
         assert "approved_by" not in here.get(f"/plans/{plan['id']}")
-        world.syncing._still_allowed = lambda decided_by: True
+        here.world.syncing._still_allowed = lambda decided_by: True
         here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
-        running.look()
+        here.served.look()
         assert here.data("c19") is None
-        here.http.close()
 
 
 def test_a_parked_plan_is_rejected_with_a_comment_and_stays_on_record(tmp_path: Path) -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
-    world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
-    with served(tmp_path, world) as running:
-        running.look()
-        world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
-        running.run(world.fetch_and_look())
-        here = Here(running, world)
+    with parked(tmp_path) as here:
         (plan,) = here.get("/applications/shop")["plans"]
         path = f"/plans/{plan['id']}/reject"
         assert here.post(path, comment="").status_code == 400
@@ -377,11 +379,10 @@ def test_a_parked_plan_is_rejected_with_a_comment_and_stays_on_record(tmp_path: 
         assert taken["comment"] == "set back by mistake"
         again = here.post(path, comment="once more")
         assert again.status_code == 409 and "was rejected by maria" in again.text
-        running.look()
+        here.served.look()
         assert here.data("c19") is not None
         lines = here.get("/history", subject=plan["id"])["entries"]
         assert "rejected" in [line["action"] for line in lines]
-        here.http.close()
 
 
 def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ class Reconciler:
         await self._settle_number(course, wanted, held)
         await self._look(course, wanted, held)
         self._weigh(course)
-        if any(intent.deleted for intent in course.intents) and not await self._exists(service):
+        again = any(each.deleted and each.move is Move.CREATE for each in course.intents)
+        if again and not await self._exists(service):
             # The children went with it. What we know of services may be older than that.
             self._forget(service.uid)
             return Result(status=service.status or InferenceServiceStatus())

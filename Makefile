@@ -54,7 +54,7 @@ check: lint types test ## What CI runs, no more and no less
 
 check-long: $(READY) ## The long runs: kill points, many examples, every seeded bug put back
 	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) -m long --timeout 3600
-	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) tests/core tests/wire tests/doors/server/test_openapi.py tests/doors/server/test_gitops_openapi.py --timeout 3600
+	@HOLDFAST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) tests/core tests/wire tests/apps/server/test_openapi.py tests/apps/server/test_gitops_openapi.py --timeout 3600
 
 bench: $(READY) ## Measure, as ratios against a peer in the same run
 	@$(BIN)/python -m bench

@@ -9,8 +9,8 @@ import sys
 from tests.support.processes import ROOT
 
 TRIED = (
-    "tests/doors/cli/test_terminal.py::test_an_interrupt_leaves_no_traceback",
-    "tests/doors/sdk/test_background.py::test_an_interrupt_ends_the_wait_and_the_program_cleanly",
+    "tests/apps/cli/test_terminal.py::test_an_interrupt_leaves_no_traceback",
+    "tests/apps/sdk/test_background.py::test_an_interrupt_ends_the_wait_and_the_program_cleanly",
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast.adapters.notify.webhook import signature
 from holdfast.core.gitops.application import Application
 from holdfast.core.redact import Secret
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 from holdfast.wire.application_v1alpha1 import application_from_json
 from holdfast.wire.yaml import read_documents
 

@@ -1,4 +1,4 @@
-"""Imports point inward: doors → adapters → reconcile → core, with wire just outside core.
+"""Imports point inward: apps → adapters → reconcile → core, with wire just outside core.
 
 The table below is the architecture. Every import in the source is read against it, also those
 inside functions and those for the type checker alone.
@@ -18,12 +18,12 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 
 INNER = {"version", "core", "wire", "reconcile"}
-DOOR = INNER | {"adapters", "doors/sdk"}
+APP = INNER | {"adapters", "apps/sdk"}
 ALLOWED: dict[str, set[str]] = {
     # The root: what users import.
-    "": DOOR,
-    "operator": DOOR,
-    "testing": DOOR,
+    "": APP,
+    "operator": APP,
+    "testing": APP,
     "version": set(),
     "core": set(),
     "wire": {"version", "core"},
@@ -45,17 +45,17 @@ ALLOWED: dict[str, set[str]] = {
     "adapters/store": INNER | {"adapters/clock"},
     # The operator's manifests, as data.
     "install": {"version", "core", "wire"},
-    "doors": set(),
-    "doors/sdk": INNER | {"adapters"},
-    "doors/server": DOOR,
-    "doors/operator": DOOR,
+    "apps": set(),
+    "apps/sdk": INNER | {"adapters"},
+    "apps/server": APP,
+    "apps/operator": APP,
     # Answers over HTTP with the control plane's own server.
-    "doors/gitops": DOOR | {"doors/server"},
-    "doors/cli": DOOR | {"install"},
+    "apps/gitops": APP | {"apps/server"},
+    "apps/cli": APP | {"install"},
 }
 """Layer to the layers it may import, besides itself. `adapters` stands for all of them."""
 
-LATE: dict[str, set[str]] = {"doors/cli": {"doors/server", "doors/operator", "doors/gitops"}}
+LATE: dict[str, set[str]] = {"apps/cli": {"apps/server", "apps/operator", "apps/gitops"}}
 """Only inside functions and for types: the command line works without what the server needs."""
 
 OUTSIDE: dict[str, set[str]] = {
@@ -69,7 +69,7 @@ NOT_LOADED = {
     "starlette", "uvicorn", "uvloop", "httptools", "aiohttp", "prometheus_client", "click",
     "httpx2", "apsw", "yaml",
 }  # fmt: skip
-"""What `import holdfast` leaves alone: parts of other doors, and what is loaded at first use."""
+"""What `import holdfast` leaves alone: parts of other apps, and what is loaded at first use."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def layer_of(parts: tuple[str, ...]) -> str:
     for depth in (2, 1):
         name = "/".join(parts[:depth])
         if len(parts) >= depth and name in ALLOWED:
-            if name in ("adapters", "doors") and len(parts) > depth:
+            if name in ("adapters", "apps") and len(parts) > depth:
                 raise LookupError(f"{'/'.join(parts)} is in no layer of the table")
             return name
     if not parts:
@@ -167,7 +167,7 @@ def test_the_inner_layers_import_no_strangers(file: Path) -> None:
 
 
 def test_a_folder_that_is_not_in_the_table_is_refused() -> None:
-    for parts in (("plugins",), ("adapters", "ftp"), ("doors", "web", "main")):
+    for parts in (("plugins",), ("adapters", "ftp"), ("apps", "web", "main")):
         with pytest.raises(LookupError):
             layer_of(parts)
 
@@ -179,14 +179,14 @@ def test_the_rules_refuse_what_they_should() -> None:
         ("wire", "reconcile"),
         ("reconcile", "adapters/store"),
         ("adapters/http", "adapters/store"),
-        ("adapters/store", "doors/sdk"),
-        ("doors/sdk", "doors/cli"),
-        ("doors/server", "doors/cli"),
-        ("doors/cli", "doors/server"),
+        ("adapters/store", "apps/sdk"),
+        ("apps/sdk", "apps/cli"),
+        ("apps/server", "apps/cli"),
+        ("apps/cli", "apps/server"),
     ):
         assert not may_import(layer, other, late=False)
-    assert may_import("doors/cli", "doors/server", late=True)
-    assert may_import("doors/server", "adapters/store", late=False)
+    assert may_import("apps/cli", "apps/server", late=True)
+    assert may_import("apps/server", "adapters/store", late=False)
 
 
 def test_import_holdfast_loads_the_sdk_alone() -> None:

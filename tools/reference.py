@@ -12,9 +12,9 @@ from pathlib import Path
 
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError
-from holdfast.doors.server.gitops_table import GITOPS
-from holdfast.doors.server.routes import Credential, Route
-from holdfast.doors.server.table import ROUTES
+from holdfast.apps.server.gitops_table import GITOPS
+from holdfast.apps.server.routes import Credential, Route
+from holdfast.apps.server.table import ROUTES
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- Made by tools/reference.py; do not edit. -->\n"

@@ -65,10 +65,10 @@ if TYPE_CHECKING:
         TaskType,
         WorkloadSpec,
     )
-    from holdfast.doors.sdk.async_management import AsyncManagementClient
-    from holdfast.doors.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
-    from holdfast.doors.sdk.management import ManagementClient
-    from holdfast.doors.sdk.watching import ChangeKind, WorkloadChange
+    from holdfast.apps.sdk.async_management import AsyncManagementClient
+    from holdfast.apps.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
+    from holdfast.apps.sdk.management import ManagementClient
+    from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
 
 _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
@@ -84,10 +84,10 @@ _HOMES = {
     "core.policy": "OnAbsent OnDrift",
     "core.workload": "Analysis Autoscaling Backend Canary ExecutionPolicy Health Resources Rollout"
     " SecretRef TaskType WorkloadSpec",
-    "doors.sdk.async_management": "AsyncManagementClient",
-    "doors.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
-    "doors.sdk.management": "ManagementClient",
-    "doors.sdk.watching": "ChangeKind WorkloadChange",
+    "apps.sdk.async_management": "AsyncManagementClient",
+    "apps.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
+    "apps.sdk.management": "ManagementClient",
+    "apps.sdk.watching": "ChangeKind WorkloadChange",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

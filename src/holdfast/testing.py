@@ -28,8 +28,8 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
 from holdfast.core.tree import Tree, plain
 from holdfast.core.workload import Backend, WorkloadSpec
-from holdfast.doors.sdk.async_management import AsyncManagementClient
-from holdfast.doors.sdk.management import ManagementClient
+from holdfast.apps.sdk.async_management import AsyncManagementClient
+from holdfast.apps.sdk.management import ManagementClient
 
 __all__ = [
     "MemoryTarget",

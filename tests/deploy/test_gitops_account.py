@@ -18,7 +18,7 @@ from tests.support.git_host import Origin
 from tests.support.gitops_manifests import DEPLOYMENT, SERVICE, SETTINGS
 from tests.support.processes import wait_until
 
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 
 NAME = "holdfast-gitops"
 FILES = {
@@ -69,7 +69,7 @@ def test_without_it_what_differs_is_reported_and_nothing_is_written(
 @contextmanager
 def controller(kubeconfig: Path, folder: Path, *flags: str) -> Iterator[None]:
     """A running controller, ended in order."""
-    code = "from holdfast.doors.cli.main import main; main()"
+    code = "from holdfast.apps.cli.main import main; main()"
     own = ["--db", str(folder / "gitops.db"), "--port", "0", "--allow-local"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

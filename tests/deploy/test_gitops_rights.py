@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.support.cluster import Cluster, KubectlFailed
 from tests.support.processes import wait_until
 
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 
 NAME = "holdfast-gitops"
 

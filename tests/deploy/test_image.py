@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support import sops
 
-from holdfast.doors.operator.metrics import Metrics
+from holdfast.apps.operator.metrics import Metrics
 from holdfast.install.pod import PORT, USER
 
 ROOT = Path(__file__).resolve().parents[2]

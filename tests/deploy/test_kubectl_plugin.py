@@ -28,7 +28,7 @@ class Kubectl:
         self._environ = cluster.kubectl_environment()
         for name, function in SCRIPTS.items():
             script = folder / name
-            code = f"from holdfast.doors.cli.kubectl import {function}; {function}()"
+            code = f"from holdfast.apps.cli.kubectl import {function}; {function}()"
             script.write_text(f"#!{sys.executable}\n{code}\n")
             script.chmod(0o755)
         self._environ["PATH"] = f"{folder}:{self._environ['PATH']}"
@@ -60,7 +60,7 @@ def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
 def test_the_scripts_are_installed_under_the_names_that_kubectl_looks_for() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     for name, function in SCRIPTS.items():
-        assert scripts[name] == f"holdfast.doors.cli.kubectl:{function}"
+        assert scripts[name] == f"holdfast.apps.cli.kubectl:{function}"
 
 
 def test_kubectl_lists_it_and_its_help_says_how_it_is_called(kubectl: Kubectl) -> None:

@@ -17,7 +17,7 @@ from tests.support.cluster import Cluster
 from tests.support.inference_services import canary, document
 from tests.support.processes import wait_until
 
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 
 NAME = "holdfast-operator"
 
@@ -66,7 +66,7 @@ def work(cluster: Cluster, place: str, namespace: str, folder: Path, flags: list
 @contextmanager
 def operator(kubeconfig: Path, folder: Path, flags: list[str]) -> Iterator[None]:
     """A running operator, ended in order."""
-    code = "from holdfast.doors.cli.main import main; main()"
+    code = "from holdfast.apps.cli.main import main; main()"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", code, "operator", "--metrics-address=127.0.0.1:0", *flags],

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 from tests.support.cluster import Cluster, KubectlFailed
 
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 
 READ = {"get", "list", "watch"}
 KEEP = READ | {"create", "patch", "delete"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 from holdfast.install.alerts import operator_alerts
 from holdfast.install.gitops_alerts import gitops_alerts
 from holdfast.install.settings import RUNBOOKS, Installation

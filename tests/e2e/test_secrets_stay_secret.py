@@ -1,6 +1,6 @@
 """Secrets are planted wherever one can be given, and then looked for wherever one could show.
 
-One story through every door, with success and with every kind of refusal. The first table says
+One story through every app, with success and with every kind of refusal. The first table says
 what is planted, the functions below it are the surfaces, and the one test compares the two.
 """
 
@@ -32,7 +32,7 @@ from tests.support.server import bearer
 from tests.support.serving import Served, clean_environment, no_orphans, serving
 
 from holdfast import Health, Phase, SecretRef, WorkloadSpec
-from holdfast.doors.cli.main import cli
+from holdfast.apps.cli.main import cli
 
 LEAKY = [sys.executable, str(ROOT / "tests" / "support" / "leaky_backend.py")]
 HEALTH = Health(path="/health", interval="1s", startup="60s")
@@ -409,7 +409,7 @@ def run_the_commands(
         "COMP_CWORD": "2",
     }
     done = subprocess.run(
-        [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()"],
+        [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"],
         env=clean_environment(
             folder,
             {

@@ -15,7 +15,7 @@ from tests.support.gitops_world import MemorySources, World, config_ref, configm
 from holdfast.core.gitops.application import GuardSpec, Remediation, SyncSpec
 from holdfast.core.gitops.guard import limit
 from holdfast.core.gitops.source import Ancestry, Commit
-from holdfast.doors.gitops.due import HINTED, Due
+from holdfast.apps.gitops.due import HINTED, Due
 from holdfast.reconcile.gitops.follow import INTERVAL, JITTER, LONGEST, Follower
 from holdfast.reconcile.gitops.ports import RecordKind, SourceUnavailable
 

@@ -32,7 +32,7 @@ from holdfast.core.quantity import canonical_quantity, parse_duration, parse_qua
 from holdfast.core.redact import Secret
 from holdfast.core.tokens import parse as parse_token
 from holdfast.core.workload import WorkloadSpec
-from holdfast.doors.server.framing import BadFraming, Chunks
+from holdfast.apps.server.framing import BadFraming, Chunks
 from holdfast.wire.application_v1alpha1 import application_from_json
 from holdfast.wire.forge_webhooks import Hint, Provider, read, verify
 from holdfast.wire.inference_service_v1alpha1 import service_from_json

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.doors.sdk.async_management import AsyncManagementClient
-from holdfast.doors.sdk.inference import AsyncDataClient, DataClient
-from holdfast.doors.sdk.management import ManagementClient
+from holdfast.apps.sdk.async_management import AsyncManagementClient
+from holdfast.apps.sdk.inference import AsyncDataClient, DataClient
+from holdfast.apps.sdk.management import ManagementClient
 
 COLOURS = ("sync", "async")
 

@@ -11,9 +11,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.doors.gitops.metrics import Metrics as GitopsMetrics
-from holdfast.doors.operator.metrics import Metrics as OperatorMetrics
-from holdfast.doors.server.metrics import Metrics as ServerMetrics
+from holdfast.apps.gitops.metrics import Metrics as GitopsMetrics
+from holdfast.apps.operator.metrics import Metrics as OperatorMetrics
+from holdfast.apps.server.metrics import Metrics as ServerMetrics
 from holdfast.install.alerts import operator_alerts
 from holdfast.install.gitops_alerts import gitops_alerts
 from holdfast.install.panels import ROWS

@@ -19,7 +19,7 @@ from tests.support.server import bearer
 
 from holdfast.adapters.store import Scope
 
-HOLDFAST = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()"]
+HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 REVIEWER = (Scope.READ, Scope.WRITE, Scope.APPROVE)
 
 

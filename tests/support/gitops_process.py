@@ -33,7 +33,7 @@ from holdfast.wire.application_crd import application_crd
 AGENT = "holdfast-gitops"
 APPLICATIONS = f"{PLURAL}.{GROUP}"
 PROJECT = "ml-platform"
-_COMMAND = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()", "gitops"]
+_COMMAND = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()", "gitops"]
 _QUIET = frozenset({"leases", "events"})
 T = TypeVar("T")
 

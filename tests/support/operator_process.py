@@ -21,7 +21,7 @@ from holdfast.wire.crd import GROUP, PLURAL, crd
 
 AGENT = "holdfast-operator"
 KIND = f"{PLURAL}.{GROUP}"
-COMMAND = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()", "operator"]
+COMMAND = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()", "operator"]
 
 
 def install(cluster: Cluster) -> None:

@@ -28,10 +28,10 @@ from tests.support.processes import ROOT, kill_group, wait_until
 from holdfast.adapters.store import Mode, Scope, Store, TokenKind
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
-from holdfast.doors.server.config import Limits, ServerConfig
+from holdfast.apps.server.config import Limits, ServerConfig
 
 if TYPE_CHECKING:
-    from holdfast.doors.server.main import Beside
+    from holdfast.apps.server.main import Beside
 
 EVERYTHING = (Scope.READ, Scope.WRITE, Scope.ADMIN)
 
@@ -130,7 +130,7 @@ def running_server(
         with _as_process(tmp_path, settings, limits or {}) as server:
             yield server
         return
-    from holdfast.doors.server.main import Server
+    from holdfast.apps.server.main import Server
 
     urls: list[str] = []
     ready, failures = threading.Event(), list[BaseException]()
@@ -195,7 +195,7 @@ def _as_process(
 
 def _main(argument: str) -> None:
     """The process itself."""
-    from holdfast.doors.server.main import serve
+    from holdfast.apps.server.main import serve
 
     given = json.loads(argument)
     url_file = Path(given.pop("url_file"))

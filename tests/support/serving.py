@@ -25,7 +25,7 @@ from tests.support.server import RunningServer
 from holdfast import DataClient, ManagementClient
 from holdfast.core.tree import digest
 
-HOLDFAST = [sys.executable, "-c", "from holdfast.doors.cli.main import main; main()"]
+HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 _LISTENS = re.compile(r"listens on (http://\S+)")
 _MARKER = b"HOLDFAST_REPLICA="
 

@@ -25,7 +25,7 @@ class SystemClock:
 
 
 class BlockingClock(SystemClock):
-    """For the sync doors: `sleep` blocks and never suspends."""
+    """For the sync apps: `sleep` blocks and never suspends."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait in place."""

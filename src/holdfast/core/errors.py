@@ -1,6 +1,6 @@
 """The whole error tree.
 
-Every door raises these and nothing else; adapters translate foreign exceptions into them.
+Every app raises these and nothing else; adapters translate foreign exceptions into them.
 A message is the constant summary, then full sentences: what happened, what was or was not
 changed, what to do next.
 """

@@ -1,6 +1,6 @@
 """What is kept of the past: drifts from first seen to resolved, and who did what.
 
-Targets write these, every door shows them.
+Targets write these, every app shows them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs async code without an event loop, for the sync doors.
+"""Runs async code without an event loop, for the sync apps.
 
 All I/O is written once, as `async def`. A sync client hands it transports and clocks whose
 methods block instead of suspending, so every coroutine runs to its end in one go. That keeps

@@ -1,7 +1,7 @@
-"""What the reconciler and the doors ask of the world.
+"""What the reconciler and the apps ask of the world.
 
 The docstrings are the contract: one suite in `tests/contracts/` holds every adapter to them.
-Adapters are written in one colour, async. The sync doors run the same code over transports
+Adapters are written in one colour, async. The sync apps run the same code over transports
 that never suspend (see `reconcile.colour`).
 """
 
@@ -70,7 +70,7 @@ class MetricSource(Protocol):
 
 
 class Control(Target, Protocol):
-    """A target with everything the doors show besides: lists, history, progress, logs."""
+    """A target with everything the apps show besides: lists, history, progress, logs."""
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project, ordered by slug. All of them or an error."""

@@ -38,7 +38,7 @@ async def ensure(
     """Make the live side match, as far as the policy allows, and say what happened.
 
     `key` makes the writes of this call safe to repeat; a new call needs a new key. Raising
-    or warning about drift is left to the door: here, drift is a value.
+    or warning about drift is left to the app: here, drift is a value.
     """
     for attempt in range(ATTEMPTS):
         seen = await target.observe(desired.id)

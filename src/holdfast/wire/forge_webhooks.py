@@ -2,7 +2,7 @@
 
 A delivery is a hint to look again and nothing more. It can never say what to look at: the
 revision is asked of the repository itself, so a replayed or forged delivery costs one look.
-Called by the controller's HTTP door with the raw body, before anything reads it.
+Called by the controller's HTTP app with the raw body, before anything reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How to reach one cluster, wherever that was written down.
 
 `load_config` looks where kubectl looks: the kubeconfig first, the pod's own service account when
-there is none. Called by the doors that connect to a cluster.
+there is none. Called by the apps that connect to a cluster.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Scope(StrEnum):
 
 
 class TokenKind(StrEnum):
-    """Which door a token opens."""
+    """What a token is for."""
 
     SDK = "sdk"
     """The control plane, in one project."""

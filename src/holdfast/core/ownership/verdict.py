@@ -2,7 +2,7 @@
 
 No single signal is complete, so four are joined: the declared values against the live ones, what
 we own against what we should own, what others own beside us, and the answer of a server-side dry
-run where the first three leave a doubt. Target adapters and the GitOps door call `judge`.
+run where the first three leave a doubt. Target adapters and the GitOps app call `judge`.
 """
 
 from __future__ import annotations

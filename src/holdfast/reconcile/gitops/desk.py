@@ -1,4 +1,4 @@
-"""What a person can ask and decide about applications, whichever door they come through.
+"""What a person can ask and decide about applications, whichever app they come through.
 
 A decision is one write to the ledger, guarded by what was seen: of two at once, one wins. It
 takes effect with the next pass, which every decision asks for. Nothing is decided about what

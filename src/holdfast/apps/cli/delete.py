@@ -1,0 +1,87 @@
+"""`holdfast delete`: end workloads. Saying it twice is no error."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.core.errors import having_changed
+from holdfast.core.names import WorkloadId
+from holdfast.apps.cli import options
+from holdfast.apps.cli.exits import Exit
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.text import count
+
+
+@click.command(
+    "delete",
+    cls=Verb,
+    examples=[
+        "holdfast delete support-bot",
+        "holdfast delete support-bot reranker --yes",
+        "holdfast delete -f deploy/ --yes",
+    ],
+)
+@click.argument("workloads", shell_complete=options.workload_names, nargs=-1)
+@options.files(required=False)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.connection
+@options.output("table", "json", "yaml", "jsonl", "name")
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    workloads: tuple[str, ...],
+    paths: tuple[str, ...],
+    recursive: bool,
+    yes: bool,
+) -> None:
+    """Delete workloads: their processes are stopped, their record goes, their history stays.
+
+    Asks first on a terminal. Elsewhere it needs --yes, and ends with exit code 3 without it.
+    """
+    if bool(workloads) == bool(paths):
+        ctx.fail("Give either the names of workloads or -f.")
+    screen = session.screen
+    wanted = [session.workload(name) for name in workloads] or [
+        WorkloadId(project=each.spec.project or session.project, slug=each.spec.slug)
+        for each in load(paths, recursive=recursive)
+    ]
+    if not yes and not _confirmed(ctx, session, wanted):
+        return
+    items, gone = [], list[str]()
+    with session.client() as client:
+        for where in wanted:
+            with having_changed(f"Deleted before that: {', '.join(gone)}." if gone else ""):
+                deleted = client.delete(where.slug, project=where.project)
+            gone += [str(where)] if deleted else []
+            outcome = "deleted" if deleted else "absent"
+            items.append({"project": where.project, "slug": where.slug, "outcome": outcome})
+            if screen.output == "table":
+                screen.line(f"- {where}  {'deleted' if deleted else 'was not there'}")
+            elif screen.output == "name":
+                screen.line(str(where))
+    if screen.output == "jsonl":
+        screen.records("DeleteResult", items)
+    elif screen.output in ("json", "yaml"):
+        screen.document("DeleteResult", {"workloads": items})
+    screen.next("holdfast status")
+
+
+def _confirmed(ctx: click.Context, session: Session, wanted: list[WorkloadId]) -> bool:
+    names = ", ".join(map(str, wanted))
+    if not session.screen.interactive:
+        session.screen.error(
+            "confirmation-needed",
+            f"Deleting {count(len(wanted), 'workload')} needs confirmation, and there is nobody to "
+            "ask.",
+            ["Nothing was changed.", f"Next: add --yes to delete {names}"],
+        )
+        ctx.exit(Exit.POLICY)
+    session.screen.note(f"This stops and deletes {names} in {session.place}.")
+    if click.confirm("Delete?", err=True):
+        return True
+    session.screen.note("Nothing was changed.")
+    return False

@@ -1,0 +1,118 @@
+"""`holdfast diff`: the fields that differ, without the words around them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from holdfast.core.plan import Action, Plan
+from holdfast.core.show import LONGEST, show_value, value_diff
+from holdfast.core.tree import show_path
+from holdfast.apps.cli import options
+from holdfast.apps.cli.exits import Exit
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.forms import show_block
+from holdfast.apps.cli.views.plan import show_plan
+from holdfast.apps.cli.views.text import columns, count
+
+
+@click.command(
+    "diff",
+    cls=Verb,
+    examples=[
+        "holdfast diff -f chat.yaml",
+        "holdfast diff -f deploy/ --exit-code -o json",
+        "holdfast diff shop        # an application, looked at now",
+    ],
+)
+@click.argument("application", shell_complete=options.workload_names, required=False)
+@options.files(required=False)
+@options.exit_code
+@options.connection
+@options.output(*options.LISTS)
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    application: str | None,
+    paths: tuple[str, ...],
+    recursive: bool,
+    exit_code: bool,
+) -> None:
+    """Show the fields in which live differs from declared.
+
+    Compares specs with workloads, or an application that a GitOps controller follows with its
+    repository. `(not set)` on the live side is added by ensure, on the declared side removed. A
+    long value is cut, and one of several lines stands below as a unified diff; -o json has them
+    whole. Values of Secrets are never shown.
+    """
+    if bool(application) == bool(paths):
+        ctx.fail("Give either -f or the name of an application.")
+    if application:
+        if _of_application(session, application) and exit_code:
+            ctx.exit(Exit.CHANGES)
+        return
+    screen = session.screen
+    declared = load(paths, recursive=recursive)
+    with session.client() as client:
+        plan = client.plan([each.spec for each in declared])
+    if screen.output in ("table", "wide"):
+        _table(screen, plan)
+        given = options.given_files(paths, recursive=recursive)
+        screen.next(f"holdfast plan {given}" if plan else "holdfast status")
+    else:
+        show_plan(screen, plan, kind="Diff")
+    if plan and exit_code:
+        ctx.exit(Exit.CHANGES)
+
+
+def _of_application(session: Session, name: str) -> bool:
+    from holdfast.apps.cli.controller import required
+    from holdfast.apps.cli.views.application_diff import differs, show_diff
+
+    with required(session) as controller:
+        found = controller.ask(controller.api.diff(name))
+    show_diff(session.screen, found, now=datetime.now(UTC))
+    drift = next((each.drift for each in found.objects if each.drift), "")
+    if drift:
+        session.screen.next(f"holdfast drift show {drift}")
+    elif differs(found):
+        session.screen.next(f"holdfast sync {found.application} --dry-run")
+    else:
+        session.screen.next(f"holdfast status {found.application}")
+    return differs(found)
+
+
+def _table(screen: Screen, plan: Plan) -> None:
+    rows = [
+        [
+            str(step.id),
+            show_path(field.change.path),
+            show_value(field, live=True, width=LONGEST, ascii_only=screen.ascii_only),
+            show_value(field, live=False, width=LONGEST, ascii_only=screen.ascii_only),
+            field.kind.value,
+            str(field.writer or "unknown"),
+        ]
+        for step in plan.changes
+        for field in step.fields
+    ]
+    rows += [
+        [str(step.id), "(all)", "(absent)", "(declared)", "-", "-"]
+        for step in plan.changes
+        if step.action is Action.CREATE
+    ]
+    if rows:
+        heads = ["WORKLOAD", "FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"]
+        for line in columns(heads, rows):
+            screen.line(line)
+        for step in plan.changes:
+            for field in step.fields:
+                lines = value_diff(field, ascii_only=screen.ascii_only)
+                show_block(screen, f"{step.id} {show_path(field.change.path)}", lines)
+    else:
+        screen.line(f"No difference in {count(len(plan.steps), 'workload')}.")

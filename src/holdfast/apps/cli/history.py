@@ -1,0 +1,63 @@
+"""`holdfast history`: who did what to which workload or application, and when."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.apps.cli import options
+from holdfast.apps.cli.controller import asked
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.drifts import show_history
+
+
+@click.command(
+    "history",
+    cls=Verb,
+    examples=[
+        "holdfast history",
+        "holdfast history support-bot --limit 20 -o wide",
+        "holdfast history --about drf-57557f5b59",
+    ],
+)
+@click.argument("name", shell_complete=options.workload_names, required=False)
+@click.option("--about", metavar="ID", help="Only of this drift, plan or hold. For applications.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows to show."
+)
+@options.connection
+@options.output("table", "wide", "json", "yaml", "jsonl")
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context, session: Session, name: str | None, about: str | None, limit: int
+) -> None:
+    """Show who did what, newest first.
+
+    BY is the tool and the credential that it used, as they said of themselves.
+    """
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.apps.cli.views.journal import show_journal
+
+            page = controller.ask(
+                controller.api.history(application=name or "", subject=about or "", limit=limit)
+            )
+            show_journal(session.screen, page.entries)
+            more = page.next is not None
+            session.screen.next(
+                "holdfast drift export --journal gives all of it" if more else "holdfast status"
+            )
+            return
+    if about:
+        ctx.fail("--about is for a server that follows applications.")
+    with session.client() as client:
+        if name:
+            where = session.workload(name)
+            entries = client.history(slug=where.slug, project=where.project, limit=limit)
+            if not entries:
+                session.find(client, where)
+        else:
+            entries = client.history(limit=limit)
+    show_history(session.screen, entries)
+    session.screen.next("holdfast drift history")

@@ -1,0 +1,263 @@
+"""`holdfast import`: what runs in a cluster already, as a spec to declare from now on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core.errors import (
+    NotFound,
+    Problem,
+    ValidationError,
+    requires_extra,
+)
+from holdfast.core.tree import Fields, Tree
+from holdfast.apps.cli import options
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.inputs import documents_of
+from holdfast.apps.cli.render import resource_document
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.wire.spec_v1 import spec_from_document, spec_to_document
+from holdfast.wire.yaml import write_document
+
+if TYPE_CHECKING:
+    from holdfast.core.service.imported import Imported
+    from holdfast.core.service.spec import InferenceService
+    from holdfast.core.workload import WorkloadSpec
+
+DEPLOYMENT, SERVICE, AUTOSCALER = "Deployment", "InferenceService", "HorizontalPodAutoscaler"
+_KINDS = {
+    "deployment": DEPLOYMENT, "deployments": DEPLOYMENT, "deploy": DEPLOYMENT,
+    "inferenceservice": SERVICE, "inferenceservices": SERVICE, "hold": SERVICE,
+}  # fmt: skip
+
+
+@click.command(
+    "import",
+    cls=Verb,
+    examples=[
+        "holdfast import deployment/vllm -n chat > chat.yaml",
+        "holdfast import inferenceservice/support-bot --context prod",
+        "kubectl get deploy/vllm hpa/vllm -o yaml | holdfast import -f -",
+    ],
+)
+@click.argument("what", required=False, metavar="[KIND/NAME]")
+@click.option(
+    "--file", "-f", "path", metavar="FILE|-", help="Read the objects from a file, or from stdin."
+)
+@click.option("--namespace", "-n", help="Namespace to look in (default: the context's own).")
+@click.option("--context", help="Context of the kubeconfig (default: the current one).")
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False), help="File to use instead of KUBECONFIG."
+)
+@click.option("--model", help="Model, where the command line does not tell it.")
+@click.option("--backend", help="Backend, where neither command nor image tell it.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["workload", "inferenceservice"]),
+    default="workload",
+    show_default=True,
+    help="What to print. Only an InferenceService can say on which nodes to run.",
+)
+@options.output("yaml", "json")
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    what: str | None,
+    path: str | None,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    model: str | None,
+    backend: str | None,
+    form: str,
+) -> None:
+    """Write the spec of what runs in a cluster already.
+
+    Reads a Deployment or an InferenceService and prints the spec that declares the same; nothing
+    in the cluster is changed. What a spec cannot say is listed on stderr. Secrets are taken over
+    as references, never as values.
+    """
+    if (what is None) == (path is None):
+        ctx.fail("Give either KIND/NAME or -f.")
+    if path is not None:
+        found = [each.value for each in documents_of(path)]
+        objects = [each for value in found for each in _items(value)]
+    else:
+        kind, name = _asked(ctx, what or "")
+        objects = _fetch(kind, name, namespace, context, kubeconfig)
+    deployments = [each for each in objects if each.get("kind") == DEPLOYMENT]
+    services = [each for each in objects if each.get("kind") == SERVICE]
+    if not deployments and not services:
+        problem = Problem(
+            field=path or what or "",
+            reason="there is no Deployment and no InferenceService in it.",
+            fix="Give one of them.",
+        )
+        raise ValidationError(problems=[problem])
+    if (model or backend) and len(deployments) != 1:
+        ctx.fail("--model and --backend are for a single Deployment.")
+    documents = [_of_service(session, each, form) for each in services]
+    for each in deployments:
+        documents.append(_of_deployment(session, each, objects, model, backend, form))
+    if session.screen.output == "json":
+        for document in documents:
+            click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo("---\n".join(write_document(each) for each in documents), nl=False)
+    if deployments:
+        session.screen.note(
+            "Declared, this makes new objects beside the Deployment, which stays until you "
+            "delete it."
+        )
+
+
+def _asked(ctx: click.Context, text: str) -> tuple[str, str]:
+    kind, slash, name = text.partition("/")
+    known = _KINDS.get(kind.lower().partition(".")[0])
+    if not slash or not name or known is None:
+        ctx.fail(f"{text[:80]!a} is neither deployment/NAME nor inferenceservice/NAME.")
+    return known, name
+
+
+def _items(value: Tree) -> list[Fields]:
+    """The objects of a document, which may be a list of them."""
+    if not isinstance(value, dict):
+        return []
+    items = value.get("items")
+    if isinstance(items, list):
+        return [each for each in items if isinstance(each, dict)]
+    return [value]
+
+
+def _fetch(
+    kind: str, name: str, namespace: str | None, context: str | None, kubeconfig: str | None
+) -> list[Fields]:
+    import asyncio
+    import os
+
+    from holdfast.adapters.clock import SystemClock
+    from holdfast.core.service.spec import API_VERSION
+
+    otherwise = ", or give the objects with -f."
+    with requires_extra("kubernetes", "Reading from a cluster", otherwise=otherwise):
+        from holdfast.adapters.kubernetes.api import KubeApi
+        from holdfast.adapters.kubernetes.connection import Connection
+        from holdfast.adapters.kubernetes.kubeconfig import load_config
+
+    environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(os.environ)
+    clock = SystemClock()
+    config = load_config(context, namespace=namespace, clock=clock, environ=environ)
+    place = namespace or config.namespace
+
+    async def read() -> list[Fields]:
+        api = KubeApi(Connection(config, clock=clock))
+        try:
+            version = "apps/v1" if kind == DEPLOYMENT else API_VERSION
+            resource = await api.resource_of(version, kind)
+            found = [await api.get(resource, name, namespace=place)]
+            if kind == DEPLOYMENT:
+                scalers = await api.resource_of("autoscaling/v2", AUTOSCALER)
+                found += (await api.list(scalers, namespace=place)).items
+            return found
+        except NotFound:
+            raise NotFound(
+                f"There is no {kind} {name} in namespace {place} of {config.source}.",
+                todo="Check the name, -n and --context.",
+            ) from None
+        finally:
+            await api.aclose()
+
+    return asyncio.run(read())
+
+
+def _of_service(session: Session, document: Fields, form: str) -> Fields:
+    from holdfast.wire.inference_service_v1alpha1 import service_from_json
+    from holdfast.wire.service_mapping import spec_of
+
+    service = service_from_json(document)
+    if form == "inferenceservice":
+        return resource_document(service)
+    spec = service.spec
+    for name, value in (("scheduling", spec.scheduling), ("onDrift", spec.on_drift)):
+        if value is not None:
+            _left_out(session, service.name, name, "only an InferenceService says it; use --as.")
+    return spec_to_document(spec_of(service))
+
+
+def _of_deployment(
+    session: Session,
+    document: Fields,
+    objects: Sequence[Fields],
+    model: str | None,
+    backend: str | None,
+    form: str,
+) -> Fields:
+    from holdfast.core.service.imported import imported
+
+    owner = _owner(document)
+    if owner:
+        session.screen.warn(
+            f"This Deployment is made from InferenceService {owner}: import that one instead."
+        )
+    found = imported(
+        document, autoscaler=_autoscaler(document, objects), model=model, backend=backend
+    )
+    for lost in found.lost:
+        _left_out(session, found.slug, lost.field, lost.reason)
+    head: Fields = {"project": found.namespace} if found.namespace else {}
+    spec = spec_from_document({**head, **found.fields})
+    if form == "inferenceservice":
+        return resource_document(_service_of(spec, found))
+    for name in found.scheduling:
+        _left_out(session, found.slug, name, "only an InferenceService says it; use --as.")
+    return spec_to_document(spec)
+
+
+def _autoscaler(deployment: Fields, objects: Sequence[Fields]) -> Fields | None:
+    """The one that scales this Deployment."""
+    mine = _metadata(deployment)
+    for each in objects:
+        spec = each.get("spec")
+        target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
+        if each.get("kind") == AUTOSCALER and isinstance(target, dict):
+            same_place = _metadata(each).get("namespace") == mine.get("namespace")
+            same_name = target.get("name") == mine.get("name")
+            if same_place and same_name and target.get("kind") == DEPLOYMENT:
+                return each
+    return None
+
+
+def _owner(deployment: Fields) -> str | None:
+    owners = _metadata(deployment).get("ownerReferences")
+    for each in owners if isinstance(owners, list) else []:
+        if isinstance(each, dict) and each.get("kind") == SERVICE:
+            return str(each.get("name"))
+    return None
+
+
+def _metadata(document: Fields) -> Fields:
+    found = document.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def _service_of(spec: WorkloadSpec, found: Imported) -> InferenceService:
+    from holdfast.wire.inference_service_v1alpha1 import service_from_json
+    from holdfast.wire.service_mapping import service_of
+
+    place = found.namespace or "default"
+    scheduled: Fields = {
+        "metadata": {"name": spec.slug, "namespace": place},
+        "spec": {"modelRef": spec.model, "scheduling": found.scheduling},
+    }
+    return service_of(spec, namespace=place, base=service_from_json(scheduled))
+
+
+def _left_out(session: Session, slug: str, field: str, reason: str) -> None:
+    session.screen.warn(f"{slug}: {field} was left out: {reason}")

@@ -1,0 +1,202 @@
+"""`holdfast install --export`: the controllers as manifests, for whoever applies them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from holdfast.core.service.children import Gateway
+from holdfast.apps.cli import options
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.install.settings import (
+    IMAGE,
+    NAMESPACE,
+    RUNBOOKS,
+    STORAGE,
+    Gitops,
+    Installation,
+)
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
+
+
+@click.command(
+    "install",
+    cls=Verb,
+    examples=[
+        "holdfast install --export | kubectl apply --server-side -f -",
+        "holdfast install --export --image registry.example/holdfast:1 > holdfast.yaml",
+        "holdfast install --export --watch-namespace chat --watch-namespace embed",
+        "holdfast install --export --gitops --gitops-writes --with-monitoring",
+    ],
+)
+@click.option("--export", is_flag=True, help="Print the manifests.")
+@click.option("--namespace", "-n", default=NAMESPACE, show_default=True, help="Where it is to run.")
+@click.option("--image", default=IMAGE, show_default=True, help="Image to run.")
+@click.option(
+    "--watch-namespace",
+    "watched",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Look after this namespace alone, with rights in it alone. May be repeated.",
+)
+@click.option("--gateway", metavar="NAMESPACE/NAME", help="Gateway that routes attach to.")
+@click.option("--domain", help="Domain under which workloads get their hosts; with --gateway.")
+@click.option("--prometheus", metavar="URL", help="Where the metrics of canaries are read.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 9),
+    default=2,
+    show_default=True,
+    help="Operators, of which one acts and the others stand by.",
+)
+@click.option("--gitops", is_flag=True, help="Add the GitOps controller, which reads and reports.")
+@click.option(
+    "--gitops-writes",
+    "writes",
+    is_flag=True,
+    help="Let it create, change and delete the usual kinds of objects where it looks.",
+)
+@click.option(
+    "--gitops-secrets",
+    "secrets",
+    is_flag=True,
+    help="Let it read Secrets there, and with --gitops-writes write them.",
+)
+@click.option(
+    "--gitops-storage",
+    "storage",
+    default=Gitops().storage,
+    show_default=True,
+    help="Size of the volume that keeps its ledger, projects and tokens.",
+)
+@click.option(
+    "--gitops-ledger",
+    "ledger",
+    metavar="SECRET",
+    help="Keep the ledger in PostgreSQL: a Secret with its address as url, and a key.",
+)
+@click.option(
+    "--with-monitoring/--without-monitoring",
+    "monitoring",
+    default=False,
+    help="Add ServiceMonitors, alerts and a Grafana board (default: without).",
+)
+@click.option(
+    "--runbooks",
+    metavar="URL",
+    default=RUNBOOKS,
+    show_default=True,
+    help="Where you serve the runbooks; alerts link to them.",
+)
+@click.option("--grafana", metavar="URL", default="", help="Your Grafana; alerts link to it.")
+@options.output("yaml", "json")
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    export: bool,
+    namespace: str,
+    image: str,
+    watched: tuple[str, ...],
+    gateway: str | None,
+    domain: str | None,
+    prometheus: str | None,
+    replicas: int,
+    gitops: bool,
+    writes: bool,
+    secrets: bool,
+    storage: str,
+    ledger: str | None,
+    monitoring: bool,
+    runbooks: str,
+    grafana: str,
+) -> None:
+    """Print what the operator, and the GitOps controller, need in a cluster, offline.
+
+    Namespace, definitions, rights, operator, and on demand the GitOps controller and monitoring.
+    It changes nothing by itself: read the result, keep it in Git if you like, and hand it to
+    kubectl. The same choices print the same bytes.
+    """
+    if not export:
+        ctx.fail("Nothing is installed from here. Give --export, and hand the result to kubectl.")
+    from holdfast.install.objects import objects
+    from holdfast.wire.yaml import write_document
+
+    if image == IMAGE:
+        session.screen.warn(
+            f"No registry has {IMAGE}. Build deploy/Containerfile, push it, and give --image."
+        )
+    found = objects(
+        Installation(
+            namespace=_namespace(ctx, "--namespace", namespace),
+            image=_image(ctx, image),
+            replicas=replicas,
+            watched=tuple(
+                dict.fromkeys(_namespace(ctx, "--watch-namespace", each) for each in watched)
+            ),
+            gateway=gateway_of(ctx, gateway, domain),
+            prometheus=None if prometheus is None else _address(ctx, "--prometheus", prometheus),
+            gitops=_gitops(ctx, gitops, writes, secrets, storage, ledger),
+            monitoring=monitoring,
+            runbooks=runbooks if runbooks == RUNBOOKS else _address(ctx, "--runbooks", runbooks),
+            grafana=_address(ctx, "--grafana", grafana) if grafana else "",
+        )
+    )
+    if session.screen.output == "json":
+        whole = {"apiVersion": "v1", "kind": "List", "items": list(found)}
+        click.echo(json.dumps(whole, indent=2))
+    else:
+        click.echo("---\n".join(write_document(each) for each in found), nl=False)
+
+
+def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> Gateway | None:
+    """Read NAMESPACE/NAME and its domain, which go together."""
+    if (gateway is None) != (domain is None):
+        ctx.fail("--gateway and --domain go together.")
+    if gateway is None or domain is None:
+        return None
+    namespace, _, name = gateway.partition("/")
+    if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(name):
+        ctx.fail(f"--gateway is {gateway[:80]!a}, and not NAMESPACE/NAME.")
+    if not _DOMAIN.fullmatch(domain):
+        ctx.fail(f"--domain {domain[:80]!a} is no domain such as models.example.")
+    return Gateway(name=name, namespace=namespace, domain=domain)
+
+
+def _namespace(ctx: click.Context, option: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        ctx.fail(f"{option} {name[:80]!a} is no name of a namespace.")
+    return name
+
+
+def _image(ctx: click.Context, image: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][!-~]{0,499}", image):
+        ctx.fail(f"--image {image[:80]!a} is no name of an image.")
+    return image
+
+
+def _address(ctx: click.Context, option: str, url: str) -> str:
+    if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
+        ctx.fail(f"{option} is no http:// or https:// address without credentials.")
+    return url.rstrip("/")
+
+
+def _gitops(
+    ctx: click.Context, wanted: bool, writes: bool, secrets: bool, storage: str, ledger: str | None
+) -> Gitops | None:
+    if not wanted:
+        if writes or secrets or ledger is not None or storage != Gitops().storage:
+            ctx.fail("The options --gitops-… go with --gitops.")
+        return None
+    if not re.fullmatch(STORAGE, storage):
+        ctx.fail(f"--gitops-storage {storage[:80]!a} is no size such as 10Gi.")
+    if ledger is not None and not _SECRET.fullmatch(ledger):
+        ctx.fail("--gitops-ledger is the name of a Secret, whose key url is the address.")
+    return Gitops(writes=writes, secrets=secrets, storage=storage, ledger=ledger)

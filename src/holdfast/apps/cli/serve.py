@@ -1,0 +1,149 @@
+"""`holdfast serve`: run the control plane, and the workloads on this machine or in a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core.errors import requires_extra
+from holdfast.apps.cli import options, running
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from holdfast.apps.server.config import Cluster, ServerConfig
+
+
+@click.command(
+    "serve",
+    cls=Verb,
+    examples=[
+        "holdfast serve",
+        "holdfast serve --db /var/lib/holdfast/holdfast.db --port 8400",
+        "holdfast serve --host 0.0.0.0 --no-run       # control plane alone, behind TLS",
+        "holdfast serve --target kubernetes://prod/   # workloads are InferenceServices",
+    ],
+)
+@running.listening
+@click.option(
+    "--run/--no-run",
+    default=None,
+    help="Start workloads as local processes (default: only when listening on loopback).",
+)
+@click.option(
+    "--shared-runner",
+    is_flag=True,
+    help="Run workloads of several projects: a command of one can read the others' secrets.",
+)
+@click.option(
+    "--target",
+    metavar="kubernetes://CONTEXT/NAMESPACE",
+    help="Keep workloads in a cluster; the store then has projects and tokens alone.",
+)
+@click.option(
+    "--workload-url",
+    metavar="TEMPLATE",
+    help="Where a workload of the cluster answers (default: "
+    "http://{name}-svc.{namespace}.svc:8000).",
+)
+@click.option("--home", type=click.Path(file_okay=False), help="Where logs of workloads are kept.")
+@click.option(
+    "--secrets-dir", type=click.Path(file_okay=False), help="Where secrets are read from."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0.1),
+    help="Requests a second for each token (default: no limit on loopback, 200 beyond).",
+)
+@running.accept_rollback
+@click.option("--leave-running", is_flag=True, help="Leave processes alive when the server stops.")
+@running.logging
+@options.colour
+@pass_session
+def command(
+    session: Session,
+    db: str | None,
+    host: str,
+    port: int,
+    run: bool | None,
+    shared_runner: bool,
+    target: str | None,
+    workload_url: str | None,
+    home: str | None,
+    secrets_dir: str | None,
+    rate: float | None,
+    accept_rollback: bool,
+    leave_running: bool,
+    log_format: str | None,
+    log_level: str,
+) -> None:
+    """Run the control plane, and the workloads, on this machine.
+
+    Stops in order on Ctrl-C: requests under way end, then the processes are stopped. It speaks
+    plain HTTP, so put a proxy with TLS in front of it when it listens beyond loopback.
+
+    With --target it runs none: workloads are InferenceService objects, and requests to them go
+    to their Services. Each project has the namespace of its name unless the address names one.
+    """
+    with requires_extra("server", "Serving"):
+        from holdfast.apps.server.config import Limits, ServerConfig
+        from holdfast.apps.server.main import serve
+
+    path = running.store_file(db)
+    config = ServerConfig(
+        db=path,
+        host=host,
+        port=port,
+        run=run,
+        shared_runner=shared_runner,
+        home=Path(home) if home else None,
+        secrets_dir=Path(secrets_dir) if secrets_dir else None,
+        cluster=_cluster(target, workload_url, run),
+        accept_rollback=accept_rollback,
+        leave_running=leave_running,
+        log_format=running.log_format(log_format),
+        log_level=log_level,
+        limits=Limits(rate=rate),
+        on_ready=lambda url: _greet(session, config, url),
+    )
+    if shared_runner and not config.runs:
+        raise click.UsageError("--shared-runner is for a server that runs workloads (--run).")
+    serve(config)
+
+
+def _cluster(target: str | None, workload_url: str | None, run: bool | None) -> Cluster | None:
+    """Read the address of the cluster that is to keep the workloads."""
+    from holdfast.apps.sdk.settings import resolve
+    from holdfast.apps.server.config import WORKLOAD_URL, Cluster
+
+    if target is None:
+        if workload_url is not None:
+            raise click.UsageError("--workload-url goes with --target.")
+        return None
+    if run:
+        raise click.UsageError("--run starts workloads here; with --target the cluster does.")
+    place = resolve(target, environ={})
+    if place.scheme != "kubernetes":
+        raise click.UsageError("--target takes kubernetes://CONTEXT/NAMESPACE.")
+    url = workload_url or WORKLOAD_URL
+    try:
+        filled = url.format(name="name", namespace="namespace")
+    except (KeyError, IndexError, ValueError):
+        filled = ""
+    if not filled.startswith(("http://", "https://")):
+        raise click.UsageError(
+            "--workload-url is an http:// address with {name} and {namespace} to be filled in."
+        )
+    return Cluster(context=place.context, namespace=place.namespace, workload_url=url.rstrip("/"))
+
+
+def _greet(session: Session, config: ServerConfig, url: str) -> None:
+    """Say where it listens, how to make a token, and what to do next."""
+    screen = session.screen
+    screen.line(f"Holdfast listens on {url}")
+    screen.line(f"  store      {config.db}")
+    runs = "run here" if config.runs else "are kept, not run (--run)"
+    screen.line(f"  workloads  {'are kept by the cluster' if config.cluster else runs}")
+    running.greet(screen, config.db, url, follow="holdfast doctor")

@@ -1,0 +1,102 @@
+"""`holdfast status`: how workloads or applications do, and whether they are as declared."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from holdfast.apps.cli import options
+from holdfast.apps.cli.controller import Controller, asked
+from holdfast.apps.cli.exits import Exit
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.workloads import Seen, seen_of, show_workloads
+
+
+@click.command(
+    "status",
+    cls=Verb,
+    examples=[
+        "holdfast status",
+        "holdfast status support-bot -o wide",
+        "holdfast status shop               # one application of a GitOps controller",
+        "holdfast status -o json | jq '.items[] | select(.sync == \"drifted\") | .slug'",
+    ],
+)
+@click.argument("names", shell_complete=options.workload_names, nargs=-1, metavar="[NAME]...")
+@options.exit_code
+@options.connection
+@options.output(*options.LISTS)
+@pass_session
+@click.pass_context
+def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_code: bool) -> None:
+    """Show how workloads are doing, or the applications that a GitOps controller follows.
+
+    SYNC is what the ledger knows: drifted while a drift is open. READY counts the replicas
+    that serve. Of one application, the objects that are not as declared are shown, its holds and
+    the plans that wait; with -o wide every object.
+    """
+    with asked(session) as controller:
+        if controller is not None:
+            if _applications(session, controller, names) and exit_code:
+                ctx.exit(Exit.CHANGES)
+            return
+    seen = observe(session, names)
+    show_workloads(session.screen, seen, now=datetime.now(UTC))
+    drifted = [each for each in seen if each.sync == "drifted"]
+    failed = [each for each in seen if each.live.status.phase == "error"]
+    if not seen:
+        session.screen.next("holdfast ensure -f FILE")
+    elif drifted:
+        found = drifted[0]
+        session.screen.next(
+            f"holdfast drift show {found.drifts[0].id}"
+            if found.drifts
+            else f"holdfast logs {found.live.id}"
+        )
+    elif failed:
+        session.screen.next(f"holdfast logs {failed[0].live.id}")
+    else:
+        session.screen.next("holdfast watch")
+    if drifted and exit_code:
+        ctx.exit(Exit.CHANGES)
+
+
+def _applications(session: Session, controller: Controller, names: tuple[str, ...]) -> bool:
+    """Show applications; True when one of them has drifted or is behind Git."""
+    from holdfast.apps.cli.views.applications import show_application, show_applications
+
+    now, api = datetime.now(UTC), controller.api
+    found = [controller.ask(api.application(name)) for name in names] or controller.applications
+    if len(names) == 1:
+        objects = controller.ask(api.objects(names[0]))
+        show_application(session.screen, found[0], objects, now=now)
+        drift = next((each.drift for each in objects if each.drift), "")
+        plan = next((each.id for each in found[0].plans if not each.decided), "")
+        if plan:
+            session.screen.next(f"holdfast approve {plan}")
+        elif drift:
+            session.screen.next(f"holdfast drift show {drift}")
+        elif found[0].sync == "ahead":
+            session.screen.next(f"holdfast sync {found[0].id} --dry-run")
+        else:
+            session.screen.next(f"holdfast history {found[0].id}")
+    else:
+        show_applications(session.screen, found, now=now)
+        apart = next((each.id for each in found if each.sync != "synced" or each.awaiting), "")
+        session.screen.next(f"holdfast status {apart}" if apart else "holdfast history")
+    return any(each.sync in ("drifted", "ahead") for each in found)
+
+
+def observe(session: Session, names: tuple[str, ...]) -> list[Seen]:
+    """Read the named workloads, or all of the project."""
+    with session.client() as client:
+        if not names:
+            return seen_of(client.list(), client.drifts())
+        found: list[Seen] = []
+        for where in map(session.workload, names):
+            live = session.find(client, where)
+            drifts = client.drifts(slug=where.slug, project=where.project)
+            found += seen_of([live], drifts)
+        return found

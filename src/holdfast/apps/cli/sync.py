@@ -1,0 +1,149 @@
+"""`holdfast sync`: have Git applied now."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import click
+
+from holdfast.core.errors import having_changed
+from holdfast.apps.cli import options
+from holdfast.apps.cli.application_wait import show_hindrance, wait_for
+from holdfast.apps.cli.controller import Controller, required
+from holdfast.apps.cli.exits import Exit
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.hindrance import Hindrance, Wish, hindrance
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.syncs import show_sync_plan, show_synced
+from holdfast.apps.cli.waiting import resumable
+from holdfast.wire.gitops_http_v1 import LONGEST_WAIT, FollowedForm, SyncedForm
+
+PASS = 10
+"""Seconds that are given to the pass which takes it up; whether it serves is for --wait."""
+
+
+@click.command(
+    "sync",
+    cls=Verb,
+    examples=[
+        "holdfast sync shop --dry-run        # what would be applied",
+        "holdfast sync shop --wait           # apply, and wait until all of it is healthy",
+        "holdfast sync shop --prune          # also delete what is no longer declared",
+    ],
+)
+@click.argument("application", shell_complete=options.workload_names)
+@click.option("--prune", is_flag=True, help="Delete what was applied and is no longer declared.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also what a guard or a window holds back, and drift that waits for a review.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--wait", is_flag=True, help="Wait until it is in sync and healthy.")
+@options.timeout("15m")
+@options.exit_code
+@options.connection
+@options.output(*options.ONE)
+@pass_session
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    application: str,
+    prune: bool,
+    force: bool,
+    dry_run: bool,
+    wait: bool,
+    timeout: float,
+    exit_code: bool,
+) -> None:
+    """Have an application brought to what Git declares now.
+
+    Objects on hold are left out, and so is drift whose route asks for a review, unless --force.
+    Exit code 3 says that somebody has to approve or resume something first, 1 that Git could not
+    be read or that objects were refused.
+    """
+    screen = session.screen
+    with required(session) as controller:
+        if dry_run:
+            if _planned(session, controller, application, prune=prune, force=force) and exit_code:
+                ctx.exit(Exit.CHANGES)
+            return
+        if wait:
+            outcome, stopped = _awaited(
+                session, controller, application, prune=prune, force=force, timeout=timeout
+            )
+        else:
+            outcome = _asked(controller, application, prune, force, PASS)
+            wish, now = Wish(goal="ready", asked=True, prunes=prune), datetime.now(UTC)
+            stopped = hindrance(outcome.application, (), (), wish, until=now)
+    show_synced(screen, outcome)
+    if stopped is not None and not _waiting(outcome.application):
+        show_hindrance(session, stopped)
+        ctx.exit(stopped.exit)
+    _finish(ctx, session, outcome)
+
+
+def _asked(controller: Controller, name: str, prune: bool, force: bool, wait: int) -> SyncedForm:
+    return controller.ask(controller.api.sync(name, prune=prune, force=force, wait=wait))
+
+
+def _awaited(
+    session: Session, controller: Controller, name: str, *, prune: bool, force: bool, timeout: float
+) -> tuple[SyncedForm, Hindrance | None]:
+    """Have it synced, and wait until it is ready; not where objects were refused."""
+    end = time.monotonic() + timeout
+    with resumable(session, "ready", [name], timeout, going_on="the controller carries on"):
+        first = min(LONGEST_WAIT, max(1, int(timeout)))
+        outcome = _asked(controller, name, prune, force, first)
+        if outcome.refused:
+            return outcome, None
+        wish = Wish(goal="ready", asked=True, prunes=prune)
+        with having_changed(f"The sync of {name} was begun."):
+            found, stopped = wait_for(session, controller, name, wish, end=end, timeout=timeout)
+    outcome.application, outcome.done = found, outcome.done or stopped is None
+    return outcome, stopped
+
+
+def _planned(
+    session: Session, controller: Controller, name: str, *, prune: bool, force: bool
+) -> bool:
+    """Show what a sync would do; True when it would do something."""
+    plan = controller.ask(controller.api.plan(name, prune=prune))
+    taken = ("report", "self-heal", "review", "pull-request") if force else ("report", "self-heal")
+    drifts = [
+        each
+        for each in controller.ask(controller.api.drifts(application=name))
+        if each.remediation in taken
+        and each.healable
+        and each.state != "held"
+        and (each.where or each.remediation != "report")  # what nobody declared stays
+    ]
+    show_sync_plan(session.screen, plan, drifts)
+    more = " --prune" * prune + " --force" * force
+    something = bool(plan.steps or drifts)
+    session.screen.next(f"holdfast sync {name}{more}" if something else f"holdfast diff {name}")
+    return something
+
+
+def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
+    found = outcome.application
+    plan = _waiting(found)
+    if plan:
+        session.screen.next(f"holdfast approve {plan}")
+    elif found.awaiting:
+        session.screen.next(f"holdfast drift list {found.id} --state awaiting-approval")
+    else:
+        session.screen.next(f"holdfast status {found.id}")
+    if found.source.stale and not plan:
+        session.screen.warn(f"The newest of Git was not followed: {found.source.stale}")
+    if outcome.refused or (found.source.stale and not plan):
+        ctx.exit(Exit.ERROR)
+    if plan:
+        ctx.exit(Exit.POLICY)
+
+
+def _waiting(found: FollowedForm) -> str:
+    """The plan that somebody has to approve first."""
+    return next((plan.id for plan in found.plans if not plan.decided), "")

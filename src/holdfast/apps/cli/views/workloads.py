@@ -1,0 +1,136 @@
+"""Shows workloads: one row each, with how they do and whether they are as declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from holdfast.core.ink import Ink
+from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Live
+from holdfast.core.redact import redact_tree
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.forms import show_list
+from holdfast.apps.cli.views.text import age, columns, count
+
+_HEADS = ["WORKLOAD", "BACKEND", "MODEL", "READY", "SYNC", "PHASE", "AGE"]
+_WIDE = ["GENERATION", "CANARY", "LAST WRITER", "ENDPOINT", "MESSAGE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A live workload and its open drift."""
+
+    live: Live
+    drifts: tuple[DriftRecord, ...] = ()
+
+    @property
+    def sync(self) -> str:
+        """Whether the ledger has open drift of it, or its replicas do not run what is written."""
+        return "drifted" if self.drifts or self.live.status.failed else "synced"
+
+
+def seen_of(lives: Sequence[Live], drifts: Sequence[DriftRecord]) -> list[Seen]:
+    """Put each open drift beside its workload."""
+    return [
+        Seen(live=live, drifts=tuple(each for each in drifts if each.workload == live.id))
+        for live in lives
+    ]
+
+
+def show_workloads(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> None:
+    """Write the workloads as asked."""
+    match screen.output:
+        case "table" | "wide":
+            for line in table(screen, seen, now=now):
+                screen.line(line)
+        case _:
+            show_list(
+                screen,
+                "WorkloadList",
+                heads=_HEADS,
+                rows=(_row(each, now) for each in seen),
+                names=(str(each.live.id) for each in seen),
+                bodies=(body(each) for each in seen),
+            )
+
+
+def table(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> list[str]:
+    """Return the table and the line below it."""
+    if not seen:
+        return ["No workloads."]
+    wide = screen.output == "wide"
+    rows = [_row(each, now) + (_more(each) if wide else []) for each in seen]
+    head, *lines = columns([*_HEADS, *(_WIDE if wide else [])], rows)
+    inks = {"drifted": Ink.CHANGE, "error": Ink.REMOVE}
+    shown = [head]
+    for each, line in zip(seen, lines, strict=True):
+        word = "error" if each.live.status.phase == "error" else each.sync
+        shown.append(screen.paint(line, inks[word]) if word in inks else line)
+    drifted = sum(each.sync == "drifted" for each in seen)
+    serving = sum(each.live.status.phase == "ready" for each in seen)
+    shown.append(f"{count(len(seen), 'workload')} · {serving} ready · {drifted} drifted")
+    return shown
+
+
+def body(seen: Seen) -> Mapping[str, object]:
+    """Write one workload for programs, with credentials masked."""
+    live, status = seen.live, seen.live.status
+    return {
+        "project": live.id.project,
+        "slug": live.id.slug,
+        "uid": live.uid,
+        "version": live.version,
+        "generation": live.generation,
+        "sync": seen.sync,
+        "drifts": [each.id for each in seen.drifts],
+        "status": {
+            "phase": status.phase,
+            "message": status.message,
+            "ready": status.ready,
+            "wanted": status.wanted,
+            "canaryWeight": status.canary_weight,
+            "endpoint": status.endpoint,
+            "failed": [asdict(each) for each in status.failed],
+            "outdated": [{"name": e.name, "generation": e.generation} for e in status.outdated],
+        },
+        "spec": redact_tree(live.fields),
+        "createdAt": live.created_at,
+        "updatedAt": live.updated_at,
+    }
+
+
+def _row(seen: Seen, now: datetime) -> list[str]:
+    live, status = seen.live, seen.live.status
+    return [
+        str(live.id),
+        str(live.fields.get("backend", "")),
+        str(live.fields.get("model", "")),
+        f"{status.ready}/{status.wanted}",
+        seen.sync,
+        status.phase.value,
+        age(live.created_at, now),
+    ]
+
+
+def _more(seen: Seen) -> list[str]:
+    live, status = seen.live, seen.live.status
+    dated = [writer for writer in live.writers.values() if writer.at]
+    last = max(dated, key=lambda writer: str(writer.at), default=None)
+    return [
+        str(live.generation),
+        _canary(live),
+        str(last or ""),
+        status.endpoint or "",
+        status.message,
+    ]
+
+
+def _canary(live: Live) -> str:
+    """The share in force, and the declared one where it differs."""
+    canary = live.fields.get("canary")
+    if not isinstance(canary, dict) or len(canary) < 2:
+        return ""
+    now, declared = live.status.canary_weight, canary.get("weight")
+    return f"{now}%" if now == declared else f"{now}% of {declared}%"

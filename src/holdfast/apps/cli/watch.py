@@ -1,0 +1,134 @@
+"""`holdfast watch`: workloads, or applications, as they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.core.ink import Ink
+from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Live
+from holdfast.core.names import WorkloadId
+from holdfast.apps.cli import options
+from holdfast.apps.cli.controller import asked
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.screen import API_VERSION, Screen
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.text import one_line
+from holdfast.apps.cli.views.workloads import body, seen_of, table
+
+if TYPE_CHECKING:
+    from holdfast.apps.sdk.management import ManagementClient
+    from holdfast.apps.sdk.watching import WorkloadChange
+
+RECENT = 8
+"""Changes that are listed under the table."""
+
+
+@click.command(
+    "watch",
+    cls=Verb,
+    examples=[
+        "holdfast watch",
+        "holdfast watch support-bot --timeout 10m",
+        "holdfast watch shop                # one application of a GitOps controller",
+        "holdfast watch -o jsonl | jq -c 'select(.type == \"updated\")'",
+    ],
+)
+@click.argument("name", shell_complete=options.workload_names, required=False)
+@click.option("--timeout", type=options.Duration(), help="Stop after this long, such as 10m.")
+@options.connection
+@options.output("table", "wide", "jsonl")
+@pass_session
+def command(session: Session, name: str | None, timeout: float | None) -> None:
+    """Follow workloads, or applications, as they change.
+
+    On a terminal the table is redrawn; under applications stand the last lines of the journal.
+    Elsewhere, and with -o jsonl, each change is one line of JSON; the first line is
+    {"type":"version"}, then each workload or application comes once as "present".
+    """
+    screen = session.screen
+    with asked(session) as controller:
+        if controller is not None:
+            from holdfast.apps.cli.application_watch import watch_applications
+
+            watch_applications(session, controller, name or "", timeout=timeout)
+            return
+    where = session.workload(name) if name else None
+    redraws = screen.live and screen.output != "jsonl"
+    with session.client() as client:
+        changes = client.watch(
+            slug=where.slug if where else None,
+            project=where.project if where else None,
+            timeout=timeout,
+        )
+        if redraws:
+            _redraw(session, client, where, changes)
+        else:
+            _stream(screen, client, changes)
+
+
+def _stream(screen: Screen, client: ManagementClient, changes: Iterator[WorkloadChange]) -> None:
+    screen.record({"type": "version", "apiVersion": API_VERSION, "kind": "Watch"})
+    first: Sequence[DriftRecord] | None = None
+    for change in changes:
+        where = change.live.id
+        if change.kind == "present":
+            first = client.drifts(project=where.project) if first is None else first
+            drifts = first
+        else:
+            drifts = client.drifts(slug=where.slug, project=where.project)
+        seen = seen_of([change.live], drifts)[0]
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        screen.record({"type": change.kind.value, "at": at, "workload": body(seen)})
+
+
+def _redraw(
+    session: Session,
+    client: ManagementClient,
+    where: WorkloadId | None,
+    changes: Iterator[WorkloadChange],
+) -> None:
+    project = where.project if where else session.project
+    lives = {
+        live.id: live for live in client.list(project=project) if where is None or live.id == where
+    }
+    recent: list[str] = []
+    _draw(session, client, where, lives, recent)
+    for change in changes:
+        live = change.live
+        if change.kind == "present" and lives.get(live.id) == live:
+            continue
+        if change.kind == "deleted":
+            lives.pop(live.id, None)
+        else:
+            lives[live.id] = live
+        now = datetime.now().astimezone().strftime("%H:%M:%S")
+        what = f"{live.status.phase}  {one_line(live.status.message)}"
+        recent = [*recent, f"{now}  {live.id}  {change.kind}  {what}"][-RECENT:]
+        _draw(session, client, where, lives, recent)
+    session.screen.next("holdfast status")
+
+
+def _draw(
+    session: Session,
+    client: ManagementClient,
+    where: WorkloadId | None,
+    lives: dict[WorkloadId, Live],
+    recent: list[str],
+) -> None:
+    screen = session.screen
+    project = where.project if where else session.project
+    drifts = client.drifts(slug=where.slug if where else None, project=project)
+    seen = seen_of([lives[key] for key in sorted(lives)], drifts)
+    now = datetime.now(UTC)
+    screen.clear()
+    title = f"{session.place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
+    screen.line(screen.paint(title, Ink.FAINT))
+    for line in table(screen, seen, now=now):
+        screen.line(line)
+    for line in recent:
+        screen.line(screen.paint(line, Ink.FAINT))

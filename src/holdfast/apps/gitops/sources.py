@@ -1,0 +1,260 @@
+"""Opens what Applications name: their repositories, renderers and forges; the port `Sources`."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from holdfast.adapters.forge.choose import forge_of
+from holdfast.adapters.git.address import Address, Scheme, parse_address
+from holdfast.adapters.git.repositories import Repositories
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.outward import proxy_for
+from holdfast.adapters.render.cache import RenderCache
+from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.sops import SopsDecryptor
+from holdfast.core.errors import ConfigurationError, HoldfastError, SourceUnavailable
+from holdfast.core.gitops.application import AppId, Application, PullsSpec
+from holdfast.core.gitops.layers import Trail
+from holdfast.core.gitops.source import Rendered, Renderer
+from holdfast.core.objects import ObjectRef
+from holdfast.core.reach import literal, source_problem
+from holdfast.core.redact import Secret
+from holdfast.apps.gitops.credentials import Credentials
+from holdfast.apps.gitops.settings import Settings
+from holdfast.reconcile.gitops.ports import (
+    Credential,
+    Decryptor,
+    Export,
+    Forge,
+    Repository,
+)
+from holdfast.reconcile.ports import Clock
+
+_ROUNDS = 3
+RESOLVED_WITHIN, RESOLVED_FOR = 10.0, 30.0
+"""Seconds for the name service to answer, and that its answer is kept."""
+_RESOLVERS = 4
+Resolve = Callable[[str, int], Sequence[str]]
+"""Host and port to every address of it; may take its time."""
+
+
+def system_addresses(host: str, port: int) -> Sequence[str]:
+    """Ask the system for every address of a host."""
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Scoping:
+    """Says which kinds have namespaces, by what the cluster serves."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._known: dict[tuple[str, str], bool] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    def scoped(self, ref: ObjectRef) -> bool | None:
+        """Answer at once from what is known; what is not is asked for later."""
+        kind = (ref.api_version, ref.kind)
+        if kind not in self._known:
+            self._asked.add(kind)
+        return self._known.get(kind)
+
+    async def learn(self) -> bool:
+        """Ask the cluster for the kinds that were asked about; True when it knew one."""
+        asked, self._asked = self._asked, set()
+        learned = False
+        for api_version, kind in sorted(asked):
+            try:
+                found = await self._api.resource_of(api_version, kind)
+            except HoldfastError:
+                continue  # not served or not answered: nobody knows, and the render said so
+            self._known[api_version, kind] = found.namespaced
+            learned = True
+        return learned
+
+
+class ClusterRenders:
+    """A renderer that asks the cluster about kinds that it does not know."""
+
+    def __init__(self, inner: FileRenderer, scoping: Scoping) -> None:
+        self._inner = inner
+        self._scoping = scoping
+
+    async def render(
+        self, export: Export, path: str, *, renderer: Renderer, namespace: str
+    ) -> Rendered:
+        """See the port."""
+        for _ in range(_ROUNDS):
+            made = await self._inner.render(export, path, renderer=renderer, namespace=namespace)
+            if not await self._scoping.learn():
+                break
+        return made
+
+    def trail(self, export: Export, path: str, *, renderer: Renderer) -> Trail | None:
+        """See the port."""
+        return self._inner.trail(export, path, renderer=renderer)
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What was made for one Application, and from what."""
+
+    identities: Secret | None = None
+    decryptor: Decryptor | None = None
+    renders: ClusterRenders | None = None
+    forge: Forge | None = None
+    forge_from: tuple[str, Credential, PullsSpec | None] | None = None
+
+
+class ApplicationSources:
+    """The sources of every Application of one process. Close it when done."""
+
+    def __init__(
+        self,
+        repositories: Repositories,
+        credentials: Credentials,
+        scoping: Scoping,
+        settings: Settings,
+        *,
+        key: bytes,
+        clock: Clock,
+        wrap: Callable[[Forge], Forge] = lambda forge: forge,
+        resolve: Resolve = system_addresses,
+    ) -> None:
+        self._repositories = repositories
+        self._credentials = credentials
+        self._scoping = scoping
+        self._settings = settings
+        self._key = key
+        self._clock = clock
+        self._wrap = wrap
+        self._resolve = resolve
+        # Of their own: a name service that hangs must not take the threads that others work in.
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
+        self._resolved_at: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
+        self._cache = RenderCache()
+        self._opened: dict[AppId, _Opened] = {}
+
+    async def repository(self, application: Application) -> Repository:
+        """See the port."""
+        address = parse_address(application.spec.source.url, local=self._settings.local)
+        credential = await self._credentials.of(application)
+        pinned = await self._addresses(address)
+        return self._repositories.open(address, credential, pinned=pinned)
+
+    async def renders(self, application: Application) -> ClusterRenders:
+        """See the port."""
+        opened = await self._unlocked(application)
+        if opened.renders is None:
+            renderer = FileRenderer(
+                key=self._key,
+                kustomize=self._settings.kustomize,
+                decryptor=opened.decryptor,
+                scoped=self._scoping.scoped,
+                cache=self._cache,
+                unconfined=self._settings.unconfined,
+            )
+            opened.renders = ClusterRenders(renderer, self._scoping)
+        return opened.renders
+
+    async def decryptor(self, application: Application) -> Decryptor | None:
+        """See the port."""
+        return (await self._unlocked(application)).decryptor
+
+    async def forge(self, application: Application) -> Forge | None:
+        """See the port."""
+        source, spec = application.spec.source, application.spec.pull_requests
+        address = parse_address(source.url, local=self._settings.local)
+        if address.scheme is Scheme.FILE:
+            return None
+        api = (spec.api if spec else None) or ""
+        if api:
+            await self._credentials.check_forge(application, api)
+        made_from = (source.url, await self._credentials.of(application), spec)
+        opened = self._opened.setdefault(application.id, _Opened())
+        if opened.forge is None or opened.forge_from != made_from:
+            found = forge_of(
+                source.url,
+                credential=made_from[1],
+                provider=spec.provider if spec else None,
+                api=api,
+                clock=self._clock,
+                allow_loopback=self._settings.local,
+            )
+            if opened.forge is not None:
+                await opened.forge.aclose()
+            opened.forge, opened.forge_from = self._wrap(found), made_from
+        return opened.forge
+
+    async def forget(self, application: AppId) -> None:
+        """Let go of what was opened for an Application that is no more."""
+        opened = self._opened.pop(application, None)
+        self._credentials.forget(application)
+        if opened is not None and opened.forge is not None:
+            await opened.forge.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of everything."""
+        for application in list(self._opened):
+            await self.forget(application)
+        await self._repositories.aclose()
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+
+    async def _addresses(self, address: Address) -> tuple[str, ...]:
+        """Return the addresses of a repository's host, each of which is one that may be asked.
+
+        Where a proxy is asked, it resolves names; ours would say nothing.
+        """
+        if address.scheme is Scheme.FILE:
+            return ()
+        own = literal(address.host)
+        if not own and address.scheme is not Scheme.SSH and proxy_for(address.url):
+            return ()
+        found = (own,) if own else await self._resolved(address)
+        for each in found:
+            problem = source_problem(each, allow_loopback=self._settings.local)
+            if problem:
+                raise ConfigurationError(
+                    f"The repository {address} was not asked: {problem}.",
+                    todo="Write the address of a Git host, or start the controller with "
+                    "--allow-local if it is meant to use what runs on its own machine.",
+                )
+        return () if own else found
+
+    async def _resolved(self, address: Address) -> tuple[str, ...]:
+        place, now = (address.host, address.port), self._clock.monotonic()
+        at, known = self._resolved_at.get(place, (now - RESOLVED_FOR, ()))
+        if now - at < RESOLVED_FOR:
+            return known
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(RESOLVED_WITHIN):
+                found = await loop.run_in_executor(self._resolvers, self._resolve, *place)
+        except (OSError, TimeoutError, UnicodeError):
+            error = SourceUnavailable(
+                f"Repository {address} could not be reached: the name of its host was not found.",
+                todo="Check the name of the host, and the name service.",
+            )
+            error.unreachable = True
+            raise error from None
+        addresses = tuple(dict.fromkeys(found))
+        self._resolved_at[place] = (now, addresses)
+        return addresses
+
+    async def _unlocked(self, application: Application) -> _Opened:
+        """Return what was opened, with the keys that the Secret holds now."""
+        identities = await self._credentials.identities(application)
+        opened = self._opened.setdefault(application.id, _Opened())
+        if opened.identities != identities:
+            opened.identities, opened.renders = identities, None
+            opened.decryptor = None
+            if identities is not None:
+                opened.decryptor = SopsDecryptor(
+                    age_key=identities,
+                    program=self._settings.sops,
+                    unconfined=self._settings.unconfined,
+                )
+        return opened

@@ -1,0 +1,170 @@
+"""The management client for an event loop; `ManagementClient` documents each method."""
+
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+
+from __future__ import annotations
+
+import builtins  # `list` is a method here
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
+from typing import Self
+
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.live import Live, Progress
+from holdfast.core.outcome import EndpointRef
+from holdfast.core.plan import Plan
+from holdfast.core.policy import OnAbsent, OnDrift
+from holdfast.core.workload import WorkloadSpec
+from holdfast.apps.sdk.client import BaseClient, warn_of_drift
+from holdfast.apps.sdk.view import ProgressView, unseen
+from holdfast.apps.sdk.waiting import wait_until_ready
+from holdfast.apps.sdk.watching import WorkloadChange, watch
+
+
+class AsyncManagementClient(BaseClient):
+    """`ManagementClient` for an event loop: the same names, the same outcomes."""
+
+    _blocking = False
+
+    async def ensure(
+        self,
+        spec: WorkloadSpec,
+        *,
+        on_drift: OnDrift | str = OnDrift.RECONCILE,
+        on_absent: OnAbsent | str = OnAbsent.CREATE,
+        project: str | None = None,
+        timeout: float | None = None,
+    ) -> EndpointRef:
+        """Make the live workload match the spec, as far as the policy allows."""
+        return await self._engine.ensure(
+            spec,
+            on_drift=on_drift,
+            on_absent=on_absent,
+            project=project,
+            timeout=timeout,
+            warn=warn_of_drift,
+        )
+
+    async def ensure_all(
+        self,
+        specs: Iterable[WorkloadSpec],
+        *,
+        on_drift: OnDrift | str = OnDrift.RECONCILE,
+        on_absent: OnAbsent | str = OnAbsent.CREATE,
+        project: str | None = None,
+        timeout: float | None = None,
+    ) -> builtins.list[EndpointRef]:
+        """Ensure several workloads, in the order given."""
+        return await self._engine.ensure_all(
+            specs,
+            on_drift=on_drift,
+            on_absent=on_absent,
+            project=project,
+            timeout=timeout,
+            warn=warn_of_drift,
+        )
+
+    async def plan(
+        self,
+        specs: WorkloadSpec | Iterable[WorkloadSpec],
+        *,
+        project: str | None = None,
+        timeout: float | None = None,
+    ) -> Plan:
+        """Say what `ensure` would do. Changes nothing in any situation."""
+        return await self._engine.plan(specs, project=project, timeout=timeout)
+
+    async def apply(
+        self, plan: Plan, *, timeout: float | None = None
+    ) -> builtins.list[Live | None]:
+        """Carry out exactly this plan, or raise StalePlan before the first write."""
+        return await self._engine.apply(plan, timeout=timeout)
+
+    async def get(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> Live:
+        """Return one live workload. Raises NotFound when there is none."""
+        return await self._engine.get(workload_slug, project=project, timeout=timeout)
+
+    async def list(
+        self, *, project: str | None = None, timeout: float | None = None
+    ) -> builtins.list[Live]:
+        """Return every live workload of the project, ordered by slug."""
+        return await self._engine.list(project=project, timeout=timeout)
+
+    async def delete(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> bool:
+        """Delete a workload. True when it was there, False when it was already gone."""
+        return await self._engine.delete(workload_slug, project=project, timeout=timeout)
+
+    def watch(
+        self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
+    ) -> AsyncIterator[WorkloadChange]:
+        """Yield what is there, then each change, until `timeout` seconds are over or for ever."""
+        return watch(self._engine, project=project, slug=slug, timeout=timeout)
+
+    async def wait_until_ready(
+        self,
+        workload_slug: str,
+        *,
+        project: str | None = None,
+        timeout: float = 600.0,
+        on_progress: Callable[[Progress], None] | None = None,
+        silent: bool = False,
+    ) -> Progress:
+        """Wait until the workload serves, showing its progress on stderr."""
+        view = None if on_progress or silent else ProgressView(workload_slug)
+        with view or nullcontext():
+            return await wait_until_ready(
+                self._engine,
+                workload_slug,
+                project=project,
+                timeout=timeout,
+                show=on_progress or view or unseen,
+            )
+
+    async def drifts(
+        self,
+        *,
+        slug: str | None = None,
+        include_resolved: bool = False,
+        project: str | None = None,
+        timeout: float | None = None,
+    ) -> builtins.list[DriftRecord]:
+        """Return the drifts in the ledger, newest first; only open ones unless told."""
+        return await self._engine.drifts(
+            slug=slug, include_resolved=include_resolved, project=project, timeout=timeout
+        )
+
+    async def history(
+        self,
+        *,
+        slug: str | None = None,
+        limit: int = 100,
+        project: str | None = None,
+        timeout: float | None = None,
+    ) -> builtins.list[HistoryEntry]:
+        """Return who did what and when, newest first."""
+        return await self._engine.history(slug=slug, limit=limit, project=project, timeout=timeout)
+
+    def logs(
+        self,
+        workload_slug: str,
+        *,
+        tail: int = 100,
+        follow: bool = False,
+        project: str | None = None,
+    ) -> AsyncIterator[str]:
+        """Yield the workload's last log lines; with `follow`, go on as they come."""
+        return self._engine.logs(workload_slug, tail=tail, follow=follow, project=project)
+
+    async def close(self) -> None:
+        """Let go of connections and files. Safe to call twice."""
+        await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,117 @@
+"""Turns settings into a target, loading only the adapter that is needed."""
+
+from __future__ import annotations
+
+import platform
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.adapters.clock import BlockingClock, SystemClock
+from holdfast.core.errors import ConfigurationError, requires_extra
+from holdfast.core.live import Writer
+from holdfast.core.redact import Secret
+from holdfast.apps.sdk.settings import Settings
+from holdfast.reconcile.ports import Clock, Control
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.adapters.http.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a client behaves, whatever it talks to."""
+
+    timeout: float
+    max_retries: int
+    manager: str
+    """The tool that writes are attributed to."""
+    blocking: bool
+    """True for the sync clients."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this colour."""
+        return BlockingClock() if self.blocking else SystemClock()
+
+
+def connect(settings: Settings, options: Options) -> Control:
+    """Return the target. A remote one is not asked anything yet."""
+    if settings.is_remote:
+        from holdfast.adapters.http.target import RemoteTarget
+
+        if settings.token is None:
+            raise ConfigurationError(
+                f"There is no token for {settings.url}.",
+                todo="Set HOLDFAST_TOKEN, or give the token as an argument. Make one with holdfast "
+                "token create.",
+            )
+        return RemoteTarget(transport(settings, options, settings.token))
+    if settings.path is not None:
+        return _embedded(settings, options)
+    if settings.scheme == "kubernetes":
+        return _cluster(settings, options)
+    from holdfast.adapters.memory.target import MemoryTarget
+
+    return MemoryTarget(
+        clock=options.clock,
+        writer=Writer(manager=options.manager),
+        new_uid=lambda: str(uuid.uuid4()),
+    )
+
+
+def transport(settings: Settings, options: Options, token: Secret | None) -> Transport:
+    """Return the way to a server, in the colour of the client."""
+    from holdfast.adapters.http.line import BlockingLine, LoopLine
+    from holdfast.adapters.http.transport import Transport
+
+    return Transport(
+        settings.url,
+        token=token,
+        user_agent=f"{options.manager}/{__version__} python/{platform.python_version()}",
+        line=BlockingLine() if options.blocking else LoopLine(),
+        clock=options.clock,
+        retries=options.max_retries,
+    )
+
+
+def _embedded(settings: Settings, options: Options) -> Control:
+    from holdfast.adapters.store import Mode, Store, StoreTarget
+
+    assert settings.path is not None  # noqa: S101  # the caller looked
+    store = Store.open(settings.path, mode=Mode.CLIENT, clock=options.clock)
+    return StoreTarget(store, writer=Writer(manager=options.manager, actor=_user()))
+
+
+def default_project(settings: Settings) -> str | None:
+    """Return the project of calls that name none; in a cluster, the namespace one would get."""
+    if settings.project is not None or settings.scheme != "kubernetes":
+        return settings.project
+    from holdfast.adapters.kubernetes.kubeconfig import load_config
+
+    return load_config(settings.context or None, clock=SystemClock()).namespace
+
+
+def _cluster(settings: Settings, options: Options) -> Control:
+    from holdfast.apps.sdk.background import BackgroundTarget
+
+    with requires_extra("kubernetes", "A Kubernetes target"):
+        from holdfast.adapters.kubernetes.target_open import open_target
+    target = open_target(
+        settings.context,
+        settings.namespace,
+        writer=Writer(manager=options.manager),
+        timeout=options.timeout,
+    )
+    return BackgroundTarget(target) if options.blocking else target
+
+
+def _user() -> str | None:
+    """Return the account of the machine, which is all that an embedded target knows."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None

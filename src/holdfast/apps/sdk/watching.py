@@ -1,0 +1,122 @@
+"""Follows the workloads of a project: first what is there, then each change.
+
+Level-triggered: a wake-up only says that it is time to look; what changed is found by looking,
+so a lost or doubled event changes nothing.
+"""
+
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import TargetUnavailable
+from holdfast.core.live import Live
+from holdfast.core.names import WorkloadId
+from holdfast.apps.sdk.waiting import RECONNECT
+
+if TYPE_CHECKING:
+    from holdfast.apps.sdk.engine import Engine
+
+POLL = 1.0
+"""Seconds between looks at a target that cannot wake us."""
+
+
+class ChangeKind(StrEnum):
+    """What happened to a workload that is watched."""
+
+    PRESENT = "present"
+    """It was there when the watch began."""
+    CREATED = "created"
+    UPDATED = "updated"
+    """Its fields or its status changed."""
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChange:
+    """One thing that happened. `live` is the last that was seen of a deleted workload."""
+
+    kind: ChangeKind
+    live: Live
+
+
+async def watch(
+    engine: Engine, *, project: str | None, slug: str | None, timeout: float | None
+) -> AsyncGenerator[WorkloadChange]:
+    """Yield changes until the time is up, or for ever."""
+    where = engine.where(project)
+    end = None if timeout is None else engine.clock.monotonic() + timeout
+    seen: dict[WorkloadId, Live] | None = None
+    async with aclosing(_wake_ups(engine, where, end)) as wake_ups:
+        async for _ in wake_ups:
+            found = await _look(engine, where, end)
+            if found is None:
+                return
+            now = {live.id: live for live in found if slug in (None, live.id.slug)}
+            for change in changes(seen, now):
+                yield change
+            seen = now
+
+
+async def _look(engine: Engine, project: str, end: float | None) -> Sequence[Live] | None:
+    """List the project, trying until it answers; None when the time is up."""
+    while True:
+        left = None if end is None else end - engine.clock.monotonic()
+        if left is not None and left <= 0:
+            return None
+        try:
+            return await engine.call(left).list(project)
+        except TargetUnavailable:
+            await engine.clock.sleep(POLL if left is None else min(POLL, left))
+
+
+def changes(
+    before: Mapping[WorkloadId, Live] | None, after: Mapping[WorkloadId, Live]
+) -> Sequence[WorkloadChange]:
+    """Compare two looks; `before` is None at the first."""
+    if before is None:
+        return [WorkloadChange(kind=ChangeKind.PRESENT, live=live) for live in after.values()]
+    found: list[WorkloadChange] = []
+    for where, live in after.items():
+        old = before.get(where)
+        if old is None or old.uid != live.uid:
+            if old is not None:
+                found.append(WorkloadChange(kind=ChangeKind.DELETED, live=old))
+            found.append(WorkloadChange(kind=ChangeKind.CREATED, live=live))
+        elif (old.version, old.status) != (live.version, live.status):
+            found.append(WorkloadChange(kind=ChangeKind.UPDATED, live=live))
+    found += [
+        WorkloadChange(kind=ChangeKind.DELETED, live=old)
+        for where, old in before.items()
+        if where not in after
+    ]
+    return found
+
+
+async def _wake_ups(engine: Engine, project: str, end: float | None) -> AsyncGenerator[None]:
+    """Yield when it is time to look, at once to begin with."""
+    lost = 0
+    while end is None or engine.clock.monotonic() < end:
+        target = engine.within(None if end is None else end - engine.clock.monotonic())
+        stream = getattr(target, "changes", None)
+        if stream is None:
+            yield None
+            pause = POLL
+        else:
+            try:
+                async with aclosing(stream(project)) as events:
+                    async for _ in events:
+                        lost = 0
+                        yield None
+            except TargetUnavailable:
+                pass
+            pause = RECONNECT[min(lost, len(RECONNECT) - 1)]
+            lost += 1
+        if end is not None:
+            pause = max(0.0, min(pause, end - engine.clock.monotonic()))
+        await engine.clock.sleep(pause)

@@ -1,0 +1,224 @@
+"""One request from its match to its last byte: route, authorise, handle, answer, count.
+
+A plain ASGI callable without middleware: the way of every request can be read top to bottom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter
+from urllib.parse import unquote
+
+from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
+from holdfast.core.redact import quoted, redact
+from holdfast.apps.server import logs
+from holdfast.apps.server.body import ClientLeft, declared_length
+from holdfast.apps.server.errors import HttpError, http_error, internal
+from holdfast.apps.server.gitops_table import GITOPS
+from holdfast.apps.server.protocol import SKIPPED, WHOLE
+from holdfast.apps.server.proxy import Interrupted, interrupted_event
+from holdfast.apps.server.request import (
+    Answer,
+    Headers,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    Stream,
+    json_answer,
+)
+from holdfast.apps.server.routes import Credential, Matcher, Route
+from holdfast.apps.server.services import Services
+from holdfast.apps.server.streams import Ended, watching
+from holdfast.apps.server.table import ON_CLUSTER, ROUTES
+
+_UNMATCHED = "(no such route)"
+ENDPOINT = b"/endpoint/"
+"""Where the data plane begins, whose clients speak OpenAI's API."""
+_ALWAYS: Headers = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+
+
+class Application:
+    """The ASGI application of one server."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        routes, target = ROUTES, b"embedded"
+        if services.desk is not None:
+            routes, target = GITOPS, b"gitops"
+        elif services.cluster is not None:
+            routes, target = ON_CLUSTER, b"kubernetes"
+        self._matcher = Matcher(routes)
+        # So that a client can refuse what the target cannot do before it plans anything.
+        self._always: Headers = [*_ALWAYS, (b"holdfast-target", target)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        metrics = self._services.metrics
+        began = perf_counter()
+        metrics.in_flight += 1
+        request: Request | None = None
+        route: Route | None = None
+        status = 499
+        try:
+            try:
+                request = Request(scope, receive)
+                route = self._matched(request)
+                self._services.authorizer.authorize(request, route, self._services.clock.now())
+                answer = await route.handler(self._services, request)
+            except (HttpError, HoldfastError) as error:
+                answer = self._refusal(error, request)
+            except ClientLeft:
+                return
+            except Exception:
+                logs.event("request_failed", level=logging.ERROR, exc=True, route=_name(route))
+                answer = self._refusal(internal(), request)
+            status = answer.status
+            await self._send(answer, request, route, send)
+        finally:
+            metrics.in_flight -= 1
+            spent = perf_counter() - began
+            metrics.answered(scope["method"], _name(route), status, spent)
+            if logs.access.on:
+                _log(scope, request, status, spent)
+
+    def _matched(self, request: Request) -> Route:
+        routes, request.params = self._matcher.match(request.scope["raw_path"])
+        method = request.method
+        route = routes.get(method)
+        if route is None and method == "HEAD":
+            route = routes.get("GET")
+            if route is not None and route.streams:
+                route = None
+        if route is not None:
+            return route
+        if not routes:
+            raise HttpError(404, "no_such_route", "There is nothing at this path.")
+        allowed = ", ".join(sorted(routes)).encode()
+        raise HttpError(
+            405,
+            "method_not_allowed",
+            "This path does not take that method.",
+            headers=[(b"allow", allowed)],
+        )
+
+    def _refusal(self, error: HttpError | HoldfastError, request: Request | None) -> Answer:
+        if isinstance(error, HoldfastError):
+            error = self._http_error(error)
+        if error.status >= 500:
+            logs.event("refused", level=logging.WARNING, status=error.status, code=error.code)
+        request_id = request.id if request else ""
+        headers = list(error.headers)
+        if error.close or (request is not None and _long(request)):
+            headers.append((b"connection", b"close"))
+        endpoint = request is not None and request.scope["raw_path"].startswith(ENDPOINT)
+        form = error.endpoint_form(request_id) if endpoint else error.form(request_id)
+        return json_answer(form, status=error.status, headers=headers)
+
+    def _http_error(self, error: HoldfastError) -> HttpError:
+        refused = isinstance(error, AuthError | PermissionDenied)
+        if refused and self._services.cluster is not None:
+            # The cluster refused this server. The caller's own credential was good.
+            logs.event("cluster_refused", level=logging.ERROR, reason=error.happened)
+            message = "The cluster refuses this server's own credentials. Nothing was changed."
+            return HttpError(503, "unavailable", message, retry_after=30)
+        return http_error(error)
+
+    async def _send(
+        self, answer: Answer | Stream, request: Request | None, route: Route | None, send: Send
+    ) -> None:
+        headers = [*answer.headers, *self._always]
+        if request is not None:
+            headers.append((b"x-request-id", request.id.encode()))
+        if isinstance(answer, Answer):
+            if answer.status not in (204, 304):
+                headers.append((b"content-length", b"%d" % len(answer.body)))
+            if request is not None and _sent_whole(answer, headers, request, route):
+                return
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await send({"type": "http.response.body", "body": answer.body})
+            return
+        assert request is not None  # noqa: S101  # a handler gave the stream
+        assert route is not None  # noqa: S101  # so there was a route
+        await self._send_stream(answer, headers, request, route, send)
+
+    async def _send_stream(
+        self, answer: Stream, headers: Headers, request: Request, route: Route, send: Send
+    ) -> None:
+        """Send the pieces as they come. An answer that breaks off is left incomplete."""
+        control = route.credential is Credential.CONTROL
+        broken = False
+        try:
+            async with watching(self._services, request, until_closing=control) as watch:
+                await send(
+                    {"type": "http.response.start", "status": answer.status, "headers": headers}
+                )
+                try:
+                    async for chunk in answer.chunks:
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                except Interrupted:
+                    broken = True
+                except HoldfastError:
+                    broken = True
+                    logs.event("stream_failed", level=logging.ERROR, exc=True, route=route.path)
+        finally:
+            await asyncio.shield(_close(answer))
+        if broken or watch.ended is Ended.LEFT:
+            return
+        last = b""
+        if watch.ended is not None and not control:
+            if (b"content-type", b"text/event-stream") not in headers:
+                return
+            last = interrupted_event("was ended by the server")
+        await send({"type": "http.response.body", "body": last})
+
+
+def _sent_whole(answer: Answer, headers: Headers, request: Request, route: Route | None) -> bool:
+    """Send an answer that is entirely our own in one go, where the server can do that."""
+    send_whole = request.scope.get("extensions", {}).get(WHOLE)
+    if send_whole is None or route is None or route.credential is Credential.DATA:
+        return False
+    if (b"connection", b"close") in headers:
+        return False
+    lines = [part for name, value in headers for part in (name, b": ", value, b"\r\n")]
+    return bool(send_whole(answer.status, b"".join(lines), answer.body))
+
+
+def _long(request: Request) -> bool:
+    """True when a body was announced that is not worth receiving only to keep a connection."""
+    length = declared_length(request)
+    return length > SKIPPED if length is not None else b"transfer-encoding" in request.headers
+
+
+async def _close(answer: Stream) -> None:
+    close = getattr(answer.chunks, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _name(route: Route | None) -> str:
+    return route.path if route else _UNMATCHED
+
+
+def _log(scope: Scope, request: Request | None, status: int, spent: float) -> None:
+    path = scope["raw_path"].decode("latin-1")
+    token = request.token if request else None
+    logs.access.line(
+        request_id=request.id if request else "",
+        method=scope["method"],
+        # The parameters of a path that was answered are slugs; anything else may hold a secret.
+        path=path if token and status < 400 and len(path) <= 512 else _masked(path[:512]),
+        status=status,
+        ms=round(spent * 1000, 3),
+        token=token.id if token else "",
+        peer=request.peer if request else "",
+    )
+
+
+def _masked(path: str) -> str:
+    """Mask a path, also where what must not be seen is percent-encoded."""
+    plain = unquote(path, errors="replace")
+    return redact(path) if redact(plain) == plain else quoted(plain, 512)

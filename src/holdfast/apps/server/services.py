@@ -1,0 +1,126 @@
+"""Everything a handler may use, put together once when the server starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store import Record, Store, StoreTarget, Token
+from holdfast.core.capabilities import unhonoured
+from holdfast.core.live import Live, Status, Writer
+from holdfast.apps.server.authorize import Authorizer
+from holdfast.apps.server.config import ServerConfig
+from holdfast.apps.server.errors import not_found
+from holdfast.apps.server.events import Hub
+from holdfast.apps.server.metrics import Metrics
+from holdfast.apps.server.recent import Recent
+from holdfast.apps.server.supervise import Supervisor
+from holdfast.reconcile.ports import Control
+
+if TYPE_CHECKING:
+    from holdfast.apps.server.cluster import ClusterWorkloads
+    from holdfast.reconcile.gitops.desk import Desk
+    from holdfast.reconcile.gitops.ports import Book
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
+    """What became of a webhook's delivery. It says nothing about repositories."""
+
+    status: int
+    """202 taken, 200 about nothing here, 400 unreadable, 401 not genuine, 404 no webhooks are
+    configured, 413 too large, 429 too many at once, or too many that were not genuine."""
+    told: str
+
+
+Hook = Callable[[str, Mapping[str, str], bytes], Awaitable[HookAnswer]]
+"""Takes a delivery: the provider's name, the headers and the raw body."""
+
+
+@dataclass(kw_only=True)
+class Services:
+    """One server's parts. Handlers get it and nothing else beside the request."""
+
+    config: ServerConfig
+    clock: SystemClock
+    store: Store
+    recent: Recent
+    authorizer: Authorizer
+    metrics: Metrics
+    hub: Hub
+    supervisor: Supervisor
+    session: aiohttp.ClientSession
+    """To the workloads' own ports."""
+    closing: asyncio.Event
+    """Set once the server was told to stop."""
+    cluster: ClusterWorkloads | None = None
+    """Set where a cluster keeps the workloads, and the store only projects and tokens."""
+    desk: Desk | None = None
+    """Set where the GitOps controller runs beside the server: what people may ask and decide."""
+    book: Book | None = None
+    """The controller's ledger; set when `desk` is."""
+    hook: Hook | None = None
+    """Takes the webhooks of forges; set when `desk` is."""
+    url: str = ""
+    ready: bool = False
+    waiting: str = ""
+    """Why requests are not welcome yet though the server has started; empty when they are."""
+
+    def __post_init__(self) -> None:
+        self._project_ids: dict[str, str] = {}
+        self.listing = asyncio.Lock()
+        """Held while a list is put together, so that many lists at once do not add up."""
+
+    def project_id(self, slug: str) -> str:
+        """Return a project's id. Neither changes once the project is there."""
+        found = self._project_ids.get(slug)
+        if found is None:
+            project = self.store.project(slug)
+            if project is None:
+                raise not_found()
+            found = self._project_ids[slug] = project.id
+        return found
+
+    def status(self, record: Record) -> Status:
+        """Say how a workload is doing and where it answers."""
+        endpoint = f"{self.url}/endpoint/{record.id.project}/{record.id.slug}/v1"
+        status = self.supervisor.status(record.uid)
+        message = status.message
+        # The published wire lets these be declared; nobody shall think that they are honoured.
+        if ignored := ", ".join(problem.field for problem in unhonoured(record.fields)):
+            message = f"{message} Not honoured on this machine: {ignored}.".strip()
+        return replace(status, message=message, endpoint=endpoint)
+
+    def shown(self, live: Live) -> Live:
+        """Say of a workload where it answers here, whatever its target calls it."""
+        endpoint = f"{self.url}/endpoint/{live.id.project}/{live.id.slug}/v1"
+        return replace(live, status=replace(live.status, endpoint=endpoint))
+
+    def target(self, writer: Writer) -> Control:
+        """Return where workloads are kept, writing as the given writer."""
+        if self.cluster is not None:
+            return self.cluster.target(writer)
+        return StoreTarget(
+            self.store,
+            writer=writer,
+            status=self.status,
+            try_again=self.supervisor.try_again,
+            submit=True,
+        )
+
+    def still_good(self, token: Token) -> bool:
+        """Ask again about the credential of an open stream."""
+        return self.authorizer.still_good(token, self.clock.now())
+
+    def still_deciding(self, actor: str) -> bool:
+        """Ask again about the token in whose name something was decided a while ago."""
+        name, _, id = actor.rpartition(" (")
+        if not name:
+            return True  # decided by other means than a token, such as a merge
+        token = self.store.token(id.removesuffix(")"))
+        return token is not None and self.still_good(token)

@@ -1,1 +1,0 @@
-"""The SDK: the clients that `holdfast` exports, and what the other doors share with them."""

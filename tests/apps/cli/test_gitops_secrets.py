@@ -1,0 +1,129 @@
+"""Nothing that is secret in Git or in the cluster shows on any surface, in success or in error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.apps.cli.conftest import Holdfast
+from tests.apps.cli.gitops_place import (
+    DEPLOYMENT,
+    FILES,
+    SECRET,
+    Place,
+    deployment,
+    secret,
+    set_image,
+    set_password,
+)
+from tests.support import canaries
+from tests.support.canaries import Surfaces
+from tests.support.gitops_server import PROJECT, served
+from tests.support.gitops_world import World, route
+from tests.support.server import bearer
+
+from holdfast.core.gitops.application import Remediation
+from holdfast.reconcile.gitops.ports import RecordKind
+
+FORMATS = ("table", "wide", "json", "yaml", "jsonl", "name", "markdown")
+PLANTED = {
+    "declared": canaries.shaped("a declared Secret", "{}"),
+    "live": canaries.shaped("a live Secret", "{}"),
+    "env": canaries.shaped("a declared variable", "{}"),
+    "live-env": canaries.shaped("a live variable", "{}"),
+}
+
+
+@pytest.mark.parametrize("key", ["password", "plain"])
+@pytest.mark.parametrize("remediation", [Remediation.REVIEW, Remediation.REPORT])
+def test_no_planted_secret_is_seen_anywhere(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holdfast: Holdfast,
+    remediation: Remediation,
+    key: str,
+) -> None:
+    world = World(route(remediation))
+    files = {
+        **FILES,
+        "bot.yaml": deployment(PLANTED["env"].value),
+        "creds.yaml": secret(PLANTED["declared"].value, key),
+    }
+    world.git.commit(files)
+    surfaces = Surfaces()
+    with served(tmp_path, world) as running:
+        running.look()
+        token = running.server.token(PROJECT, ["admin"], name="maria")
+        monkeypatch.setenv("HOLDFAST_URL", running.url)
+        monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
+        monkeypatch.setenv("HOLDFAST_TOKEN", token)
+        place = Place(running, world)
+        place.edit(DEPLOYMENT, set_image("vllm/vllm-openai:v0.11.0", PLANTED["live-env"].value))
+        place.edit(SECRET, set_password(PLANTED["live"].value, key))
+
+        def see(*verb: str) -> None:
+            run = holdfast(*verb)
+            surfaces.add(" ".join(verb), run.out, run.err)
+            assert "Holdfast failed in a way it should not" not in run.err
+
+        for form in FORMATS:
+            for verb in ("status", "diff shop", "drift list", "drift history"):
+                see(*verb.split(), "-o", form)
+        for form in ("json", "yaml", "table"):
+            see("status", "shop", "-o", form)
+            see("history", "-o", form)
+            see("drift", "explain", "-o", form)
+            see("sync", "shop", "--dry-run", "--prune", "-o", form)
+        see("history", "-o", "wide")
+        see("drift", "list", "--group-by", "cause")
+        see("drift", "export")
+        see("drift", "export", "--journal")
+        for name in ("bot", "creds"):
+            id = place.id(name)
+            see("drift", "show", id)
+            see("drift", "show", id, "-o", "json")
+            see("approve", id)
+            see("approve", id, "--plan-digest", "sha256:0", "-o", "json")
+            see("snooze", id, "--for", "1h", "-o", "json")
+            see("ignore", id, "--field", "no.such.field")
+            see("codify", id, "-o", "yaml")
+        see("sync", "shop", "--force", "-o", "json")
+        base = f"{running.url}/api/projects/{PROJECT}/gitops"
+        for path in ("applications", "applications/shop", "applications/shop/objects",
+                     "applications/shop/diff", "applications/shop/plan", "drifts?state=all",
+                     "holds", "history", "export", "export?what=journal"):  # fmt: skip
+            answer = httpx2.get(f"{base}/{path}", headers=bearer(token))
+            surfaces.add(path, answer.text, answer.headers)
+        for kind in RecordKind:
+            for record in running.run(world.book.records(kind)):
+                surfaces.add(f"ledger {kind}", record.body)
+        for entry in running.run(world.book.entries(limit=1000)):
+            surfaces.add("journal", entry)
+    assert len(surfaces.seen) > 50
+    assert surfaces.leaks(PLANTED.values()) == []
+
+
+def test_a_secret_that_drifts_again_is_told_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdfast: Holdfast
+) -> None:
+    """Keyed marks tell one value from another, so a rejected drift that moves is asked anew."""
+    world = World(route(Remediation.REVIEW))
+    world.git.commit({"creds.yaml": secret("declared-value")})
+    with served(tmp_path, world) as running:
+        running.look()
+        monkeypatch.setenv("HOLDFAST_URL", running.url)
+        monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
+        monkeypatch.setenv("HOLDFAST_TOKEN", running.server.token(PROJECT, ["admin"]))
+        place = Place(running, world)
+        place.edit(SECRET, set_password("first-value"))
+        id = place.id("creds")
+        shown = holdfast("diff", "shop").out
+        assert "*  data.password  hmac " in shown
+        assert "its value is never shown" in shown
+        holdfast("reject", id, "--comment", "known")
+        place.look()
+        assert world.drifts[0].state == "rejected"
+        place.edit(SECRET, set_password("second-value"))
+        place.look()
+        assert world.drifts[0].state == "awaiting-approval"

@@ -1,0 +1,178 @@
+"""What keeps an application from getting there by itself, as a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.application import HoldEnd, Remediation
+from holdfast.core.gitops.drift import DriftState
+from holdfast.core.gitops.guard import Park
+from holdfast.core.gitops.standing import Health, Standing
+from holdfast.apps.cli.hindrance import Goal, Hindrance, Wish, hindrance
+from holdfast.wire.gitops_http_v1 import (
+    ConditionForm,
+    FollowedForm,
+    HoldForm,
+    ObjectStandingForm,
+    SourceForm,
+    WaitingPlanForm,
+)
+from holdfast.wire.gitops_v1 import ApplicationDriftForm, ObjectForm
+from holdfast.wire.ledger_v1 import DriftEntryForm
+
+NOW = datetime(2026, 11, 16, 14, tzinfo=UTC)
+UNTIL = NOW + timedelta(minutes=15)
+LATER, SOONER = UNTIL + timedelta(minutes=1), UNTIL - timedelta(minutes=1)
+A = ObjectForm(api_version="v1", kind="ConfigMap", namespace="chat", name="a")
+ALTERED = DriftEntryForm(
+    path="data.x", desired="One", live="one", kind=DriftKind.CONFIGURATION, cause=Cause.ADMISSION
+)
+
+
+def followed(**more: Any) -> FollowedForm:
+    given = {"sync": "ahead", "health": Health.HEALTHY, "automatic": True, **more}
+    stale = given.pop("stale", "")
+    source = SourceForm(url="https://git.example.com/x.git", revision="main", stale=stale)
+    return FollowedForm(id="team/shop", label="team.shop", project="p", source=source, **given)
+
+
+def drift(state: DriftState, **more: Any) -> ApplicationDriftForm:
+    given = {"remediation": Remediation.SELF_HEAL, "entries": [], **more}
+    return ApplicationDriftForm(
+        id="drf-1", application="team/shop", project="p", object=A, kinds=[],
+        commit="c", state=state, first_seen=NOW, last_seen=NOW, **given,
+    )  # fmt: skip
+
+
+def standing(name: str, kind: Standing, **more: Any) -> ObjectStandingForm:
+    ref = ObjectForm(api_version="v1", kind="ConfigMap", namespace="chat", name=name)
+    return ObjectStandingForm(object=ref, standing=kind, health=Health.HEALTHY, **more)
+
+
+def hold(until: datetime, **more: Any) -> HoldForm:
+    return HoldForm(
+        id="h", application="team/shop", reason="INC", by="joe", since=NOW, until=until,
+        end=HoldEnd.REVERT, **more,
+    )  # fmt: skip
+
+
+def plan(**more: Any) -> WaitingPlanForm:
+    return WaitingPlanForm(
+        id="plan-1", digest="d", application="team/shop", commit="c",
+        reasons=[Park.MASS_DELETE], told="8 of 20.", steps=[], made_at=NOW, **more,
+    )  # fmt: skip
+
+
+def found(
+    application: FollowedForm,
+    *parts: ApplicationDriftForm | ObjectStandingForm,
+    goal: Goal = "ready",
+    **wish: bool,
+) -> Hindrance | None:
+    drifts = [each for each in parts if isinstance(each, ApplicationDriftForm)]
+    objects = [each for each in parts if isinstance(each, ObjectStandingForm)]
+    return hindrance(application, drifts, objects, Wish(goal=goal, **wish), until=UNTIL)
+
+
+@pytest.mark.parametrize(
+    ("state", "more"),
+    [
+        (DriftState.AWAITING, {}),
+        (DriftState.REJECTED, {}),
+        (DriftState.FIGHTING, {}),
+        (DriftState.PULL_REQUEST, {"url": "https://git.example.com/pulls/1"}),
+        (DriftState.HELD, {"until": LATER}),
+        (DriftState.SNOOZED, {"until": LATER}),
+        (DriftState.DETECTED, {"healable": False}),
+        (DriftState.PARKED, {"healable": False}),
+        (DriftState.PARKED, {"until": LATER}),
+        (DriftState.PARKED, {"entries": [ALTERED], "until": SOONER}),
+        (DriftState.DETECTED, {"entries": [ALTERED]}),
+        (DriftState.DETECTED, {"remediation": Remediation.REPORT}),
+    ],
+)
+def test_drift_that_needs_somebody_is_one(state: DriftState, more: dict[str, Any]) -> None:
+    stopped = found(followed(sync="drifted"), drift(state, **more))
+    assert stopped
+    assert stopped.told.startswith("ConfigMap chat/a has drifted, and drf-1 ")
+    assert "drf-1" in stopped.todo
+    assert stopped.exit == 3
+    assert not found(followed(sync="drifted"), drift(state, **more), goal="healthy")
+
+
+@pytest.mark.parametrize(
+    ("state", "more"),
+    [
+        (DriftState.DETECTED, {}),
+        (DriftState.APPROVED, {}),
+        (DriftState.HEALING, {}),
+        (DriftState.PARKED, {}),
+        (DriftState.HELD, {"until": SOONER}),
+        (DriftState.SNOOZED, {"until": SOONER}),
+        (DriftState.DETECTED, {"remediation": Remediation.REVIEW}),
+    ],
+)
+def test_drift_that_goes_on_by_itself_is_none(state: DriftState, more: dict[str, Any]) -> None:
+    assert not found(followed(sync="drifted"), drift(state, **more))
+
+
+def test_reported_drift_is_put_back_by_a_sync_that_was_asked_for() -> None:
+    reported = drift(DriftState.DETECTED, remediation=Remediation.REPORT)
+    assert not found(followed(sync="drifted"), reported, asked=True)
+
+
+def test_a_hold_counts_if_it_lasts_longer_and_something_is_apart() -> None:
+    assert found(followed(holds=[hold(LATER)]))
+    assert not found(followed(holds=[hold(SOONER)]))
+    assert not found(followed(holds=[hold(LATER, object=A)]))
+    assert not found(followed(sync="unknown", holds=[hold(LATER)]))
+    ahead = followed(ahead=1)
+    assert found(ahead, standing("a", Standing.AHEAD, held_until=LATER))
+    assert not found(ahead, standing("a", Standing.AHEAD, held_until=SOONER))
+    assert not found(ahead, standing("a", Standing.IN_SYNC, held_until=LATER))
+
+
+def test_what_is_left_over_counts_once_it_is_all_that_is_apart() -> None:
+    left, ahead = standing("l", Standing.LEFT_OVER), standing("a", Standing.AHEAD)
+    stopped = found(followed(), left, standing("m", Standing.LEFT_OVER))
+    assert stopped
+    assert stopped.told.startswith("ConfigMap chat/l and 1 other object of team/shop")
+    assert stopped.todo == "holdfast sync team/shop --prune --wait"
+    assert not found(followed(), left, ahead)
+    assert not found(followed(prunes=True), left)
+    assert not found(followed(), left, prunes=True)
+
+
+def test_a_plan_counts_until_it_is_approved() -> None:
+    assert found(followed(plans=[plan()]))
+    assert not found(followed(plans=[plan(approved_by="joe")]))
+
+
+def test_who_syncs_by_hand_has_to() -> None:
+    assert found(followed(automatic=False))
+    assert not found(followed(automatic=False), asked=True)
+
+
+def test_a_source_may_come_back_unless_what_it_says_is_wrong() -> None:
+    assert not found(followed(sync="synced", stale="Source could not be read. No answer."))
+    broken = found(followed(sync="synced", stale="Input was refused. a.yaml:3: no YAML."))
+    assert broken
+    assert broken.exit == 1
+    twice = ConditionForm(type="Ready", status="False", reason="DeclaredTwice", message="Both.")
+    stopped = found(followed(sync="unknown", conditions=[twice]))
+    assert stopped
+    assert (stopped.told, stopped.exit) == ("Both.", 1)
+
+
+def test_what_git_suspends_is_ready_and_not_healthy() -> None:
+    resting = followed(sync="synced", health=Health.SUSPENDED)
+    assert Wish(goal="ready").reached(resting)
+    assert not Wish(goal="healthy").reached(resting)
+    assert found(resting, goal="healthy")
+    assert not Wish(goal="ready").reached(
+        followed(sync="synced", stale="Source could not be read.")
+    )

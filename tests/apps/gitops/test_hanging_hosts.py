@@ -1,0 +1,232 @@
+"""A host that hangs delays nobody: neither other applications, nor the healing of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.adapters.kubernetes.harness import eventually
+from tests.apps.gitops.machine import Machine
+from tests.support.gitops_world import MemoryForge, MemoryRepository, configmap, route
+
+from holdfast.core.gitops.application import AppId, DriftSpec, Remediation
+from holdfast.core.gitops.drift import DriftState
+from holdfast.core.gitops.source import Commit
+from holdfast.reconcile.gitops import polling
+from holdfast.reconcile.gitops.following import SyncRequest
+from holdfast.reconcile.gitops.ports import Pull, SourceUnavailable
+
+SOON = 2.0
+"""Seconds: a heal takes some hundredths, and a host that hangs is waited for 20."""
+
+
+class HangingRepository(MemoryRepository):
+    """Gives no answer while `hangs` is set."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.hangs = False
+        self.questions = 0
+        self.answers = asyncio.Event()
+
+    async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
+        self.questions += 1
+        if self.hangs:
+            await self.answers.wait()
+        return await super().fetch(revision, known=known, age=age)
+
+
+class RefusingRepository(MemoryRepository):
+    """Does not let this application in."""
+
+    async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
+        raise SourceUnavailable("It did not accept the credential.")
+
+
+class HangingForge(MemoryForge):
+    async def past(self, branch: str) -> list[Pull]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def hang(machine: Machine, id: AppId) -> HangingRepository:
+    """Have the repository of an application hang from now on."""
+    repository = machine.repositories[id]
+    hanging = HangingRepository(commits=repository.commits, head_sha=repository.head_sha)
+    hanging.hangs = True
+    machine.repositories[id] = hanging
+    return hanging
+
+
+def share(machine: Machine, ids: list[AppId], repository: MemoryRepository) -> None:
+    """Give applications one address."""
+    for id in ids:
+        known = machine.applications.held[id].application
+        assert known is not None
+        source = replace(
+            known.spec.source, url="https://git.example.com/acme/all.git", path=id.name
+        )
+        machine.repositories[id] = repository
+        machine.applications.put(replace(known, spec=replace(known.spec, source=source)))
+
+
+async def healed(machine: Machine, name: str) -> float:
+    """Edit an object, wait until it is put back, and return how long that took."""
+    began = time.monotonic()
+    await machine.edit(name, "9")
+    while await machine.value(name) != "1":
+        assert time.monotonic() - began < 10, f"{name} was not put back"
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+async def test_healing_waits_for_no_other_application_whose_host_hangs() -> None:
+    machine = Machine()
+    async with machine.working():
+        fine = machine.declare("fine", {"a.yaml": configmap("a", x="1")})
+        await machine.reaches(fine, "synced")
+        for number in range(12):
+            id = machine.declare(f"late-{number}", {"b.yaml": configmap(f"b{number}", x="1")})
+            hang(machine, id)
+        await machine.settled()
+        assert await healed(machine, "a") < SOON
+
+
+async def test_healing_waits_for_no_answer_of_its_own_host_either() -> None:
+    machine = Machine()
+    async with machine.working():
+        files = {f"{name}.yaml": configmap(name, x="1") for name in "ab"}
+        id = machine.declare("shop", files)
+        await machine.reaches(id, "synced")
+        repository = hang(machine, id)
+        machine.controller.hint(id)
+        await eventually(lambda: repository.questions, "the question")
+        assert await healed(machine, "a") < SOON
+        assert await healed(machine, "b") < SOON
+        assert machine.status(id).sync == "synced"
+        repository.answers.set()
+
+
+async def test_who_asks_for_a_sync_gets_what_git_says_then_and_not_what_it_said_before() -> None:
+    machine = Machine()
+    async with machine.working():
+        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await machine.reaches(id, "synced")
+        repository = hang(machine, id)
+        following = machine.followed[id]
+        following.request = SyncRequest(actor="maria")
+        following.follower.hasten()
+        machine.controller.wake(id)
+        await eventually(lambda: repository.questions, "the question")
+        assert await healed(machine, "a") < SOON
+        assert following.request is not None, "nothing was carried out yet"
+        repository.commit({"a.yaml": configmap("a", x="2")})
+        repository.answers.set()
+        await eventually(lambda: following.request is None, "the sync")
+        assert await machine.value("a") == "2"
+
+
+async def test_after_a_restart_what_was_applied_last_is_kept_though_the_host_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(polling, "RECALL", 0.05)
+    before = Machine()
+    async with before.working():
+        id = before.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await before.reaches(id, "synced")
+    after = Machine(before.memory, before.kube)
+    after.declare("shop", {"a.yaml": configmap("a", x="1")})
+    after.repositories[id] = before.repositories[id]
+    hang(after, id)
+    async with after.working():
+        await after.reaches(id, "synced")
+        assert await healed(after, "a") < SOON
+        stale = {each.type: each.message for each in after.status(id).conditions}["SourceStale"]
+        assert "has not answered" in stale
+
+
+async def unreachable(machine: Machine) -> tuple[list[AppId], HangingRepository]:
+    """Fifteen applications of one address, which all know that it does not answer."""
+    ids = [machine.declare(f"app-{n}", {"README.md": ""}) for n in range(15)]
+    repository = HangingRepository()
+    repository.commit({"README.md": ""})
+    share(machine, ids, repository)
+    await eventually(lambda: all(machine.status(id).conditions for id in ids), "all of them")
+    repository.down = "git.example.com does not answer."
+    for id in ids:
+        machine.controller.hint(id)
+    await eventually(lambda: all(map(stale(machine), ids)), "all to be stale")
+    return ids, repository
+
+
+def stale(machine: Machine) -> Callable[[AppId], bool]:
+    return lambda id: bool(machine.followed[id].follower.last.stale)
+
+
+async def test_an_address_that_does_not_answer_is_asked_by_one_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(polling, "FIRST", 0.3)
+    machine = Machine()
+    async with machine.working():
+        ids, repository = await unreachable(machine)
+        repository.questions = 0
+        await eventually(lambda: repository.questions >= 2, "two questions")
+        assert repository.questions < 5, "not by each of the fifteen"
+        assert all(map(stale(machine), ids))
+        repository.down = ""
+        await eventually(lambda: not any(map(stale(machine), ids)), "all to be up to date")
+
+
+async def test_all_applications_of_an_address_are_woken_when_it_answers_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(polling, "FIRST", 100.0)
+    machine = Machine()
+    async with machine.working():
+        ids, repository = await unreachable(machine)
+        repository.down = ""
+        began = time.monotonic()
+        machine.controller.hint(ids[0])
+        await eventually(lambda: not any(map(stale(machine), ids)), "all to be up to date")
+        assert time.monotonic() - began < SOON
+
+
+async def test_an_application_that_may_not_read_an_address_does_not_keep_others_from_it() -> None:
+    machine = Machine()
+    async with machine.working():
+        ids = [machine.declare(name, {"README.md": ""}) for name in ("good", "bad")]
+        good, bad = ids
+        repository = HangingRepository()
+        repository.commit({"a.yaml": configmap("a", x="1")})
+        share(machine, ids, repository)
+        machine.repositories[bad] = RefusingRepository()
+        await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
+        await machine.reaches(good, "synced")
+        commit = repository.commit({"a.yaml": configmap("a", x="2")})
+        machine.followed[good].follower.resume(time.monotonic())
+        machine.controller.queue.add(good)
+        await eventually(lambda: machine.status(good).revision == commit, "the new commit")
+
+
+async def test_a_forge_that_hangs_holds_up_neither_a_worker_nor_the_next_passes() -> None:
+    machine = Machine(drain_within=0.1)
+    machine.hub = HangingForge()
+    asking = DriftSpec(routes=(route(Remediation.PULL_REQUEST),))
+    async with machine.working():
+        fine = machine.declare("fine", {"a.yaml": configmap("a", x="1")})
+        late = [
+            machine.declare(f"late-{n}", {"b.yaml": configmap(f"b{n}", x="1")}, drift=asking)
+            for n in range(4)
+        ]
+        for id in (fine, *late):
+            await machine.reaches(id, "synced")
+        for number in range(4):
+            await machine.edit(f"b{number}", "9")
+        await eventually(lambda: machine.codified == 4, "all to wait for the forge")
+        assert await healed(machine, "a") < SOON
+        states = {d.state for id in late for d in machine.followed[id].shelf.drifts.values()}
+        assert states == {DriftState.DETECTED}

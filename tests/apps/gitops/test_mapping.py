@@ -1,0 +1,101 @@
+"""From events to what has to be looked at: everything that counts, and nothing that only ticks."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from holdfast.core.objects import ObjectRef
+from holdfast.apps.gitops.mapping import Moved, moved
+
+
+# Any: objects of the Kubernetes API, which tests change at will.
+def deployment(**status: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), 1)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "generation": 1, "resourceVersion": "1"},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 1, "availableReplicas": 1, **counts, **status},
+    }
+
+
+def changed(item: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    other = copy.deepcopy(item)
+    other["metadata"].update({"resourceVersion": "2", **metadata})
+    return other
+
+
+WEB = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="web")
+
+
+def test_a_new_or_vanished_object_is_looked_at_at_once() -> None:
+    item = deployment()
+    assert list(moved(None, item)) == [Moved(ref=WEB)]
+    assert list(moved(item, None)) == [Moved(ref=WEB)]
+
+
+def test_an_edit_is_looked_at_at_once() -> None:
+    before = deployment()
+    after = changed(before)
+    after["spec"]["replicas"] = 3
+    assert list(moved(before, after)) == [Moved(ref=WEB)]
+
+
+def test_a_lost_label_counts_as_an_edit() -> None:
+    before = changed(deployment(), labels={"a": "b"})
+    assert list(moved(before, changed(before, labels={}))) == [Moved(ref=WEB)]
+
+
+def test_a_status_that_says_how_it_does_is_looked_at_soon() -> None:
+    before = deployment()
+    after = changed(deployment(readyReplicas=0, availableReplicas=0))
+    assert list(moved(before, after)) == [Moved(ref=WEB, soon=True)]
+
+
+def test_a_status_that_only_ticks_is_no_news() -> None:
+    condition = {"type": "Available", "status": "True", "lastUpdateTime": "2026-11-16T12:00:00Z"}
+    later = {**condition, "lastUpdateTime": "2026-11-16T12:05:00Z"}
+    before, after = deployment(conditions=[condition]), changed(deployment(conditions=[later]))
+    assert list(moved(before, after)) == []
+
+
+def test_what_a_controller_made_is_marked_as_nobodys_orphan() -> None:
+    owner = {"kind": "ReplicaSet", "name": "x", "controller": True}
+    made = changed(deployment(), ownerReferences=[owner])
+    assert [each.kept for each in moved(None, made)] == [True]
+
+
+def test_an_autoscaler_leads_to_what_it_scales_and_scaled() -> None:
+    def scaler(name: str) -> dict[str, Any]:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        return {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "bot", "namespace": "shop"},
+            "spec": {"scaleTargetRef": target},
+        }
+
+    found = {each.ref.name for each in moved(scaler("web"), scaler("db"))}
+    assert found == {"bot", "web", "db"}
+
+
+def test_a_pod_that_runs_another_image_leads_to_its_workload_and_its_secrets() -> None:
+    def pod(image: str) -> dict[str, Any]:
+        owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True}
+        env = [{"valueFrom": {"secretKeyRef": {"name": "token"}}}]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "web-abc-1", "namespace": "shop", "ownerReferences": [owner],
+                "labels": {"pod-template-hash": "abc"},
+            },
+            "spec": {"containers": [{"name": "c", "env": env}]},
+            "status": {"containerStatuses": [{"name": "c", "imageID": image}]},
+        }  # fmt: skip
+
+    secret = ObjectRef(api_version="v1", kind="Secret", namespace="shop", name="token")
+    found = {each.ref for each in moved(pod("x@sha256:1"), pod("x@sha256:2"))}
+    assert {WEB, secret} <= found

@@ -1,0 +1,48 @@
+"""An Application that is changed or taken away in the middle of a pass: what it says now counts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.apps.gitops.machine import Machine, eventually
+from tests.support.gitops_world import configmap
+
+from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.apply import AT_ONCE
+
+NAMES = [f"c{n}" for n in range(5 * AT_ONCE)]
+
+
+@pytest.mark.parametrize("change", ["suspended", "wrong", "gone"])
+async def test_nothing_more_is_written_under_a_spec_that_counts_no_more(change: str) -> None:
+    machine = Machine()
+    plain, held = machine.kube.apply, asyncio.Event()
+    begun = 0
+
+    async def slow(item: Fields, **more: object) -> Fields:
+        nonlocal begun
+        begun += 1
+        await held.wait()
+        return await plain(item, **more)  # type: ignore[arg-type]
+
+    machine.kube.apply = slow  # type: ignore[method-assign,assignment]
+    async with machine.working():
+        files = {f"{name}.yaml": configmap(name, x="1") for name in NAMES}
+        id = machine.declare("shop", files)
+        await eventually(lambda: begun == AT_ONCE, "the sync to be under way")
+        match change:
+            case "suspended":
+                application = machine.applications.held[id].application
+                assert application is not None
+                spec = replace(application.spec, suspend=True)
+                machine.applications.put(replace(application, generation=2, spec=spec))
+            case "wrong":
+                machine.applications.spoil(id)
+            case _:
+                machine.applications.remove(id)
+        held.set()
+        await machine.settled()
+        written = {write.ref.name for write in machine.kube.writes if not write.dry_run}
+        assert len(written) == AT_ONCE, "those that had begun, and no other"

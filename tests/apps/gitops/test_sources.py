@@ -1,0 +1,141 @@
+"""Which addresses a repository or a forge may be at, whoever names them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.gitops_world import World
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.forge.line import _Guarded
+from holdfast.adapters.git.repositories import Repositories
+from holdfast.adapters.git.repository import GitRepository
+from holdfast.core.errors import ConfigurationError, SourceUnavailable
+from holdfast.core.gitops.application import Application, Provider, PullsSpec
+from holdfast.apps.gitops.credentials import Credentials, FolderVault
+from holdfast.apps.gitops.settings import Settings
+from holdfast.apps.gitops.sources import ApplicationSources, Scoping
+
+REFUSED = (
+    "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.9", "100.100.100.200",
+    "fd00:ec2::254", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
+)  # fmt: skip
+
+
+class Place:
+    """Sources of one controller, whose name service says what the test says."""
+
+    def __init__(self, folder: Path, *, local: bool = False) -> None:
+        self.answers: Sequence[str] = ("10.0.0.7",)
+        self.asked = 0
+        vault = folder / "credentials" / "git"
+        vault.mkdir(parents=True)
+        (vault / "token").write_text("t0ken")
+        self.sources = ApplicationSources(
+            Repositories(folder / "git"),
+            Credentials(FolderVault(vault.parent), local=local),
+            Scoping(None),  # type: ignore[arg-type]  # nothing is rendered
+            Settings(db=folder / "db", local=local),
+            key=b"k",
+            clock=SystemClock(),
+            resolve=self.resolve,
+        )
+
+    def resolve(self, host: str, port: int) -> Sequence[str]:
+        self.asked += 1
+        if not self.answers:
+            raise socket.gaierror("no such name")
+        return self.answers
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    asyncio.run(made.sources.aclose())
+
+
+def application(url: str, pulls: PullsSpec | None = None) -> Application:
+    known = World().application
+    source = replace(known.spec.source, url=url, credentials="git")
+    return replace(known, spec=replace(known.spec, source=source, pull_requests=pulls))
+
+
+@pytest.mark.parametrize("address", REFUSED)
+async def test_a_name_that_leads_to_this_machine_or_a_metadata_service_is_not_asked(
+    place: Place, address: str
+) -> None:
+    place.answers = ("10.0.0.7", address)
+    with pytest.raises(ConfigurationError, match="was not asked"):
+        await place.sources.repository(application("https://git.example.com/a/b.git"))
+    with pytest.raises(ConfigurationError, match="was not asked"):
+        await place.sources.repository(application("git@git.example.com:a/b.git"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://169.254.169.254/a/b", "http://127.0.0.1:8400/a/b", "https://[::1]/a/b",
+     "ssh://git@169.254.169.254/a/b"],
+)  # fmt: skip
+async def test_neither_is_such_an_address_itself(place: Place, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="was not asked"):
+        await place.sources.repository(application(url))
+    assert place.asked == 0
+
+
+async def test_a_host_in_a_private_network_is_asked_and_only_where_it_was_found(
+    place: Place,
+) -> None:
+    place.answers = ("10.0.0.7", "fd00::7")
+    found = await place.sources.repository(application("https://git.example.com/a/b.git"))
+    assert isinstance(found, GitRepository)
+    with found._online() as environment:
+        assert "git.example.com:443:10.0.0.7,[fd00::7]" in environment.reveal().values()
+    await place.sources.repository(application("https://git.example.com/c/d.git"))
+    assert place.asked == 1, "the answer is kept for a while"
+
+
+async def test_a_name_that_nobody_knows_is_an_outage_and_not_a_mistake(place: Place) -> None:
+    place.answers = ()
+    with pytest.raises(SourceUnavailable) as caught:
+        await place.sources.repository(application("https://git.example.com/a/b.git"))
+    assert caught.value.unreachable
+
+
+async def test_an_operator_may_allow_this_machine_but_no_metadata_service(tmp_path: Path) -> None:
+    place = Place(tmp_path, local=True)
+    await place.sources.repository(application("http://127.0.0.1:3000/a/b.git"))
+    with pytest.raises(ConfigurationError):
+        await place.sources.repository(application("https://169.254.169.254/a/b.git"))
+    await place.sources.aclose()
+
+
+@pytest.mark.parametrize("api", ["https://169.254.169.254", "http://127.0.0.1:3000"])
+async def test_a_forge_is_at_no_such_address_either(place: Place, api: str) -> None:
+    spec = PullsSpec(provider=Provider.GITEA, api=api)
+    with pytest.raises(ConfigurationError, match="was not asked"):
+        await place.sources.forge(application("https://git.example.com/a/b.git", spec))
+
+
+async def test_a_token_is_not_sent_to_the_api_that_an_application_names(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "credentials" / "git" / "hosts").write_text("git.example.com")
+    url = "https://git.example.com/a/b.git"
+    for api in ("https://git.example.com", "https://git.example.com/api/v1"):
+        spec = PullsSpec(provider=Provider.GITEA, api=api)
+        assert await place.sources.forge(application(url, spec)) is not None
+    thief = PullsSpec(provider=Provider.GITEA, api="https://thief.example")
+    with pytest.raises(ConfigurationError, match="bound to other hosts"):
+        await place.sources.forge(application(url, thief))
+    await place.sources.aclose()
+
+
+async def test_a_forge_whose_name_leads_to_this_machine_is_not_connected_to() -> None:
+    with pytest.raises(OSError, match="not allowed"):
+        await _Guarded(allow_loopback=False).resolve("localhost", 80)
+    assert await _Guarded(allow_loopback=True).resolve("localhost", 80)

@@ -1,0 +1,350 @@
+"""Every route × every identity × every object, from the table of routes itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from tests.apps.server.api import body, spec
+from tests.support.server import RunningServer, running_server
+
+from holdfast.adapters.store import Scope, TokenKind
+from holdfast.core import tokens
+from holdfast.core.names import WorkloadId
+from holdfast.apps.server.routes import Credential, Route
+from holdfast.apps.server.table import ROUTES
+
+MINE, THEIRS = "mine", "theirs"
+OBJECTS = ("own", "other", "absent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Two projects with one workload, one drift and one token each."""
+
+    server: RunningServer
+    http: httpx2.Client
+    uid: dict[str, str]
+    drift: dict[str, str]
+    headers: dict[str, dict[str, str]]
+
+
+def identities(server: RunningServer) -> dict[str, dict[str, str]]:
+    """Everyone who might knock, by name. `server` has workloads already."""
+    admin = server.token(MINE, name="admin")
+    revoked = server.token(MINE, name="revoked")
+    server.revoke(revoked)
+    unknown = tokens.mint("sdk", os.urandom(32)).secret.reveal()
+    forged = tokens.mint("sdk", bytes.fromhex(admin[7:15]) + os.urandom(28)).secret.reveal()
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    credentials = {
+        "nothing": "Bearer nothing",
+        "malformed": "Bearer ik_sdk_12_34",
+        "wrong checksum": f"Bearer {admin[:-1]}{'0' if admin[-1] != '0' else '1'}",
+        "unknown": f"Bearer {unknown}",
+        "right id, other secret": f"Bearer {forged}",
+        "expired": f"Bearer {server.token(MINE, name='expired', expires_at=past)}",
+        "revoked": f"Bearer {revoked}",
+        "basic": f"Basic {admin}",
+        "lower case": f"bearer {admin}",
+        "two spaces": f"Bearer  {admin}",
+        "empty": "",
+        "control, other project": f"Bearer {server.token(THEIRS)}",
+        "control, read": f"Bearer {server.token(MINE, [Scope.READ])}",
+        "control, write": f"Bearer {server.token(MINE, [Scope.WRITE])}",
+        "control, admin": f"Bearer {admin}",
+        "data": f"Bearer {server.data_key(MINE, 'bot')}",
+        "data, other project": f"Bearer {server.data_key(THEIRS, 'bot')}",
+        "data, other workload": f"Bearer {server.data_key(MINE, 'second')}",
+    }
+    return {"none": {}} | {name: {"Authorization": value} for name, value in credentials.items()}
+
+
+STRANGERS = {
+    "none", "nothing", "malformed", "wrong checksum", "unknown", "right id, other secret",
+    "expired", "revoked", "basic", "lower case", "two spaces", "empty",
+}  # fmt: skip
+HELD = {
+    "control, read": {Scope.READ},
+    "control, write": {Scope.READ, Scope.WRITE},
+    "control, admin": {Scope.READ, Scope.WRITE, Scope.ADMIN},
+}
+OTHERS = ("control, other project", "data", "data, other project", "data, other workload")
+NAMES = [*sorted(STRANGERS), *HELD, *OTHERS]
+
+# What a permitted caller gets for its own object and for one that is not there. A route
+# without a row fails `test_every_route_has_a_row`.
+ALLOWED: dict[tuple[str, str], tuple[int, int]] = {
+    ("GET", "/api/projects/{project}/workloads"): (200, 200),
+    ("POST", "/api/projects/{project}/workloads"): (409, 409),
+    ("GET", "/api/projects/{project}/workloads/{slug}"): (200, 404),
+    ("PATCH", "/api/workloads/{id}"): (200, 404),
+    ("DELETE", "/api/workloads/{id}"): (412, 404),
+    ("GET", "/api/projects/{project}/workloads/{slug}/readiness-events"): (200, 404),
+    ("GET", "/api/projects/{project}/workloads/{slug}/logs"): (200, 404),
+    ("POST", "/api/projects/{project}/steps"): (409, 409),
+    ("POST", "/api/projects/{project}/ensure"): (409, 409),
+    ("POST", "/api/projects/{project}/plan"): (200, 200),
+    ("GET", "/api/projects/{project}/drift"): (200, 200),
+    ("GET", "/api/projects/{project}/drift/{id}"): (200, 404),
+    ("GET", "/api/projects/{project}/history"): (200, 200),
+    ("GET", "/api/projects/{project}/events"): (200, 200),
+    ("GET", "/api/projects/{project}/tokens"): (200, 200),
+    ("POST", "/api/projects/{project}/tokens"): (400, 400),
+    ("DELETE", "/api/projects/{project}/tokens/{id}"): (204, 404),
+    ("GET", "/healthz"): (200, 200),
+    ("GET", "/readyz"): (200, 200),
+    ("GET", "/metrics"): (200, 200),
+    ("GET", "/openapi.json"): (200, 200),
+} | {
+    (method, "/endpoint/{project}/{workload}/v1/{path:path}"): (503, 403)
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+}
+
+BODIES: dict[str, Callable[[], Any]] = {
+    "/api/projects/{project}/workloads": lambda: body("bot"),
+    "/api/workloads/{id}": dict,
+    "/api/projects/{project}/steps": lambda: {
+        "project": MINE, "slug": "bot", "action": "create", "write": spec(),
+    },
+    "/api/projects/{project}/ensure": lambda: {"spec": spec(model="other"), "on_drift": "fail"},
+    "/api/projects/{project}/plan": lambda: {"specs": [spec()]},
+    "/api/projects/{project}/tokens": lambda: {"name": "x"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    limits = {"failure_rate": 1e6, "recheck_time": 0.1}
+    with (
+        running_server(tmp_path_factory.mktemp("matrix"), run=False, limits=limits) as server,
+        httpx2.Client(base_url=server.url, timeout=20) as http,
+    ):
+        uid, drift = {}, {}
+        for project in (MINE, THEIRS):
+            own = {"Authorization": f"Bearer {server.token(project)}"}
+            where = f"/api/projects/{project}"
+            for slug in ("bot", "second"):
+                made = http.post(f"{where}/workloads", json=body(slug), headers=own)
+                uid[project] = uid.get(project) or made.json()["id"]
+            patch = {**own, "User-Agent": "curl/8"}
+            http.patch(f"/api/workloads/{uid[project]}", json={"description": "x"}, headers=patch)
+            http.patch(f"/api/workloads/{uid[project]}", json={"model_name": "y"}, headers=patch)
+            drift[project] = http.get(f"{where}/drift", headers=own).json()["drifts"][0]["id"]
+        yield World(server=server, http=http, uid=uid, drift=drift, headers=identities(server))
+
+
+def concrete(world: World, route: Route, which: str) -> str:
+    """Fill a path with the own project and an object of the asked sort.
+
+    Another's object is asked for by its id under the own project, or, where the path has
+    only a project and a slug, under the other project.
+    """
+    project = {"own": MINE, "other": MINE, "absent": MINE}[which]
+    slug = {"own": "bot", "other": "elsewhere", "absent": "nowhere"}[which]
+    id = {"own": world.uid[MINE], "other": world.uid[THEIRS], "absent": "0" * 8}[which]
+    if "/drift/" in route.path:
+        id = {"own": world.drift[MINE], "other": world.drift[THEIRS], "absent": "drift-0"}[which]
+    if "/tokens/" in route.path:
+        mine = tokens.parse(world.server.token(MINE, [Scope.READ], name="spare"))
+        theirs = tokens.parse(world.server.token(THEIRS))
+        assert mine and theirs
+        id = {"own": mine.id, "other": theirs.id, "absent": "00000000"}[which]
+    path = route.path.replace("{path:path}", "chat/completions")
+    return path.format(project=project, slug=slug, workload=slug, id=id)
+
+
+def ask(world: World, route: Route, who: str, path: str) -> httpx2.Response:
+    headers = dict(world.headers[who])
+    if route.path.endswith("/steps"):
+        headers["Idempotency-Key"] = os.urandom(8).hex()
+    if route.method == "DELETE" and "/workloads/" in route.path:
+        headers["If-Match"] = '"never"'  # so that the matrix can be asked again
+    make = BODIES.get(route.path)
+    json = make() if make and route.method in ("POST", "PATCH") else None
+    request = world.http.build_request(route.method, path, headers=headers, json=json)
+    answer = world.http.send(request, stream=True)
+    try:
+        if not (route.streams and answer.status_code == 200):
+            answer.read()
+    finally:
+        answer.close()
+    return answer
+
+
+def expected(route: Route, who: str, which: str) -> tuple[int, str]:
+    """Say the status and the error code, from the rules as they are documented."""
+    allowed = ALLOWED[route.method, route.path]
+    permitted = allowed[0] if which == "own" else allowed[1]
+    if route.credential is Credential.OPEN:
+        return permitted, ""
+    if who in STRANGERS:
+        return 401, "unauthenticated"
+    control = who.startswith("control")
+    if control != (route.credential is Credential.CONTROL):
+        return 403, "wrong_credential_type"
+    if who.endswith("other project"):
+        if "{project}" in route.path:
+            return 403, "project_scope_mismatch"
+        # Without a project in the path, what is another's is as good as absent; what the other
+        # project's own identity finds there is its own.
+        return (allowed[0], "") if which == "other" else (404, "not_found")
+    if not control:
+        if who == "data, other workload" or which != "own":
+            return 403, "scope_insufficient"
+        return permitted, ""
+    if route.scope not in HELD[who]:
+        return 403, "scope_insufficient"
+    return permitted, ""
+
+
+def test_every_route_has_a_row() -> None:
+    assert {(route.method, route.path) for route in ROUTES} == set(ALLOWED)
+    with_body = {route.path for route in ROUTES if route.body is not None}
+    assert with_body == set(BODIES)
+
+
+def code_of(answer: httpx2.Response) -> str:
+    """Our code of an error; the data plane has it where clients of OpenAI's API look for it."""
+    error = answer.json()["error"]
+    return str(error["code"] if isinstance(error, dict) else error)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_each_identity_gets_what_it_may_have(world: World, route: Route) -> None:
+    wrong = []
+    for who in NAMES:
+        for which in OBJECTS:
+            answer = ask(world, route, who, concrete(world, route, which))
+            status, code = expected(route, who, which)
+            got = code_of(answer) if code and answer.is_error else ""
+            if (answer.status_code, got) != (status, code):
+                wrong.append((who, which, answer.status_code, got, "instead of", status, code))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        route
+        for route in ROUTES
+        if route.path.count("{") and route.credential is not Credential.OPEN
+    ],
+    ids=lambda route: f"{route.method} {route.path}",
+)
+def test_another_projects_object_looks_exactly_like_an_absent_one(
+    world: World, route: Route
+) -> None:
+    for who in NAMES:
+        seen = []
+        for which in ("other", "absent"):
+            if who.endswith("other project") and "{project}" not in route.path:
+                continue  # to it, the other's object is its own
+            answer = ask(world, route, who, concrete(world, route, which))
+            text = b"" if route.streams and answer.status_code == 200 else answer.content
+            request_id = answer.headers.pop("x-request-id")
+            answer.headers.pop("date")
+            plain = text.replace(request_id.encode(), b"")
+            if route.method == "POST" and answer.is_success:
+                plain = b""  # the own answer, which names what was asked for
+            seen.append((answer.status_code, plain, dict(answer.headers)))
+        assert len(seen) < 2 or seen[0] == seen[1], who
+
+
+def test_another_project_looks_the_same_whether_it_exists_or_not(world: World) -> None:
+    seen = set()
+    for project in (THEIRS, "no-such-project"):
+        answer = world.http.get(
+            f"/api/projects/{project}/workloads", headers=world.headers["control, admin"]
+        )
+        seen.add((answer.status_code, code_of(answer), answer.json()["message"]))
+    assert [code for _, code, _ in seen] == ["project_scope_mismatch"]
+
+
+def test_a_data_key_for_one_workload_cannot_tell_whether_another_exists(world: World) -> None:
+    seen = set()
+    for slug in ("bot", "no-such-workload"):
+        answer = world.http.get(
+            f"/endpoint/{MINE}/{slug}/v1/models", headers=world.headers["data, other workload"]
+        )
+        seen.add((answer.status_code, answer.json()["message"]))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({"params": {"token": "T"}}, id="in the query"),
+        pytest.param({"cookies": {"token": "T"}}, id="in a cookie"),
+        pytest.param({"headers": {"X-Api-Key": "T"}}, id="in another header"),
+    ],
+)
+def test_a_token_elsewhere_than_in_the_authorization_header_is_not_seen(
+    world: World, extra: dict[str, dict[str, str]]
+) -> None:
+    token = world.server.token(MINE)
+    ((where, pairs),) = extra.items()
+    given = {where: dict.fromkeys(pairs, token)}
+    if where == "cookies":
+        given = {"headers": {"Cookie": f"token={token}"}}
+    answer = world.http.get(f"/api/projects/{MINE}/workloads", **given)
+    assert answer.status_code == 401
+
+
+def test_two_authorization_headers_are_refused(world: World) -> None:
+    token = world.server.token(MINE)
+    headers = [("Authorization", f"Bearer {token}"), ("Authorization", f"Bearer {token}")]
+    answer = world.http.get(f"/api/projects/{MINE}/workloads", headers=headers)
+    assert answer.status_code == 400
+
+
+def test_a_revoked_token_is_refused_from_the_next_request_on(world: World) -> None:
+    token = world.server.token(MINE, name="short-lived")
+    path, headers = f"/api/projects/{MINE}/workloads", {"Authorization": f"Bearer {token}"}
+    assert world.http.get(path, headers=headers).status_code == 200
+    world.server.revoke(token)
+    assert world.http.get(path, headers=headers).status_code == 401
+
+
+def test_a_token_whose_name_is_a_prefix_of_another_project_opens_only_its_own(
+    world: World,
+) -> None:
+    token = world.server.token("mine-too")
+    answer = world.http.get(
+        f"/api/projects/{MINE}/workloads", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert answer.json()["error"] == "project_scope_mismatch"
+
+
+def test_the_key_of_a_deleted_workload_ends_with_it(world: World) -> None:
+    headers = {"Authorization": f"Bearer {world.server.token(MINE)}"}
+    made = world.http.post(f"/api/projects/{MINE}/workloads", json=body("brief"), headers=headers)
+    key = {"Authorization": f"Bearer {world.server.data_key(MINE, 'brief')}"}
+    path = f"/endpoint/{MINE}/brief/v1/models"
+    assert world.http.get(path, headers=key).status_code == 503
+    world.http.delete(f"/api/workloads/{made.json()['id']}", headers=headers)
+    assert world.http.get(path, headers=key).status_code == 401
+
+
+def test_a_key_that_outlived_its_workload_opens_nothing(world: World) -> None:
+    """Keys are revoked with their workload; this holds even for one that was missed."""
+    minted = tokens.mint("live", os.urandom(32))
+    with world.server.admin() as store:
+        record = store.record(WorkloadId(project=MINE, slug="bot"))
+        assert record
+        store.write(
+            lambda tx: tx.create_token(
+                id=minted.id, kind=TokenKind.LIVE, project=MINE, name="x", scopes=(),
+                secret_hash=minted.secret_hash, workload_uid=record.uid,
+            )
+        )  # fmt: skip
+    answer = world.http.get(
+        f"/endpoint/{MINE}/second/v1/models",
+        headers={"Authorization": f"Bearer {minted.secret.reveal()}"},
+    )
+    assert answer.status_code == 403

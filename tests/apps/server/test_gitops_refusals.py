@@ -1,0 +1,88 @@
+"""What a person sends by mistake is not told back: not in a refusal, not in a log, not later on."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from tests.support.canaries import Canary, Surfaces, shaped, token
+from tests.support.gitops_server import PROJECT, served
+from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.server import bearer
+
+from holdfast.core.gitops.application import Remediation
+from holdfast.apps.server import logs
+from holdfast.apps.server.gitops_table import GITOPS
+
+PLANTED = (
+    token("a token of ours"),
+    shaped("a token of a forge", "ghp_{}aaaaaaaaaaaaaaaa"),
+    shaped("a credential in an address", "https://bot:{}@git.example.com/x"),
+    shaped("a password by its name", "password={}"),
+)
+FIELDS = ("comment", "reason", "path", "manager", "plan", "until", "for", "object", "wait", "via")
+
+
+def tried(http: httpx2.Client, method: str, path: str, drift: str, canary: Canary) -> list[object]:
+    """Send a secret wherever a request has room for text, and keep what comes back."""
+    value = canary.value
+    encoded = quote(value, safe="")
+    answers = []
+    for place in (drift, encoded):
+        url = path
+        for part in ("{id}", "{application}", "{provider}"):
+            url = url.replace(part, "shop" if (part, place) == ("{application}", drift) else place)
+        url = url.replace("{project}", PROJECT)
+        answers.append(http.request(method, url, params={"state": value, "about": value}))
+        bodies: list[dict[str, object]] = [{field: value} for field in FIELDS]
+        bodies += [{value: value}, {"comment": [value]}, dict.fromkeys(FIELDS, value)]
+        if method == "POST":
+            answers += [http.post(url, json=body) for body in bodies]
+            answers.append(http.post(url, content=f'{{"comment": "{value}'.encode()))
+            basic = base64.b64encode(value.encode()).decode()
+            answers.append(http.post(url, headers={"Authorization": f"Basic {basic}"}))
+    assert not any(answer.status_code >= 500 for answer in answers), [a.text for a in answers]
+    return [part for answer in answers for part in (answer.text, answer.headers)]
+
+
+@pytest.mark.parametrize("canary", PLANTED, ids=lambda canary: canary.label)
+def test_no_refusal_tells_back_what_was_sent(
+    canary: Canary,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    world = World(route(Remediation.REVIEW))
+    world.git.commit({"a.yaml": configmap("a", x="1")})
+    surfaces = Surfaces()
+    with served(tmp_path, world) as running:
+        running.look()
+        running.call(
+            lambda: world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
+        )
+        running.look()
+        running.passes = False
+        drift = world.drifts[0].id
+        admin = bearer(running.server.token(PROJECT, ["admin"], name="maria"))
+        with httpx2.Client(base_url=running.url, headers=admin, timeout=30) as http:
+            for each in GITOPS:
+                surfaces.add(
+                    f"{each.method} {each.path}",
+                    *tried(http, each.method, each.path, drift, canary),
+                )
+            base = f"/api/projects/{PROJECT}/gitops"
+            for path in ("history", "holds", "drifts?state=all", "export?what=journal"):
+                surfaces.add(f"afterwards {path}", http.get(f"{base}/{path}").text)
+        for line, detail in world.book._lines:
+            surfaces.add("journal", repr(line), detail)
+        for name, kept in world.book._records.items():
+            surfaces.add("ledger", name, kept.text)
+    ours = [each for each in caplog.records if not each.name.startswith("http")]  # not the client's
+    surfaces.add("log", *map(logs.JsonFormat().format, ours), *capfd.readouterr())
+    assert len(surfaces.seen) > 20
+    assert surfaces.leaks([canary]) == []

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from holdfast.adapters.notify.webhook import signature
+from holdfast.apps.cli.main import cli
 from holdfast.core.gitops.application import Application
 from holdfast.core.redact import Secret
-from holdfast.apps.cli.main import cli
 from holdfast.wire.application_v1alpha1 import application_from_json
 from holdfast.wire.yaml import read_documents
 

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.core import errors
-from holdfast.core.errors import HoldfastError
 from holdfast.apps.server.gitops_table import GITOPS
 from holdfast.apps.server.routes import Credential, Route
 from holdfast.apps.server.table import ROUTES
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- Made by tools/reference.py; do not edit. -->\n"

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
         TextChunk,
         TextResult,
     )
+    from holdfast.apps.sdk.async_management import AsyncManagementClient
+    from holdfast.apps.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
+    from holdfast.apps.sdk.management import ManagementClient
+    from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
     from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
     from holdfast.core.errors import (
         ApiError,
@@ -65,10 +69,6 @@ if TYPE_CHECKING:
         TaskType,
         WorkloadSpec,
     )
-    from holdfast.apps.sdk.async_management import AsyncManagementClient
-    from holdfast.apps.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
-    from holdfast.apps.sdk.management import ManagementClient
-    from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
 
 _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",

@@ -22,14 +22,14 @@ from typing import Any, TypeAlias
 
 from holdfast.adapters.clock import BlockingClock, SystemClock
 from holdfast.adapters.memory.target import MemoryTarget
+from holdfast.apps.sdk.async_management import AsyncManagementClient
+from holdfast.apps.sdk.management import ManagementClient
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.live import Live, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
 from holdfast.core.tree import Tree, plain
 from holdfast.core.workload import Backend, WorkloadSpec
-from holdfast.apps.sdk.async_management import AsyncManagementClient
-from holdfast.apps.sdk.management import ManagementClient
 
 __all__ = [
     "MemoryTarget",

@@ -7,8 +7,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from holdfast.core.errors import DISTRIBUTION, install_extra
 from holdfast.apps.cli.doctor import EXTRAS
+from holdfast.core.errors import DISTRIBUTION, install_extra
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

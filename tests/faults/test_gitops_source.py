@@ -12,10 +12,10 @@ import pytest
 from tests.support.gitops_story import PROJECT
 from tests.support.gitops_world import MemorySources, World, config_ref, configmap, route
 
+from holdfast.apps.gitops.due import HINTED, Due
 from holdfast.core.gitops.application import GuardSpec, Remediation, SyncSpec
 from holdfast.core.gitops.guard import limit
 from holdfast.core.gitops.source import Ancestry, Commit
-from holdfast.apps.gitops.due import HINTED, Due
 from holdfast.reconcile.gitops.follow import INTERVAL, JITTER, LONGEST, Follower
 from holdfast.reconcile.gitops.ports import RecordKind, SourceUnavailable
 

@@ -20,6 +20,7 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.git.address import parse_address
 from holdfast.adapters.git.revision import parse_revision
 from holdfast.adapters.kubernetes.kubeconfig import Kubeconfig
+from holdfast.apps.server.framing import BadFraming, Chunks
 from holdfast.core.command import canonical_command, split_command
 from holdfast.core.desired import desired_of
 from holdfast.core.drift import find_drift
@@ -32,7 +33,6 @@ from holdfast.core.quantity import canonical_quantity, parse_duration, parse_qua
 from holdfast.core.redact import Secret
 from holdfast.core.tokens import parse as parse_token
 from holdfast.core.workload import WorkloadSpec
-from holdfast.apps.server.framing import BadFraming, Chunks
 from holdfast.wire.application_v1alpha1 import application_from_json
 from holdfast.wire.forge_webhooks import Hint, Provider, read, verify
 from holdfast.wire.inference_service_v1alpha1 import service_from_json

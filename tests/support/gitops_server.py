@@ -21,9 +21,9 @@ from tests.support.gitops_world import World
 from tests.support.server import RunningServer, running_server
 
 from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.apps.server.services import HookAnswer, Services
 from holdfast.core.errors import Conflict
 from holdfast.core.gitops.application import AppId
-from holdfast.apps.server.services import HookAnswer, Services
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.following import Following
 

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 from tests.support.processes import ROOT, kill_group, wait_until
 
 from holdfast.adapters.store import Mode, Scope, Store, TokenKind
+from holdfast.apps.server.config import Limits, ServerConfig
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
-from holdfast.apps.server.config import Limits, ServerConfig
 
 if TYPE_CHECKING:
     from holdfast.apps.server.main import Beside

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.adapters.store import Mode, Store
-from holdfast.core.errors import StoreUnavailable
 from holdfast.apps.cli.main import cli
+from holdfast.core.errors import StoreUnavailable
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.drifts import show_drift, show_drifts
+from holdfast.apps.cli.views.explained import CAUSES, OBJECTS, show_explained
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.drifts import show_drift, show_drifts
-from holdfast.apps.cli.views.explained import CAUSES, OBJECTS, show_explained
 
 NOW = datetime(2026, 10, 1, 12, 0, tzinfo=UTC)
 SAID = (

@@ -21,8 +21,8 @@ from tests.apps.cli.gitops_place import (
 )
 from tests.support.gitops_world import MemorySources, World, config_ref, configmap, route
 
-from holdfast.core.gitops.application import AppId, DriftSpec, MatchSpec, Remediation, SyncSpec
 from holdfast.apps.cli.screen import Screen
+from holdfast.core.gitops.application import AppId, DriftSpec, MatchSpec, Remediation, SyncSpec
 
 
 def test_status_lists_applications_and_says_where_to_look(

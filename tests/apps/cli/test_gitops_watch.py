@@ -18,12 +18,12 @@ from tests.apps.cli.test_terminal import Terminal
 from tests.support.gitops_world import World, configmap, route
 from tests.support.processes import started
 
-from holdfast.core.gitops.application import HoldEnd, Remediation
-from holdfast.core.gitops.standing import Health
 from holdfast.apps.cli.application_watch import changes
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.application_watch import draw
 from holdfast.apps.cli.views.text import width
+from holdfast.core.gitops.application import HoldEnd, Remediation
+from holdfast.core.gitops.standing import Health
 from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, JournalEntryForm, SourceForm
 
 PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.apps.cli.hindrance import Goal, Hindrance, Wish, hindrance
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.guard import Park
 from holdfast.core.gitops.standing import Health, Standing
-from holdfast.apps.cli.hindrance import Goal, Hindrance, Wish, hindrance
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     FollowedForm,

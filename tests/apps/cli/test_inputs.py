@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.conftest import CHAT, EMBED, Holdfast
 
-from holdfast.core.errors import ValidationError
 from holdfast.apps.cli.inputs import load
+from holdfast.core.errors import ValidationError
 
 
 def slugs(*paths: str, recursive: bool = False) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.conftest import Holdfast
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.apps.cli import settings
+from holdfast.core.errors import ConfigurationError
 
 SECRET = "ik_sdk_0a1b2c3d_" + "f" * 64
 

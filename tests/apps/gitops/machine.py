@@ -21,6 +21,14 @@ from tests.support.gitops_world import (
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.memory.gitops_book import MemoryBook
 from holdfast.adapters.memory.kube import MemoryKube
+from holdfast.apps.gitops.applications import Found, Heard
+from holdfast.apps.gitops.controller import Controller
+from holdfast.apps.gitops.counting import CountingBook
+from holdfast.apps.gitops.metrics import Metrics
+from holdfast.apps.gitops.settings import Settings
+from holdfast.apps.gitops.statuses import Statuses
+from holdfast.apps.gitops.watching import Place
+from holdfast.apps.server.metrics import Metrics as ServerMetrics
 from holdfast.core.errors import InvalidSpec, Problem
 from holdfast.core.gitops.application import (
     AppId,
@@ -36,14 +44,6 @@ from holdfast.core.gitops.codify import Codified
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.notice import Notice
 from holdfast.core.gitops.standing import Seen
-from holdfast.apps.gitops.applications import Found, Heard
-from holdfast.apps.gitops.controller import Controller
-from holdfast.apps.gitops.counting import CountingBook
-from holdfast.apps.gitops.metrics import Metrics
-from holdfast.apps.gitops.settings import Settings
-from holdfast.apps.gitops.statuses import Statuses
-from holdfast.apps.gitops.watching import Place
-from holdfast.apps.server.metrics import Metrics as ServerMetrics
 from holdfast.reconcile.gitops.apply import Applier
 from holdfast.reconcile.gitops.follow import Follower
 from holdfast.reconcile.gitops.following import Following

@@ -14,12 +14,12 @@ from tests.support.applications import document
 
 from holdfast.adapters.memory.kube import MemoryKube
 from holdfast.adapters.memory.kube.kinds import Kind, Schema
+from holdfast.apps.gitops.applications import FiledApplications, Found
+from holdfast.apps.gitops.statuses import Statuses
 from holdfast.core.errors import InvalidSpec, Problem, ValidationError
 from holdfast.core.gitops.application import KIND, AppId, ApplicationStatus
 from holdfast.core.objects import ObjectRef
 from holdfast.core.resource import API_VERSION
-from holdfast.apps.gitops.applications import FiledApplications, Found
-from holdfast.apps.gitops.statuses import Statuses
 
 SHOP = AppId(namespace="gitops", name="shop")
 REF = ObjectRef(api_version=API_VERSION, kind=KIND, namespace="gitops", name="shop")

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tests.support.gitops_world import World
 
-from holdfast.core.gitops.application import Application, ChannelKind, ChannelSpec, KeyRef
-from holdfast.core.gitops.notice import Notice, Severity
 from holdfast.apps.gitops.channels import Channels
 from holdfast.apps.gitops.credentials import Credentials, SecretVault
 from holdfast.apps.gitops.metrics import Metrics
 from holdfast.apps.server.metrics import Metrics as ServerMetrics
+from holdfast.core.gitops.application import Application, ChannelKind, ChannelSpec, KeyRef
+from holdfast.core.gitops.notice import Notice, Severity
 
 ADDRESS = "https://hooks.example.com/services/T0/B0/very-secret"
 

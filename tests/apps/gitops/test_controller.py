@@ -9,11 +9,11 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.apps.gitops.machine import Machine
 from tests.support.gitops_world import NAMESPACE, config_ref, configmap
 
+from holdfast.apps.gitops.watching import Place
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.gitops.application import DriftSpec
 from holdfast.core.gitops.declare import LABEL
 from holdfast.core.gitops.drift import Resolution
-from holdfast.apps.gitops.watching import Place
 from holdfast.reconcile.gitops.ports import RecordKind
 from holdfast.reconcile.gitops.report import RECONCILE_REQUESTED
 

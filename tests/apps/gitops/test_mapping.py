@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from holdfast.core.objects import ObjectRef
 from holdfast.apps.gitops.mapping import Moved, moved
+from holdfast.core.objects import ObjectRef
 
 
 # Any: objects of the Kubernetes API, which tests change at will.

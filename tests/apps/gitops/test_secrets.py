@@ -12,10 +12,10 @@ import pytest
 from tests.support.gitops_world import World
 
 from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.core.errors import ConfigurationError
-from holdfast.core.gitops.application import Application, KeyRef
 from holdfast.apps.gitops.credentials import Credentials, FolderVault, SecretVault
 from holdfast.apps.gitops.key import key_of, own_key
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.gitops.application import Application, KeyRef
 from holdfast.reconcile.gitops.ports import NO_CREDENTIAL
 
 VALUES = {

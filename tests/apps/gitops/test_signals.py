@@ -16,6 +16,9 @@ from tests.support.figures import unanswered
 from tests.support.gitops_world import config_ref, configmap, route
 
 from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.apps.gitops.assembly import repository_marks
+from holdfast.apps.gitops.counting import CountingChannel
+from holdfast.apps.server import logs
 from holdfast.core.errors import StoreUnavailable, TargetUnavailable
 from holdfast.core.gitops.application import (
     AppId,
@@ -27,9 +30,6 @@ from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.gitops.inventory import KeptPull
 from holdfast.core.gitops.notice import Notice
 from holdfast.core.tree import Fields
-from holdfast.apps.gitops.assembly import repository_marks
-from holdfast.apps.gitops.counting import CountingChannel
-from holdfast.apps.server import logs
 from holdfast.reconcile.gitops.ports import Entry, Put, RecordKind
 from holdfast.reconcile.kube import ref_of
 from holdfast.wire import gitops_v1 as wire

@@ -15,11 +15,11 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.forge.line import _Guarded
 from holdfast.adapters.git.repositories import Repositories
 from holdfast.adapters.git.repository import GitRepository
-from holdfast.core.errors import ConfigurationError, SourceUnavailable
-from holdfast.core.gitops.application import Application, Provider, PullsSpec
 from holdfast.apps.gitops.credentials import Credentials, FolderVault
 from holdfast.apps.gitops.settings import Settings
 from holdfast.apps.gitops.sources import ApplicationSources, Scoping
+from holdfast.core.errors import ConfigurationError, SourceUnavailable
+from holdfast.core.gitops.application import Application, Provider, PullsSpec
 
 REFUSED = (
     "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.9", "100.100.100.200",

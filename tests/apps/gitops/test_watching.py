@@ -16,11 +16,11 @@ from tests.adapters.kubernetes.harness import api_for, eventually, serving, stat
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.objects import Object
-from holdfast.core.errors import PermissionDenied
-from holdfast.core.objects import ObjectRef
 from holdfast.apps.gitops import watching as watching_module
 from holdfast.apps.gitops.surroundings import INDEXES, around, pods_of
 from holdfast.apps.gitops.watching import Place, Watching
+from holdfast.core.errors import PermissionDenied
+from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.kube import KindNotServed
 
 KINDS = {

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.support.gitops_world import World
 
-from holdfast.core.gitops.application import AppId
-from holdfast.core.redact import Secret
 from holdfast.apps.gitops import webhooks
 from holdfast.apps.gitops.metrics import Metrics
 from holdfast.apps.gitops.webhooks import Webhooks
 from holdfast.apps.server.metrics import Metrics as ServerMetrics
 from holdfast.apps.server.services import HookAnswer
+from holdfast.core.gitops.application import AppId
+from holdfast.core.redact import Secret
 
 SECRET = "shared-between-us"
 BODY = json.dumps(

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from tests.adapters.kubernetes.harness import Script, serving, status
 
-from holdfast.core.errors import ConfigurationError, TargetUnavailable
 from holdfast.apps.cli.main import cli
 from holdfast.apps.operator.main import Operator
 from holdfast.apps.operator.settings import Settings
+from holdfast.core.errors import ConfigurationError, TargetUnavailable
 
 
 def test_a_gateway_needs_a_domain() -> None:

@@ -13,11 +13,11 @@ from tests.support.inference_services import document
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.objects import Key
-from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
-from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.apps.operator.controller import Controller
 from holdfast.apps.operator.metrics import Metrics
 from holdfast.apps.operator.settings import Settings
+from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
+from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.reconcile.kube import ConflictReason, KubeConflict
 from holdfast.reconcile.service.result import Note, Result
 

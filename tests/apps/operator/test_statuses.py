@@ -9,6 +9,7 @@ from dataclasses import replace
 from tests.adapters.kubernetes.harness import HandClock, settle
 
 from holdfast.adapters.kubernetes.objects import Key
+from holdfast.apps.operator.statuses import LATEST, SOON, Statuses
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.service.canary_state import CanaryPhase, CanaryState
 from holdfast.core.service.spec import (
@@ -16,7 +17,6 @@ from holdfast.core.service.spec import (
     InferenceServiceSpec,
     InferenceServiceStatus,
 )
-from holdfast.apps.operator.statuses import LATEST, SOON, Statuses
 from holdfast.reconcile.service.journal import MakeStatus
 
 BOT = InferenceService(

@@ -20,10 +20,10 @@ from tests.support.processes import started
 from holdfast import ConfigurationError, ManagementClient, NotFound
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.memory.target import MemoryTarget
-from holdfast.core.live import Absent, Live, Phase, Progress, Writer
-from holdfast.core.names import WorkloadId
 from holdfast.apps.sdk.background import BackgroundTarget
 from holdfast.apps.sdk.settings import resolve
+from holdfast.core.live import Absent, Live, Phase, Progress, Writer
+from holdfast.core.names import WorkloadId
 from holdfast.testing import a_spec
 
 KUBECONFIG = """\

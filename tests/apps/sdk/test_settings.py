@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import ConfigurationError, DataClient, ManagementClient
-from holdfast.core.redact import Secret
 from holdfast.apps.sdk.settings import default_file, resolve
+from holdfast.core.redact import Secret
 
 TOKEN = "ik_sdk_0123abcd_" + "f" * 64
 

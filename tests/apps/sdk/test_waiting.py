@@ -21,10 +21,10 @@ from holdfast import (
     WaitTimeout,
     WorkloadFailed,
 )
-from holdfast.core.names import WorkloadId
 from holdfast.apps.sdk.engine import Engine
 from holdfast.apps.sdk.view import ProgressView
 from holdfast.apps.sdk.waiting import wait_until_ready
+from holdfast.core.names import WorkloadId
 from holdfast.reconcile.colour import run
 from holdfast.testing import a_spec, async_memory_client, memory_client, set_logs, set_progress
 

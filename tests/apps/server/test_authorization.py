@@ -14,10 +14,10 @@ from tests.apps.server.api import body, spec
 from tests.support.server import RunningServer, running_server
 
 from holdfast.adapters.store import Scope, TokenKind
-from holdfast.core import tokens
-from holdfast.core.names import WorkloadId
 from holdfast.apps.server.routes import Credential, Route
 from holdfast.apps.server.table import ROUTES
+from holdfast.core import tokens
+from holdfast.core.names import WorkloadId
 
 MINE, THEIRS = "mine", "theirs"
 OBJECTS = ("own", "other", "absent")

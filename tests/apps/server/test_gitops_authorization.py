@@ -15,11 +15,11 @@ from tests.support.gitops_world import World, config_ref, configmap, route
 from tests.support.server import bearer
 
 from holdfast.adapters.store import Scope, TokenKind
-from holdfast.core import tokens
-from holdfast.core.gitops.application import Remediation, SyncSpec
 from holdfast.apps.server.gitops_table import GITOPS
 from holdfast.apps.server.openapi import document, document_bytes
 from holdfast.apps.server.routes import Credential, Route
+from holdfast.core import tokens
+from holdfast.core.gitops.application import Remediation, SyncSpec
 
 MINE, THEIRS = "mine", "theirs"
 STRANGERS = ("none", "nothing", "unknown", "expired", "revoked", "basic")

@@ -14,8 +14,8 @@ from tests.strategies import LONG
 from tests.support.gitops_server import PROJECT, Served, served
 from tests.support.gitops_world import World, config_ref, configmap, route
 
-from holdfast.core.gitops.application import Remediation
 from holdfast.apps.server.openapi import document_bytes
+from holdfast.core.gitops.application import Remediation
 
 DOCUMENT = json.loads(document_bytes(gitops=True))
 EXAMPLES = 300 if LONG else 12

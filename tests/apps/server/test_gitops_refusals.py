@@ -14,9 +14,9 @@ from tests.support.gitops_server import PROJECT, served
 from tests.support.gitops_world import World, config_ref, configmap, route
 from tests.support.server import bearer
 
-from holdfast.core.gitops.application import Remediation
 from holdfast.apps.server import logs
 from holdfast.apps.server.gitops_table import GITOPS
+from holdfast.core.gitops.application import Remediation
 
 PLANTED = (
     token("a token of ours"),

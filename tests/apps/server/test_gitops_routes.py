@@ -17,9 +17,9 @@ from tests.support.gitops_server import PROJECT, Served, served
 from tests.support.gitops_world import World, config_ref, configmap, route
 from tests.support.server import bearer
 
+from holdfast.apps.server.services import HookAnswer
 from holdfast.core.gitops.application import DriftSpec, Remediation, SourceSpec, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.apps.server.services import HookAnswer
 from holdfast.reconcile.gitops.heal import Healer
 from holdfast.reconcile.gitops.leave import leave
 

@@ -21,14 +21,14 @@ from tests.support.server import RunningServer, bearer, running_server
 from tests.support.serving import clean_environment, serve_command
 
 from holdfast.adapters.store import Record, Scope, Store
-from holdfast.core.desired import Desired
-from holdfast.core.errors import MAX_PROBLEMS
-from holdfast.core.live import Status, Writer
-from holdfast.core.names import WorkloadId
 from holdfast.apps.server.compat import SLICE, list_workloads
 from holdfast.apps.server.config import Limits
 from holdfast.apps.server.protocol import Place, Room
 from holdfast.apps.server.request import Request
+from holdfast.core.desired import Desired
+from holdfast.core.errors import MAX_PROBLEMS
+from holdfast.core.live import Status, Writer
+from holdfast.core.names import WorkloadId
 
 BASE = {"name": "bot", "slug": "bot", "model": "tiny", "backend": "custom"}
 READ = [Scope.READ]

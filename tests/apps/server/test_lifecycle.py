@@ -16,9 +16,9 @@ from tests.support.processes import alive, wait_until
 from tests.support.server import bearer, running_server
 
 from holdfast.adapters.store import Store
-from holdfast.core.errors import ConfigurationError, RefusedByPolicy, StoreUnavailable
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.main import Server
+from holdfast.core.errors import ConfigurationError, RefusedByPolicy, StoreUnavailable
 
 
 def test_a_second_server_on_the_same_file_is_refused_and_told_by_whom(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from holdfast.core.errors import StoreUnavailable
 from holdfast.apps.server.logs import JsonFormat
+from holdfast.core.errors import StoreUnavailable
 
 
 def logged(error: Exception) -> dict[str, object]:

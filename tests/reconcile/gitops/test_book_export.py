@@ -122,9 +122,9 @@ def test_drifts_that_move_meanwhile_come_once() -> None:
 def test_the_server_sends_the_first_page_while_the_last_is_not_read(tmp_path: Path) -> None:
     """Also the command's own reader gives lines as they come."""
     from holdfast.adapters.http.gitops import RemoteApplications
-    from holdfast.core.redact import Secret
     from holdfast.apps.sdk.connect import Options, transport
     from holdfast.apps.sdk.settings import resolve
+    from holdfast.core.redact import Secret
     from holdfast.reconcile.colour import iterate, run
 
     world = World()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from holdfast.core.errors import TargetUnavailable, WaitTimeout
-from holdfast.core.quantity import shown_seconds
 from holdfast.apps.cli.controller import Controller
 from holdfast.apps.cli.hindrance import Hindrance, Wish, hindrance
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.applications import named
 from holdfast.apps.cli.views.text import one_line
+from holdfast.core.errors import TargetUnavailable, WaitTimeout
+from holdfast.core.quantity import shown_seconds
 from holdfast.wire.gitops_http_v1 import FollowedForm
 
 POLL = 1.0

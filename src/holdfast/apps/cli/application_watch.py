@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.core.errors import NotFound, TargetUnavailable
 from holdfast.apps.cli.controller import Controller
 from holdfast.apps.cli.screen import API_VERSION, Screen
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.application_watch import draw
 from holdfast.apps.cli.views.forms import masked
+from holdfast.core.errors import NotFound, TargetUnavailable
 from holdfast.wire.gitops_http_v1 import FollowedForm, JournalEntryForm, JournalForm
 
 POLL = 2.0

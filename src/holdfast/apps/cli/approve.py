@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.apps.cli import options
 from holdfast.apps.cli.application_drift import next_command
 from holdfast.apps.cli.controller import Controller, required
@@ -24,6 +23,7 @@ from holdfast.apps.cli.views.decisions import (
     show_plan_approval,
 )
 from holdfast.apps.cli.views.text import count
+from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 

@@ -10,8 +10,8 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
-from holdfast.core.redact import redact
 from holdfast.apps.cli.views.text import called
+from holdfast.core.redact import redact
 
 CONNECTED = frozenset(
     {

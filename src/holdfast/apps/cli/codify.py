@@ -6,13 +6,13 @@ import time
 
 import click
 
-from holdfast.core.errors import ValidationError, WaitTimeout, having_changed
-from holdfast.core.quantity import shown_seconds
 from holdfast.apps.cli import options
 from holdfast.apps.cli.controller import Controller, required
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.decisions import show_decided
+from holdfast.core.errors import ValidationError, WaitTimeout, having_changed
+from holdfast.core.quantity import shown_seconds
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 POLL = 0.5

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from holdfast.core.errors import ValidationError
-from holdfast.core.names import checked_slug
-from holdfast.core.redact import redact
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb, Verbs
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.settings import NAMES, PROJECT_FILE, project_file, read_file, user_file
 from holdfast.apps.cli.views.text import columns
 from holdfast.apps.sdk import settings as sdk
+from holdfast.core.errors import ValidationError
+from holdfast.core.names import checked_slug
+from holdfast.core.redact import redact
 
 
 @click.group(

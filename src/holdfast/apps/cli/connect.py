@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import AuthError, ConfigurationError
 from holdfast.apps.cli.settings import Settings
+from holdfast.core.errors import AuthError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.apps.cli.connect import MANAGER, no_token, sdk_settings
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.waiting import patiently
+from holdfast.core.errors import ConfigurationError
 from holdfast.reconcile.colour import iterate, run
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from holdfast.core.errors import having_changed
-from holdfast.core.names import WorkloadId
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import count
+from holdfast.core.errors import having_changed
+from holdfast.core.names import WorkloadId
 
 
 @click.command(

@@ -6,9 +6,6 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.plan import Action, Plan
-from holdfast.core.show import LONGEST, show_value, value_diff
-from holdfast.core.tree import show_path
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
@@ -18,6 +15,9 @@ from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.forms import show_block
 from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import columns, count
+from holdfast.core.plan import Action, Plan
+from holdfast.core.show import LONGEST, show_value, value_diff
+from holdfast.core.tree import show_path
 
 
 @click.command(

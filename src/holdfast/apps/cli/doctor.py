@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import HoldfastError, install_extra
-from holdfast.core.ink import Ink
 from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import MANAGER, sdk_settings
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import printable
+from holdfast.core.errors import HoldfastError, install_extra
+from holdfast.core.ink import Ink
 
 if TYPE_CHECKING:
     from holdfast.apps.sdk.settings import Settings

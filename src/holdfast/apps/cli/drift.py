@@ -7,10 +7,6 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.errors import NotFound
-from holdfast.core.gitops.drift import DriftState
-from holdfast.core.ledger import DriftRecord
-from holdfast.core.live import Live
 from holdfast.apps.cli import options
 from holdfast.apps.cli.controller import asked
 from holdfast.apps.cli.exits import Exit
@@ -19,6 +15,10 @@ from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.drifts import drift_body, moved, show_drift, show_drifts
 from holdfast.apps.cli.views.explained import show_explained
 from holdfast.apps.cli.views.text import one_line
+from holdfast.core.errors import NotFound
+from holdfast.core.gitops.drift import DriftState
+from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Live
 
 _NAME = click.argument("name", shell_complete=options.workload_names, required=False)
 _GROUPED = click.option(

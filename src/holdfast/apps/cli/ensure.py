@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from holdfast.core.errors import ConfigurationError, DriftError, NotFound, having_changed
-from holdfast.core.policy import OnDrift
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load
@@ -20,6 +18,8 @@ from holdfast.apps.cli.views.outcomes import (
     show_done,
 )
 from holdfast.apps.cli.waiting import wait_ready
+from holdfast.core.errors import ConfigurationError, DriftError, NotFound, having_changed
+from holdfast.core.policy import OnDrift
 from holdfast.wire.plan_v1 import plan_from_json
 
 MAX_PLAN = 64 * 2**20

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from holdfast.core.errors import requires_extra
-from holdfast.core.gitops.application import AnnotationHolds
-from holdfast.core.redact import Secret
 from holdfast.apps.cli import options, running
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.core.errors import requires_extra
+from holdfast.core.gitops.application import AnnotationHolds
+from holdfast.core.redact import Secret
 
 _LEDGER = "HOLDFAST_LEDGER"
 

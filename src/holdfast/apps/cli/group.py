@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import click
 
-from holdfast.core.errors import HoldfastError
 from holdfast.apps.cli.exits import Exit, exit_of
 from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.errors import show_crash, show_error, show_usage_error
 from holdfast.apps.cli.views.text import called
+from holdfast.core.errors import HoldfastError
 
 
 class Verb(click.Command):

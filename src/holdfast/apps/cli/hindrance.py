@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.errors import SourceUnavailable, TargetUnavailable
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.views.applications import addressed, named
 from holdfast.apps.cli.views.text import count, stamp
+from holdfast.core.errors import SourceUnavailable, TargetUnavailable
 from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStandingForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 

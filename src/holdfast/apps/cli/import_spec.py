@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.apps.cli import options
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.inputs import documents_of
+from holdfast.apps.cli.render import resource_document
+from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.errors import (
     NotFound,
     Problem,
@@ -15,11 +20,6 @@ from holdfast.core.errors import (
     requires_extra,
 )
 from holdfast.core.tree import Fields, Tree
-from holdfast.apps.cli import options
-from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import documents_of
-from holdfast.apps.cli.render import resource_document
-from holdfast.apps.cli.session import Session, pass_session
 from holdfast.wire.spec_v1 import spec_from_document, spec_to_document
 from holdfast.wire.yaml import write_document
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.apps.cli.views.text import count
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.gitops.application import KIND as APPLICATION
 from holdfast.core.gitops.application import Application
 from holdfast.core.redact import quoted
 from holdfast.core.service.spec import KIND, InferenceService
 from holdfast.core.workload import WorkloadSpec
-from holdfast.apps.cli.views.text import count
 from holdfast.wire.spec_v1 import KIND as WORKLOAD
 from holdfast.wire.spec_v1 import spec_from_document
 from holdfast.wire.yaml import MAX_BYTES, Document, read_documents

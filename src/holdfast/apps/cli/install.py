@@ -7,10 +7,10 @@ import re
 
 import click
 
-from holdfast.core.service.children import Gateway
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.core.service.children import Gateway
 from holdfast.install.settings import (
     IMAGE,
     NAMESPACE,

@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from holdfast.core.errors import requires_extra
 from holdfast.apps.cli import options, running
 from holdfast.apps.cli.group import Verb
+from holdfast.core.errors import requires_extra
 
 
 @click.command(

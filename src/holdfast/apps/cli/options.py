@@ -80,10 +80,10 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     A shell must neither hang nor see an error.
     """
-    from holdfast.core.errors import HoldfastError
     from holdfast.apps.cli.connect import connect
     from holdfast.apps.cli.controller import asked
     from holdfast.apps.cli.settings import resolve
+    from holdfast.core.errors import HoldfastError
 
     session = ctx.ensure_object(Session)
     try:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.gitops.application import HoldEnd
 from holdfast.apps.cli import options
 from holdfast.apps.cli.controller import required
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.applications import addressed, show_hold
 from holdfast.apps.cli.views.forms import masked
+from holdfast.core.gitops.application import HoldEnd
 
 
 @click.command(

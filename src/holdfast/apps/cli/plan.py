@@ -8,8 +8,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.core.errors import ConfigurationError
-from holdfast.core.plan import Plan
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
@@ -17,6 +15,8 @@ from holdfast.apps.cli.inputs import load
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.plan import Plan
 from holdfast.wire.plan_v1 import plan_to_json
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from holdfast.core.errors import HoldfastError
 from holdfast.apps.cli import options
 from holdfast.apps.cli.controller import Controller, required
 from holdfast.apps.cli.exits import exit_of
@@ -16,6 +15,7 @@ from holdfast.apps.cli.views.decisions import (
     show_decided_plan,
     show_decisions,
 )
+from holdfast.core.errors import HoldfastError
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.normalize import normalize_workload
-from holdfast.core.tree import Fields
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import Declared, load
 from holdfast.apps.cli.install import gateway_of
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.core.normalize import normalize_workload
+from holdfast.core.tree import Fields
 from holdfast.wire.spec_v1 import spec_to_document
 from holdfast.wire.yaml import write_document
 

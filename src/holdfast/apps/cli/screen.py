@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from holdfast.core.ink import Ink, no_paint
-from holdfast.core.tree import Fields, Tree
 from holdfast.apps.cli.caller import Caller
 from holdfast.apps.cli.views.colour import painted, wants_ascii, wants_colour
 from holdfast.apps.cli.views.text import printable, to_ascii
+from holdfast.core.ink import Ink, no_paint
+from holdfast.core.tree import Fields, Tree
 
 API_VERSION = "cli.holdfast.dev/v1"
 MACHINE = frozenset({"json", "yaml", "jsonl", "name"})

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.errors import requires_extra
 from holdfast.apps.cli import options, running
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.core.errors import requires_extra
 
 if TYPE_CHECKING:
     from holdfast.apps.server.config import Cluster, ServerConfig

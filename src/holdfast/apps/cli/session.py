@@ -15,10 +15,10 @@ from holdfast.apps.cli.screen import Screen
 if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
     from collections.abc import Iterator, Mapping
 
-    from holdfast.core.live import Live
-    from holdfast.core.names import WorkloadId
     from holdfast.apps.cli.settings import Settings
     from holdfast.apps.sdk.management import ManagementClient
+    from holdfast.core.live import Live
+    from holdfast.core.names import WorkloadId
 
 
 class Session:
@@ -56,9 +56,9 @@ class Session:
     @cached_property
     def project(self) -> str:
         """The project that a bare slug belongs to. Raises ConfigurationError if it is no slug."""
-        from holdfast.core.names import is_slug
         from holdfast.apps.cli.connect import default_project
         from holdfast.apps.cli.settings import DEFAULT
+        from holdfast.core.names import is_slug
 
         given = self.settings.found.get("project")
         if given is None or given.kind == DEFAULT:
@@ -76,8 +76,8 @@ class Session:
     @property
     def place(self) -> str:
         """Where the client connects, for people."""
-        from holdfast.core.redact import redact
         from holdfast.apps.cli.connect import default_url
+        from holdfast.core.redact import redact
 
         url = redact(self.settings.get("url") or default_url())
         return f"{url.removeprefix('sqlite:///')}, project {self.project}"
@@ -110,8 +110,8 @@ class Session:
     @contextmanager
     def client(self) -> Iterator[ManagementClient]:
         """Connect to where the settings point. The verbs speak of drift themselves."""
-        from holdfast.core.errors import DriftWarning
         from holdfast.apps.cli.connect import connect
+        from holdfast.core.errors import DriftWarning
 
         client = connect(self.settings, project=self.project)
         with warnings.catch_warnings(), client:

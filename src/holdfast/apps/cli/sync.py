@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.errors import having_changed
 from holdfast.apps.cli import options
 from holdfast.apps.cli.application_wait import show_hindrance, wait_for
 from holdfast.apps.cli.controller import Controller, required
@@ -17,6 +16,7 @@ from holdfast.apps.cli.hindrance import Hindrance, Wish, hindrance
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.syncs import show_sync_plan, show_synced
 from holdfast.apps.cli.waiting import resumable
+from holdfast.core.errors import having_changed
 from holdfast.wire.gitops_http_v1 import LONGEST_WAIT, FollowedForm, SyncedForm
 
 PASS = 10

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.core.names import checked_slug
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb, Verbs
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.tokens import Order, TokenRow, open_desk
 from holdfast.apps.cli.views.text import age, columns, count
+from holdfast.core.names import checked_slug
 
 
 @click.group(

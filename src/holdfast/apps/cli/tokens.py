@@ -17,13 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.adapters.clock import BlockingClock
+from holdfast.apps.cli.connect import MANAGER, no_token, sdk_settings
+from holdfast.apps.cli.session import Session
 from holdfast.core import tokens
 from holdfast.core.errors import NotFound
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.redact import Secret
-from holdfast.apps.cli.connect import MANAGER, no_token, sdk_settings
-from holdfast.apps.cli.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import click
 
+from holdfast.apps.cli.session import Session
 from holdfast.core.errors import Retry, TargetUnavailable, WaitTimeout
 from holdfast.core.quantity import shown_seconds
-from holdfast.apps.cli.session import Session
 
 POLL = 1.0
 """Seconds between two looks at the ledger."""

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.core.ink import Ink
-from holdfast.core.ledger import DriftRecord
-from holdfast.core.live import Live
-from holdfast.core.names import WorkloadId
 from holdfast.apps.cli import options
 from holdfast.apps.cli.controller import asked
 from holdfast.apps.cli.group import Verb
@@ -19,6 +15,10 @@ from holdfast.apps.cli.screen import API_VERSION, Screen
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import one_line
 from holdfast.apps.cli.views.workloads import body, seen_of, table
+from holdfast.core.ink import Ink
+from holdfast.core.ledger import DriftRecord
+from holdfast.core.live import Live
+from holdfast.core.names import WorkloadId
 
 if TYPE_CHECKING:
     from holdfast.apps.sdk.management import ManagementClient

@@ -26,6 +26,7 @@ from holdfast.adapters.kubernetes.objects import (
 )
 from holdfast.adapters.kubernetes.packed import unpack
 from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.apps.server import logs
 from holdfast.core.errors import InvalidSpec, TargetUnavailable, ValidationError
 from holdfast.core.gitops.application import (
     KIND,
@@ -37,7 +38,6 @@ from holdfast.core.gitops.application import (
 from holdfast.core.quantity import shown_seconds
 from holdfast.core.resource import GROUP, VERSION
 from holdfast.core.tree import Fields
-from holdfast.apps.server import logs
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.application_files import SUFFIXES, read_applications
 from holdfast.wire.application_v1alpha1 import application_from_json

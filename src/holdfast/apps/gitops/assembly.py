@@ -20,8 +20,6 @@ from holdfast.adapters.kubernetes.connection import Connection
 from holdfast.adapters.kubernetes.events import Recorder
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.store.book import StoreBook
-from holdfast.core.errors import ConfigurationError, requires_extra
-from holdfast.core.gitops.application import AppId
 from holdfast.apps.gitops.applications import (
     Applications,
     FiledApplications,
@@ -42,6 +40,8 @@ from holdfast.apps.gitops.telling import Telling
 from holdfast.apps.gitops.watching import Watching
 from holdfast.apps.gitops.webhooks import Webhooks
 from holdfast.apps.server.services import Services
+from holdfast.core.errors import ConfigurationError, requires_extra
+from holdfast.core.gitops.application import AppId
 from holdfast.reconcile.gitops.follow import Follower
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ledger import CONTROLLER

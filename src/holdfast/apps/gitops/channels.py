@@ -12,14 +12,14 @@ from holdfast.adapters.notify.log import LogChannel
 from holdfast.adapters.notify.outbound import Outbound
 from holdfast.adapters.notify.slack import SlackChannel
 from holdfast.adapters.notify.webhook import WebhookChannel
-from holdfast.core.errors import ConfigurationError, HoldfastError
-from holdfast.core.gitops.application import AppId, Application, ChannelKind, ChannelSpec
-from holdfast.core.gitops.notice import Notice, Severity
-from holdfast.core.redact import Secret
 from holdfast.apps.gitops.counting import CountingChannel
 from holdfast.apps.gitops.credentials import Credentials
 from holdfast.apps.gitops.metrics import Metrics
 from holdfast.apps.server import logs
+from holdfast.core.errors import ConfigurationError, HoldfastError
+from holdfast.core.gitops.application import AppId, Application, ChannelKind, ChannelSpec
+from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.notices import Notifier
 from holdfast.reconcile.gitops.ports import Book, Channel
 from holdfast.reconcile.ports import Clock

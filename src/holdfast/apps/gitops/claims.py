@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from holdfast.apps.gitops.mapping import Name, name_of
 from holdfast.core.gitops.application import AppId
 from holdfast.core.gitops.source import Rendered
 from holdfast.core.objects import ObjectRef
-from holdfast.apps.gitops.mapping import Name, name_of
 
 
 class Claims:

@@ -17,11 +17,6 @@ from typing import Any, Protocol
 
 from holdfast.adapters.kubernetes.objects import Object
 from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
-from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
-from holdfast.core.gitops.application import AppId, Application
-from holdfast.core.gitops.source import Rendered
-from holdfast.core.objects import ObjectRef
-from holdfast.core.quantity import shown_seconds
 from holdfast.apps.gitops.applications import Applications, Found, spec_of
 from holdfast.apps.gitops.claims import Claims
 from holdfast.apps.gitops.due import Due
@@ -32,6 +27,11 @@ from holdfast.apps.gitops.settings import Settings
 from holdfast.apps.gitops.statuses import Statuses
 from holdfast.apps.gitops.watching import Place
 from holdfast.apps.server import logs
+from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
+from holdfast.core.gitops.application import AppId, Application
+from holdfast.core.gitops.source import Rendered
+from holdfast.core.objects import ObjectRef
+from holdfast.core.quantity import shown_seconds
 from holdfast.reconcile.gitops.follow import NOTHING_YET, Follower
 from holdfast.reconcile.gitops.following import Following, Rival
 from holdfast.reconcile.gitops.leave import leave

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from holdfast.apps.gitops.metrics import Metrics
 from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.core.gitops.inventory import KeptPull
-from holdfast.apps.gitops.metrics import Metrics
 from holdfast.reconcile.gitops.ports import Book, Channel, Entry, Notice, Put, Record, RecordKind
 from holdfast.wire import gitops_v1 as wire
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.apps.gitops.mapping import Moved, Name, name_of
+from holdfast.apps.gitops.surroundings import AUTOSCALERS, PODS, SCALED
+from holdfast.apps.gitops.watching import Place
 from holdfast.core.gitops.application import AppId, OrphanPolicy
 from holdfast.core.gitops.orphans import KINDS
 from holdfast.core.gitops.pods import WORKLOADS
 from holdfast.core.gitops.source import Rendered
 from holdfast.core.objects import ObjectRef
-from holdfast.apps.gitops.mapping import Moved, Name, name_of
-from holdfast.apps.gitops.surroundings import AUTOSCALERS, PODS, SCALED
-from holdfast.apps.gitops.watching import Place
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ledger import Shelf
 

@@ -22,13 +22,13 @@ from typing import Any
 
 from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.render.program import can_confine
-from holdfast.core.errors import HoldfastError
 from holdfast.apps.gitops.assembly import Machine, assembled
 from holdfast.apps.gitops.settings import DAY, Settings
 from holdfast.apps.server import logs
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.main import Server
 from holdfast.apps.server.services import Services
+from holdfast.core.errors import HoldfastError
 from holdfast.version import __version__
 
 _FLUSH = 2.0

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.adapters.kubernetes.objects import Object, same_but_status
+from holdfast.apps.gitops.surroundings import secrets_read, targets, workloads
 from holdfast.core.gitops.health import health_of
 from holdfast.core.gitops.pods import WORKLOADS, settled
 from holdfast.core.objects import ObjectRef, ref_of
-from holdfast.apps.gitops.surroundings import secrets_read, targets, workloads
 
 Name = tuple[str, str, str, str]
 """Group, kind, namespace and name: its version may change while it stays the same object."""

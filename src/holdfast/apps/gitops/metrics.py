@@ -12,10 +12,10 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from holdfast.core.gitops.application import AppId
-from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.apps.gitops.standings import Standings
 from holdfast.apps.server.metrics import Metrics as ServerMetrics
+from holdfast.core.gitops.application import AppId
+from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.reconcile.gitops.following import Following
 
 CONTROLLER = "application"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.gitops.application import AnnotationHolds, AppId
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.objects import ObjectRef
 from holdfast.apps.gitops.metrics import Metrics
 from holdfast.apps.gitops.surroundings import around, pods_of
 from holdfast.apps.gitops.watching import Watching
+from holdfast.core.gitops.application import AnnotationHolds, AppId
+from holdfast.core.gitops.standing import Seen
+from holdfast.core.objects import ObjectRef
 from holdfast.reconcile.gitops.apply import Applier
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.follow import Sources

@@ -16,6 +16,8 @@ from holdfast.adapters.outward import proxy_for
 from holdfast.adapters.render.cache import RenderCache
 from holdfast.adapters.render.render import FileRenderer
 from holdfast.adapters.render.sops import SopsDecryptor
+from holdfast.apps.gitops.credentials import Credentials
+from holdfast.apps.gitops.settings import Settings
 from holdfast.core.errors import ConfigurationError, HoldfastError, SourceUnavailable
 from holdfast.core.gitops.application import AppId, Application, PullsSpec
 from holdfast.core.gitops.layers import Trail
@@ -23,8 +25,6 @@ from holdfast.core.gitops.source import Rendered, Renderer
 from holdfast.core.objects import ObjectRef
 from holdfast.core.reach import literal, source_problem
 from holdfast.core.redact import Secret
-from holdfast.apps.gitops.credentials import Credentials
-from holdfast.apps.gitops.settings import Settings
 from holdfast.reconcile.gitops.ports import (
     Credential,
     Decryptor,

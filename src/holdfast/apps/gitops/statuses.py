@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from holdfast.apps.gitops.applications import Found
 from holdfast.core.gitops.application import KIND, ApplicationStatus
 from holdfast.core.resource import API_VERSION, Condition
 from holdfast.core.tree import Fields
-from holdfast.apps.gitops.applications import Found
 from holdfast.reconcile.gitops import words
 from holdfast.reconcile.gitops.ledger import CONTROLLER
 from holdfast.reconcile.gitops.result import Note

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.adapters.kubernetes.informer import Index
 from holdfast.adapters.kubernetes.objects import Object, matches
+from holdfast.apps.gitops.watching import Watching
 from holdfast.core.errors import AuthError, PermissionDenied
 from holdfast.core.gitops.pods import WORKLOADS, selector_of
 from holdfast.core.objects import ObjectRef
 from holdfast.core.ownership.delegated import ALONE, Surroundings
 from holdfast.core.tree import Fields
-from holdfast.apps.gitops.watching import Watching
 from holdfast.reconcile.gitops.survey import Around, PodsOf
 from holdfast.reconcile.kube import KindNotServed
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from holdfast.adapters.kubernetes.events import Recorder, Regarding
-from holdfast.core.gitops.application import KIND, AppId, Application
-from holdfast.core.objects import ObjectRef
-from holdfast.core.resource import API_VERSION
 from holdfast.apps.gitops.applications import Found
 from holdfast.apps.gitops.channels import Channels
 from holdfast.apps.gitops.sources import ApplicationSources
 from holdfast.apps.server import logs
+from holdfast.core.gitops.application import KIND, AppId, Application
+from holdfast.core.objects import ObjectRef
+from holdfast.core.resource import API_VERSION
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.result import Note
 

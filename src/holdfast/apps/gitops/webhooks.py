@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import lru_cache
 
 from holdfast.adapters.kubernetes.queue import Bucket
-from holdfast.core.gitops.application import AppId, Provider
-from holdfast.core.redact import Secret
 from holdfast.apps.gitops.metrics import Metrics
 from holdfast.apps.server.services import HookAnswer
+from holdfast.core.gitops.application import AppId, Provider
+from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.forge_webhooks import (

@@ -14,14 +14,14 @@ from holdfast.adapters.kubernetes.events import Recorder, Regarding
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Key, Object, key_of
 from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
-from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable
-from holdfast.core.objects import ObjectRef
-from holdfast.core.quantity import shown_seconds
-from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.apps.operator import mapping, refusal
 from holdfast.apps.operator.logs import log
 from holdfast.apps.operator.metrics import Metrics
 from holdfast.apps.operator.settings import Settings
+from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable
+from holdfast.core.objects import ObjectRef
+from holdfast.core.quantity import shown_seconds
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
 from holdfast.reconcile.kube import KubeClient, KubeConflict
 from holdfast.reconcile.ports import Clock
 from holdfast.reconcile.service.result import Note, Result

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.apps.operator.metrics import CONTENT_TYPE, Metrics
+from holdfast.core.errors import ConfigurationError
 
 TICK = 0.25
 

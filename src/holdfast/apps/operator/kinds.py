@@ -8,10 +8,10 @@ from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, Resource, compact_managed_fields
 from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.apps.operator.settings import Settings
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.service.spec import API_VERSION, KIND
 from holdfast.core.tree import Fields
-from holdfast.apps.operator.settings import Settings
 from holdfast.reconcile.kube import ObjectRef
 from holdfast.reconcile.service.family import Autoscalers
 

@@ -31,14 +31,14 @@ from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.prometheus import PrometheusSource
-from holdfast.core.errors import HoldfastError, TargetUnavailable
-from holdfast.core.quantity import shown_seconds
 from holdfast.apps.operator import health, kinds, logs
 from holdfast.apps.operator.controller import Controller
 from holdfast.apps.operator.logs import log
 from holdfast.apps.operator.metrics import Metrics
 from holdfast.apps.operator.settings import Settings
 from holdfast.apps.operator.statuses import Statuses
+from holdfast.core.errors import HoldfastError, TargetUnavailable
+from holdfast.core.quantity import shown_seconds
 from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import MetricSource
 from holdfast.reconcile.service.family import OPERATOR

@@ -13,9 +13,9 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from holdfast.adapters.kubernetes.objects import Key
+from holdfast.apps.operator.logs import log
 from holdfast.core.errors import HoldfastError
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
-from holdfast.apps.operator.logs import log
 from holdfast.reconcile.ports import Clock
 from holdfast.reconcile.service.journal import Journal, MakeStatus
 

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
 from typing import Self
 
+from holdfast.apps.sdk.client import BaseClient, warn_of_drift
+from holdfast.apps.sdk.view import ProgressView, unseen
+from holdfast.apps.sdk.waiting import wait_until_ready
+from holdfast.apps.sdk.watching import WorkloadChange, watch
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Live, Progress
 from holdfast.core.outcome import EndpointRef
 from holdfast.core.plan import Plan
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.core.workload import WorkloadSpec
-from holdfast.apps.sdk.client import BaseClient, warn_of_drift
-from holdfast.apps.sdk.view import ProgressView, unseen
-from holdfast.apps.sdk.waiting import wait_until_ready
-from holdfast.apps.sdk.watching import WorkloadChange, watch
 
 
 class AsyncManagementClient(BaseClient):

@@ -8,11 +8,11 @@ import warnings
 from dataclasses import replace
 from typing import ClassVar, NoReturn, Self
 
-from holdfast.core.errors import DriftWarning
-from holdfast.core.redact import Secret
 from holdfast.apps.sdk.connect import Options, connect, default_project
 from holdfast.apps.sdk.engine import Engine
 from holdfast.apps.sdk.settings import Settings, one_of, resolve
+from holdfast.core.errors import DriftWarning
+from holdfast.core.redact import Secret
 from holdfast.reconcile.ports import Control
 
 TIMEOUT = 30.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.clock import BlockingClock, SystemClock
+from holdfast.apps.sdk.settings import Settings
 from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.live import Writer
 from holdfast.core.redact import Secret
-from holdfast.apps.sdk.settings import Settings
 from holdfast.reconcile.ports import Clock, Control
 from holdfast.version import __version__
 

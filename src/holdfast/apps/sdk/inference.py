@@ -10,11 +10,11 @@ from typing import NoReturn, Self
 
 from holdfast.adapters.http.inference import InferencePort
 from holdfast.adapters.http.results import EmbedResult, RerankResult, TextChunk, TextResult
+from holdfast.apps.sdk.connect import Options, transport
+from holdfast.apps.sdk.settings import API_KEY, checked_key, one_of, resolve
 from holdfast.core.errors import ConfigurationError, ValidationError
 from holdfast.core.names import WorkloadId, checked_slug
 from holdfast.core.redact import Secret
-from holdfast.apps.sdk.connect import Options, transport
-from holdfast.apps.sdk.settings import API_KEY, checked_key, one_of, resolve
 from holdfast.reconcile.colour import iterate, run
 
 TIMEOUT = 600.0

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from holdfast.apps.sdk.waiting import RECONNECT
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
-from holdfast.apps.sdk.waiting import RECONNECT
 
 if TYPE_CHECKING:
     from holdfast.apps.sdk.engine import Engine

@@ -8,10 +8,6 @@ from datetime import timedelta
 import msgspec
 
 from holdfast.adapters.store import Scope, Token, TokenKind, Transaction
-from holdfast.core import tokens
-from holdfast.core.errors import Problem
-from holdfast.core.names import WorkloadId
-from holdfast.core.redact import credential_in
 from holdfast.apps.server.body import read_form
 from holdfast.apps.server.errors import HttpError, not_found
 from holdfast.apps.server.forms import (
@@ -22,6 +18,10 @@ from holdfast.apps.server.forms import (
 )
 from holdfast.apps.server.request import Answer, Request, json_answer
 from holdfast.apps.server.services import Services
+from holdfast.core import tokens
+from holdfast.core.errors import Problem
+from holdfast.core.names import WorkloadId
+from holdfast.core.redact import credential_in
 
 
 async def list_tokens(services: Services, request: Request) -> Answer:

@@ -10,8 +10,6 @@ import logging
 from time import perf_counter
 from urllib.parse import unquote
 
-from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
-from holdfast.core.redact import quoted, redact
 from holdfast.apps.server import logs
 from holdfast.apps.server.body import ClientLeft, declared_length
 from holdfast.apps.server.errors import HttpError, http_error, internal
@@ -32,6 +30,8 @@ from holdfast.apps.server.routes import Credential, Matcher, Route
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import Ended, watching
 from holdfast.apps.server.table import ON_CLUSTER, ROUTES
+from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
+from holdfast.core.redact import quoted, redact
 
 _UNMATCHED = "(no such route)"
 ENDPOINT = b"/endpoint/"

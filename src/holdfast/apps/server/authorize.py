@@ -15,12 +15,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.adapters.store import Record, Scope, Store, Token, TokenKind
-from holdfast.core import tokens
 from holdfast.apps.server.errors import CHALLENGE, HttpError, not_found
 from holdfast.apps.server.limits import Buckets, peer_key
 from holdfast.apps.server.recent import Bearer, Recent
 from holdfast.apps.server.request import Request
 from holdfast.apps.server.routes import Credential, Route
+from holdfast.core import tokens
 
 _KINDS = {Credential.CONTROL: TokenKind.SDK, Credential.DATA: TokenKind.LIVE}
 

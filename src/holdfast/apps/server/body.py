@@ -16,11 +16,11 @@ from typing import Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.request import Receive, Request
 from holdfast.core.check import unknown_problem
 from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.tree import Tree
-from holdfast.apps.server.errors import HttpError
-from holdfast.apps.server.request import Receive, Request
 
 MAX_DEPTH = 64
 MAX_COMMAS = 100_000

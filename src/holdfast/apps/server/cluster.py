@@ -13,11 +13,11 @@ from holdfast.adapters.kubernetes.target import KubernetesTarget
 from holdfast.adapters.kubernetes.target_objects import MANAGERS, NameTaken
 from holdfast.adapters.kubernetes.target_open import open_target
 from holdfast.adapters.runner import Lease
-from holdfast.core.live import Live, Phase, Writer
-from holdfast.core.names import WorkloadId
 from holdfast.apps.server.config import Cluster
 from holdfast.apps.server.errors import not_found
 from holdfast.apps.server.proxy import Served
+from holdfast.core.live import Live, Phase, Writer
+from holdfast.core.names import WorkloadId
 from holdfast.reconcile.ports import Clock
 
 MANAGER = "holdfast-server"

@@ -12,12 +12,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.kubernetes.target_objects import NameTaken
-from holdfast.core.desired import Desired
-from holdfast.core.errors import Conflict, NotFound
-from holdfast.core.live import Live, Writer
-from holdfast.core.names import WorkloadId, derived_slug
-from holdfast.core.plan import Action, Disruption, Step, delete_plan
-from holdfast.core.tree import Fields
 from holdfast.apps.server.authorize import wrong_workload
 from holdfast.apps.server.body import read_form
 from holdfast.apps.server.compat import MAX_PAGE, etags
@@ -29,6 +23,12 @@ from holdfast.apps.server.proxy import pass_on
 from holdfast.apps.server.request import Answer, Request, Stream, json_answer
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import event_stream
+from holdfast.core.desired import Desired
+from holdfast.core.errors import Conflict, NotFound
+from holdfast.core.live import Live, Writer
+from holdfast.core.names import WorkloadId, derived_slug
+from holdfast.core.plan import Action, Disruption, Step, delete_plan
+from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler
 from holdfast.wire.ledger_v1 import (
     DriftListForm,

@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from holdfast.adapters.store import Record, Transaction
-from holdfast.core.desired import Desired
-from holdfast.core.errors import Conflict
-from holdfast.core.names import WorkloadId, derived_slug
 from holdfast.apps.server.authorize import own_record
 from holdfast.apps.server.body import read_form
 from holdfast.apps.server.errors import HttpError, not_found
@@ -22,6 +19,9 @@ from holdfast.apps.server.request import (
 )
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import event_stream
+from holdfast.core.desired import Desired
+from holdfast.core.errors import Conflict
+from holdfast.core.names import WorkloadId, derived_slug
 from holdfast.wire.ledger_v1 import ProgressForm, progress_to_json
 from holdfast.wire.workload_v1 import (
     CreateForm,

@@ -12,18 +12,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from holdfast.adapters.store import Scope
-from holdfast.core.errors import (
-    Ambiguous,
-    Conflict,
-    HoldfastError,
-    InvalidState,
-    NotFound,
-    PermissionDenied,
-    StalePlan,
-)
-from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.objects import ObjectRef
-from holdfast.core.redact import redact
 from holdfast.apps.server import gitops_forms as forms
 from holdfast.apps.server.authorize import lacking
 from holdfast.apps.server.body import read_form
@@ -36,6 +24,18 @@ from holdfast.apps.server.gitops_routes import (
 )
 from holdfast.apps.server.request import Answer, Request, json_answer
 from holdfast.apps.server.services import Services
+from holdfast.core.errors import (
+    Ambiguous,
+    Conflict,
+    HoldfastError,
+    InvalidState,
+    NotFound,
+    PermissionDenied,
+    StalePlan,
+)
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.objects import ObjectRef
+from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import Entry

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from holdfast.core.errors import NotFound
 from holdfast.apps.server import gitops_forms as forms
 from holdfast.apps.server.body import read_body
 from holdfast.apps.server.errors import HttpError
@@ -14,6 +13,7 @@ from holdfast.apps.server.gitops_departed import with_departed
 from holdfast.apps.server.gitops_routes import desk_of
 from holdfast.apps.server.request import Answer, Request, Stream, json_answer
 from holdfast.apps.server.services import Services
+from holdfast.core.errors import NotFound
 from holdfast.reconcile.gitops.book_export import drift_lines, entries_of, journal_lines
 from holdfast.reconcile.gitops.ledger import PROJECTS, projects_in
 from holdfast.reconcile.gitops.ports import Book, Entry, RecordKind

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from holdfast.core.drift import DriftKind
-from holdfast.core.errors import AuthError, NotFound, PermissionDenied
-from holdfast.core.gitops.application import SyncSpec
-from holdfast.core.gitops.drift import DriftState, ObjectDrift
-from holdfast.core.redact import redact
 from holdfast.apps.server import gitops_forms as forms
 from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.gitops_departed import with_departed
 from holdfast.apps.server.request import Answer, Request, json_answer
 from holdfast.apps.server.services import Services
+from holdfast.core.drift import DriftKind
+from holdfast.core.errors import AuthError, NotFound, PermissionDenied
+from holdfast.core.gitops.application import SyncSpec
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.desk import Desk
 from holdfast.reconcile.gitops.following import Following
 from holdfast.reconcile.gitops.ports import Book, RecordKind

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast.core.names import WorkloadId
 from holdfast.apps.server.errors import HttpError, not_found
 from holdfast.apps.server.forms import ChangeEventForm
 from holdfast.apps.server.request import Answer, Request, Stream, json_answer
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import event_stream
+from holdfast.core.names import WorkloadId
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,

@@ -24,7 +24,6 @@ import uvloop
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.runner import RunEvent, Runner
 from holdfast.adapters.store import Mode, Store
-from holdfast.core.errors import ConfigurationError
 from holdfast.apps.server import logs
 from holdfast.apps.server.app import Application
 from holdfast.apps.server.authorize import Authorizer
@@ -37,6 +36,7 @@ from holdfast.apps.server.protocol import protocol_with
 from holdfast.apps.server.recent import Recent
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.supervise import Supervisor
+from holdfast.core.errors import ConfigurationError
 
 BACKLOG = 1_024
 _OPEN_FILES = 16_384

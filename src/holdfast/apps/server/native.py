@@ -6,6 +6,13 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 
+from holdfast.apps.server.body import apart, read_form
+from holdfast.apps.server.compat import SLICE, etags, slug_record, workload_form
+from holdfast.apps.server.errors import HttpError, not_found
+from holdfast.apps.server.forms import EnsuredForm, EnsureForm, PlanRequestForm
+from holdfast.apps.server.request import JSON, Answer, Request, Stream, encode, json_answer
+from holdfast.apps.server.services import Services
+from holdfast.apps.server.streams import with_pings
 from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Situation, find_drift
 from holdfast.core.errors import Problem, ValidationError
@@ -14,13 +21,6 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.plan import Action, Step, make_plan
 from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields
-from holdfast.apps.server.body import apart, read_form
-from holdfast.apps.server.compat import SLICE, etags, slug_record, workload_form
-from holdfast.apps.server.errors import HttpError, not_found
-from holdfast.apps.server.forms import EnsuredForm, EnsureForm, PlanRequestForm
-from holdfast.apps.server.request import JSON, Answer, Request, Stream, encode, json_answer
-from holdfast.apps.server.services import Services
-from holdfast.apps.server.streams import with_pings
 from holdfast.reconcile import reconciler
 from holdfast.wire.plan_v1 import StepForm, plan_to_json, step_from_json
 from holdfast.wire.spec_v1 import spec_from_document

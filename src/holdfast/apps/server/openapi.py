@@ -9,12 +9,12 @@ from http import HTTPStatus
 
 import msgspec
 
-from holdfast.core.tree import Fields, Tree, plain
 from holdfast.apps.server.errors import EndpointErrorForm, ErrorForm
 from holdfast.apps.server.gitops_table import GITOPS
 from holdfast.apps.server.request import encode
 from holdfast.apps.server.routes import Credential, Query, Route
 from holdfast.apps.server.table import ROUTES
+from holdfast.core.tree import Fields, Tree, plain
 from holdfast.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"

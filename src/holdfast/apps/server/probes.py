@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.core.errors import HoldfastError
 from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.forms import HealthForm
 from holdfast.apps.server.metrics import CONTENT_TYPE
 from holdfast.apps.server.request import JSON, Answer, Request, json_answer
 from holdfast.apps.server.services import Services
+from holdfast.core.errors import HoldfastError
 
 
 async def healthz(services: Services, request: Request) -> Answer:

@@ -19,10 +19,6 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from holdfast.adapters.runner import Lease
-from holdfast.core.live import Phase, Status
-from holdfast.core.names import WorkloadId
-from holdfast.core.quantity import shown_seconds
-from holdfast.core.tree import Fields
 from holdfast.apps.server.authorize import keyed_record
 from holdfast.apps.server.body import (
     ClientLeft,
@@ -36,6 +32,10 @@ from holdfast.apps.server.errors import HttpError
 from holdfast.apps.server.request import Answer, Headers, Request, Stream
 from holdfast.apps.server.services import Services
 from holdfast.apps.server.streams import Ended, event, watching
+from holdfast.core.live import Phase, Status
+from holdfast.core.names import WorkloadId
+from holdfast.core.quantity import shown_seconds
+from holdfast.core.tree import Fields
 
 ATTEMPTS = 3
 _WHOLE = 256 * 1024

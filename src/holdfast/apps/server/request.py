@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from holdfast.apps.server.errors import HttpError
 from holdfast.core.errors import MAX_PROBLEMS, Problem
 from holdfast.core.live import Writer
 from holdfast.core.redact import credential_in
-from holdfast.apps.server.errors import HttpError
 
 if TYPE_CHECKING:
     from holdfast.adapters.store import Token

@@ -11,8 +11,6 @@ import aiohttp
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import Record, Store, StoreTarget, Token
-from holdfast.core.capabilities import unhonoured
-from holdfast.core.live import Live, Status, Writer
 from holdfast.apps.server.authorize import Authorizer
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.errors import not_found
@@ -20,6 +18,8 @@ from holdfast.apps.server.events import Hub
 from holdfast.apps.server.metrics import Metrics
 from holdfast.apps.server.recent import Recent
 from holdfast.apps.server.supervise import Supervisor
+from holdfast.core.capabilities import unhonoured
+from holdfast.core.live import Live, Status, Writer
 from holdfast.reconcile.ports import Control
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from functools import partial
 
 from holdfast.adapters.runner import Lease, RunEvent, Runner, RunSpec
 from holdfast.adapters.store import Record, Store, Transaction
+from holdfast.apps.server.events import Hub
+from holdfast.apps.server.logs import event
+from holdfast.apps.server.metrics import Metrics
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.live import Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
-from holdfast.apps.server.events import Hub
-from holdfast.apps.server.logs import event
-from holdfast.apps.server.metrics import Metrics
 
 RUNNER = Writer(manager="holdfast-runner", operation="run")
 OFF = Status(

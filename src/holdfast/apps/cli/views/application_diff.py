@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from holdfast.core.ink import Ink
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.application_drifts import WHOLE, value, value_lines
 from holdfast.apps.cli.views.applications import named
 from holdfast.apps.cli.views.forms import masked, show_block
 from holdfast.apps.cli.views.text import age, columns, count, one_line
+from holdfast.core.ink import Ink
 from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState, ObjectDiffForm
 from holdfast.wire.plan_v1 import writer_from_json
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from holdfast.core.drift import Cause
-from holdfast.core.ink import Ink
-from holdfast.core.ownership.objects import MARK
-from holdfast.core.show import text_diff
-from holdfast.core.tree import Tree
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.applications import named
 from holdfast.apps.cli.views.causes import Moved
 from holdfast.apps.cli.views.explained import CAUSES
 from holdfast.apps.cli.views.forms import evidence_lines, masked, show_block, show_list, shown
 from holdfast.apps.cli.views.text import age, columns, left, one_line, stamp
+from holdfast.core.drift import Cause
+from holdfast.core.ink import Ink
+from holdfast.core.ownership.objects import MARK
+from holdfast.core.show import text_diff
+from holdfast.core.tree import Tree
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
 from holdfast.wire.plan_v1 import writer_from_json

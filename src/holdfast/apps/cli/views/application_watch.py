@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.core.ink import Ink
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.text import columns, count, left, width
+from holdfast.core.ink import Ink
 from holdfast.wire.gitops_http_v1 import FollowedForm, JournalEntryForm
 
 _HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "WAITING", "PAUSED", "MESSAGE"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.core.ink import Ink
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.forms import masked, show_list
 from holdfast.apps.cli.views.text import age, columns, count, left, one_line, stamp
+from holdfast.core.ink import Ink
 from holdfast.wire.gitops_http_v1 import (
     FollowedForm,
     HoldForm,

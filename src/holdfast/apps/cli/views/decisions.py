@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.ink import Ink
 from holdfast.apps.cli.exits import Exit, exit_of
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.application_drifts import by, show_fields
 from holdfast.apps.cli.views.applications import named
 from holdfast.apps.cli.views.forms import masked
 from holdfast.apps.cli.views.text import age, count, one_line
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ink import Ink
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 

@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from holdfast.core.ink import Ink
-from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
-from holdfast.core.redact import names_a_secret, redact_tree
-from holdfast.core.show import text_diff
-from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.causes import Moved
 from holdfast.apps.cli.views.explained import OBJECTS
 from holdfast.apps.cli.views.forms import evidence_lines, masked, show_block, show_list, shown
 from holdfast.apps.cli.views.text import age, columns, one_line, stamp
+from holdfast.core.ink import Ink
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
+from holdfast.core.redact import names_a_secret, redact_tree
+from holdfast.core.show import text_diff
+from holdfast.core.tree import Tree, parse_pointer, show_path
 from holdfast.wire.ledger_v1 import drift_to_json, history_to_json
 
 _HEADS = ["ID", "WORKLOAD", "KIND", "FIELDS", "BY", "CAUSE", "AGE", "STATE"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.forms import shown
+from holdfast.apps.cli.views.text import age, one_line, stamp
 from holdfast.core.drift import Cause
 from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.tree import Tree, parse_pointer, show_path
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import shown
-from holdfast.apps.cli.views.text import age, one_line, stamp
 
 OBJECTS = "/objects"
 """The path of an entry that tells of the objects made from a workload."""

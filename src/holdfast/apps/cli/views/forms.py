@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.text import markdown, one_line
 from holdfast.core.ink import Ink
 from holdfast.core.redact import redact_tree
 from holdfast.core.show import LONGEST, cut, line_count, readable
 from holdfast.core.tree import Fields, Tree
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.text import markdown, one_line
 
 
 def show_list(

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.plan import step_body
+from holdfast.apps.cli.views.text import count
 from holdfast.core.ink import Ink
 from holdfast.core.live import Live
 from holdfast.core.outcome import EndpointRef
 from holdfast.core.plan import Action, Plan, Step
 from holdfast.core.show import plan_text
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.plan import step_body
-from holdfast.apps.cli.views.text import count
 
 _PARTICIPLES = {
     Action.CREATE: "created",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.forms import masked
 from holdfast.core.plan import Action, Plan, Step
 from holdfast.core.show import plan_markdown, plan_text, symbol
 from holdfast.core.tree import Fields
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import masked
 from holdfast.wire.plan_v1 import step_to_json
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.ink import Ink
-from holdfast.core.plan import Action
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.application_diff import not_newest
 from holdfast.apps.cli.views.application_drifts import value
 from holdfast.apps.cli.views.applications import named
 from holdfast.apps.cli.views.forms import masked
 from holdfast.apps.cli.views.text import columns, count, one_line
+from holdfast.core.ink import Ink
+from holdfast.core.plan import Action
 from holdfast.wire.gitops_http_v1 import SyncedForm, SyncPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.views.forms import show_list
+from holdfast.apps.cli.views.text import age, columns, count
 from holdfast.core.ink import Ink
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.redact import redact_tree
-from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import show_list
-from holdfast.apps.cli.views.text import age, columns, count
 
 _HEADS = ["WORKLOAD", "BACKEND", "MODEL", "READY", "SYNC", "PHASE", "AGE"]
 _WIDE = ["GENERATION", "CANARY", "LAST WRITER", "ENDPOINT", "MESSAGE"]

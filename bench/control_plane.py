@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store import OpenMode, Store
 from holdfast.core.desired import Desired
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
@@ -53,7 +53,7 @@ def fields(name: str) -> Fields:
 
 def fill(db: Path, count: int) -> None:
     """Write `count` workloads, in large transactions."""
-    store = Store.open(db, mode=Mode.CLIENT, clock=SystemClock())
+    store = Store.open(db, mode=OpenMode.CLIENT, clock=SystemClock())
     try:
         store.write(lambda tx: tx.ensure_project(PROJECT))
         for begin in range(0, count, 1000):

@@ -13,7 +13,7 @@ import uvloop
 from bench.control_plane import BENCH, PROJECT, fields
 from bench.report import Row
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store import OpenMode, Store
 from holdfast.core.desired import Desired
 from holdfast.core.names import WorkloadId
 
@@ -57,7 +57,9 @@ def _commits(scratch: Path) -> float:
 
 
 async def _creates(scratch: Path, clients: int) -> float:
-    store = Store.open(scratch / f"{time.monotonic_ns()}.db", mode=Mode.SERVER, clock=SystemClock())
+    store = Store.open(
+        scratch / f"{time.monotonic_ns()}.db", mode=OpenMode.SERVER, clock=SystemClock()
+    )
     await store.submit(lambda tx: tx.ensure_project(PROJECT))
     names = iter(range(COUNT))
 

@@ -14,7 +14,7 @@ from bench.report import Row
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, Resource, compact_managed_fields
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 
 OBJECTS = 10_000
 EDITS = 300
@@ -36,7 +36,9 @@ async def _measure(cluster: Cluster) -> list[Row]:
         await all_of(lambda item: api.apply(item), map(_deployment, range(OBJECTS)))
         before = _resident()
         informer = Informer(
-            api, Scope(resource=DEPLOYMENTS, namespace=NAMESPACE), transform=compact_managed_fields
+            api,
+            ResourceScope(resource=DEPLOYMENTS, namespace=NAMESPACE),
+            transform=compact_managed_fields,
         )
         running = asyncio.create_task(informer.run())
         await informer.wait_synced(120)

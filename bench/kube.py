@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from pathlib import Path
 
 from tests.support.cluster import Cluster
-from tests.support.testbed import find_or_build, say_on_stderr
+from tests.support.testbed import find_or_build_testbed, say_on_stderr
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.connection import Connection
+from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.adapters.kubernetes.objects import Object
 
@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 @contextlib.contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """Start a cluster of the benchmark's own."""
-    find_or_build(say_on_stderr)
+    find_or_build_testbed(say_on_stderr)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
         cluster = Cluster.join(Path(scratch) / "cluster")
         try:
@@ -44,7 +44,7 @@ async def connected(cluster: Cluster) -> AsyncIterator[KubeApi]:
     """Talk to it as admin."""
     clock = SystemClock()
     config = load_config(clock=clock, environ={"KUBECONFIG": str(cluster.kubeconfig)})
-    api = KubeApi(Connection(config, clock=clock), manager="bench", timeout=120.0)
+    api = KubeApi(KubeConnection(config, clock=clock), manager="bench", timeout=120.0)
     try:
         yield api
     finally:

@@ -16,9 +16,8 @@ from bench.report import Row
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import Object, Resource
-from holdfast.adapters.kubernetes.watch import Scope
-from holdfast.core.service.children import Facts
-from holdfast.core.service.manifests import manifests
+from holdfast.adapters.kubernetes.watch import ResourceScope
+from holdfast.core.service.children import Facts, manifests
 from holdfast.core.service.spec import InferenceService, InferenceServiceSpec
 from holdfast.core.tree import Fields
 
@@ -84,7 +83,7 @@ async def _measure(cluster: Cluster) -> list[Row]:
         await _remove(api, PLAIN)
         await all_of(lambda item: api.apply(item), map(_service, range(SERVICES)))
         kinds = [await api.resource_of(*each) for each in KINDS]
-        seen = [Informer(api, Scope(resource=kind, namespace=OURS)) for kind in kinds]
+        seen = [Informer(api, ResourceScope(resource=kind, namespace=OURS)) for kind in kinds]
         following = [asyncio.create_task(each.run()) for each in seen]
         for each in seen:
             await each.wait_synced(60)

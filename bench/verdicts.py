@@ -12,8 +12,8 @@ from typing import Any
 from tests.support.edits import DEPLOYMENT
 
 from bench.report import Row
+from holdfast.core.ownership.object_diff import ObjectState, diff_object
 from holdfast.core.ownership.signals import Declaration, declare
-from holdfast.core.ownership.verdict import State, judge
 
 OBJECTS = Path(__file__).parent.parent / "tests" / "core" / "ownership" / "objects"
 MANAGER = "holdfast-operator"
@@ -34,13 +34,13 @@ def measure() -> list[Row]:
     """Every verdict is of another object at another version, so that none is remembered."""
     rows = []
     for what, name, state, goal in (
-        ("in sync", "nothing", State.IN_SYNC, GOAL),
-        ("drifted", "kubectl-set-image", State.DRIFTED, None),
+        ("in sync", "nothing", ObjectState.IN_SYNC, GOAL),
+        ("drifted", "kubectl-set-image", ObjectState.DRIFTED, None),
     ):
         ours = _per_second(name, state, again=True)
         for peer, theirs in (("Argo CD", ARGO_CD), ("Flux", FLUX)):
             rows.append(_row(f"verdicts on Deployments {what}, against {peer}", ours, theirs, goal))
-    first = _per_second("nothing", State.IN_SYNC, again=False)
+    first = _per_second("nothing", ObjectState.IN_SYNC, again=False)
     rows.append(_row("verdicts on Deployments never seen before, against Flux", first, FLUX, None))
     return rows
 
@@ -55,7 +55,7 @@ def _row(what: str, ours: float, theirs: int, goal: int | None) -> Row:
     )
 
 
-def _per_second(name: str, state: State, *, again: bool) -> float:
+def _per_second(name: str, state: ObjectState, *, again: bool) -> float:
     """Judge many objects on one core; `again` after each had another status."""
     pairs = [_pair(name, number) for number in range(COUNT)]
     if again:
@@ -71,9 +71,9 @@ def _per_second(name: str, state: State, *, again: bool) -> float:
     return best
 
 
-def _judged(pairs: list[tuple[Declaration, dict[str, Any]]], state: State) -> None:
+def _judged(pairs: list[tuple[Declaration, dict[str, Any]]], state: ObjectState) -> None:
     for declared, live in pairs:
-        found = judge(declared=declared, live=live, key=KEY, now=NOW)
+        found = diff_object(declared=declared, live=live, key=KEY, now=NOW)
         assert found.state is state, found
 
 

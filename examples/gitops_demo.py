@@ -22,13 +22,11 @@ from typing import Any, TypeVar
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support import gitea as forge  # noqa: E402  # found by the line above
 from tests.support.cluster import Cluster  # noqa: E402
-from tests.support.gitea import Gitea  # noqa: E402
-from tests.support.gitea_repository import GiteaRepository  # noqa: E402
-from tests.support.go_module import NotBuilt  # noqa: E402
+from tests.support.gitea import Gitea, GiteaRepository, find_or_build_gitea  # noqa: E402
+from tests.support.go_programs import NotBuilt  # noqa: E402
 from tests.support.processes import wait_until  # noqa: E402
-from tests.support.testbed import NoTestbed, find_or_build, say_on_stderr  # noqa: E402
+from tests.support.testbed import NoTestbed, find_or_build_testbed, say_on_stderr  # noqa: E402
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT, PLATFORM, NAMESPACE = "acme", "platform", "chat"
@@ -335,8 +333,8 @@ def play(cluster: Cluster, gitea: Gitea, folder: Path) -> None:
 
 def main() -> None:
     try:
-        find_or_build(say_on_stderr)
-        forge.find_or_build(say_on_stderr)
+        find_or_build_testbed(say_on_stderr)
+        find_or_build_gitea(say_on_stderr)
     except (NoTestbed, NotBuilt) as missing:
         sys.exit(str(missing))
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as made:

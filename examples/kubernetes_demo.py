@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.support.cluster import Cluster  # noqa: E402  # found by the line above
-from tests.support.testbed import NoTestbed, find_or_build, say_on_stderr  # noqa: E402
+from tests.support.testbed import NoTestbed, find_or_build_testbed, say_on_stderr  # noqa: E402
 
 KIND = "inferenceservices.holdfast.dev"
 NAMESPACE = "demo"
@@ -140,7 +140,7 @@ def drift(status: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     try:
-        find_or_build(say_on_stderr)
+        find_or_build_testbed(say_on_stderr)
     except NoTestbed as missing:
         sys.exit(str(missing))
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:

@@ -3,18 +3,19 @@ other real servers."""
 
 from __future__ import annotations
 
-from tests.support.cluster_fixture import (
+from tests.support.cluster_fixtures import (
     cluster,
+    definitions,
+    kubeconfig,
     namespace,
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_itemcollected,
 )
-from tests.support.cluster_target import definitions, kubeconfig
-from tests.support.gitea_fixture import gitea, gitea_repository
+from tests.support.gitea import gitea, gitea_repository
+from tests.support.go_programs import promtool
 from tests.support.postgres import postgres, postgres_server
-from tests.support.processes import let_children_be_interrupted
-from tests.support.promtool import promtool
+from tests.support.processes import restore_interrupts_for_children
 
 __all__ = [
     "cluster",
@@ -31,4 +32,4 @@ __all__ = [
     "pytest_itemcollected",
 ]
 
-let_children_be_interrupted()
+restore_interrupts_for_children()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.core.workload import NESTED, SPEC_FIELDS, Analysis
+from holdfast.core.workload import NESTED_TYPES, SPEC_FIELDS, Analysis
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -36,7 +36,7 @@ def test_pages_made_from_the_code_are_up_to_date() -> None:
 
 def test_every_field_of_a_workload_is_in_the_reference() -> None:
     page = (REFERENCE / "fields.md").read_text()
-    nested = [part.name for kind in (*NESTED.values(), Analysis) for part in fields(kind)]
+    nested = [part.name for kind in (*NESTED_TYPES.values(), Analysis) for part in fields(kind)]
     assert [name for name in (*SPEC_FIELDS, *nested) if f"`{name}`" not in page] == []
 
 

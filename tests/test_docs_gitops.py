@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.adapters.notify.webhook import signature
+from holdfast.adapters.notify.channels import webhook_signature
 from holdfast.apps.cli.main import cli
 from holdfast.core.gitops.application import Application
 from holdfast.core.redact import Secret
@@ -100,10 +100,10 @@ def test_the_receiver_that_is_shown_knows_a_genuine_notice() -> None:
     genuine = shown["genuine"]
     assert callable(genuine)
     body, secret = b'{"id": "1"}', "correct horse"
-    header = signature(Secret(secret), datetime.now(UTC), body)
+    header = webhook_signature(Secret(secret), datetime.now(UTC), body)
     assert genuine(header, body, secret)
     assert not genuine(header, body + b" ", secret)
     assert not genuine(header, body, "another")
     assert not genuine("", body, secret)
     old = datetime.fromtimestamp(time.time() - 3600, UTC)
-    assert not genuine(signature(Secret(secret), old, body), body, secret)
+    assert not genuine(webhook_signature(Secret(secret), old, body), body, secret)

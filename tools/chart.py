@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from manifests import (  # beside this file
+from manifests import (
     EVERYWHERE,
     HERE,
     MADE,
@@ -25,13 +25,13 @@ from manifests import (  # beside this file
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
-from holdfast.install.objects import objects
+from holdfast.install.objects import installation_objects
 from holdfast.install.settings import (
-    GITOPS,
-    IMAGE,
-    RUNBOOKS,
-    STORAGE,
-    Gitops,
+    DEFAULT_IMAGE,
+    DEFAULT_RUNBOOKS,
+    GITOPS_NAME,
+    STORAGE_PATTERN,
+    GitopsInstallation,
     Installation,
 )
 from holdfast.version import __version__
@@ -39,7 +39,7 @@ from holdfast.version import __version__
 _NAMESPACE, _IMAGE, _WATCHED, _PROMETHEUS = "x-namespace", "x-image", "x-watched", "x-prometheus"
 _GATEWAY = Gateway(name="x-name", namespace="x-gateway", domain="x-domain")
 _REPLICAS = 9
-_GITOPS = Gitops(writes=True, secrets=True, storage="x-storage", ledger="x-ledger")
+_GITOPS = GitopsInstallation(writes=True, secrets=True, storage="x-storage", ledger="x-ledger")
 _RUNBOOKS, _GRAFANA = "x-runbooks", "x-grafana"
 
 
@@ -85,7 +85,7 @@ def _pieces(found: Sequence[Fields]) -> str:
     """Write rights, of which some are there on demand."""
     written = ""
     for each in found:
-        asked = _DEMANDS.get(name_of(each).removeprefix(f"{GITOPS}-"))
+        asked = _DEMANDS.get(name_of(each).removeprefix(f"{GITOPS_NAME}-"))
         text = ("---\n" if written else "") + _template([each])
         written += _when(asked, text) if asked else text
     return written
@@ -96,7 +96,7 @@ def _when(condition: str, text: str) -> str:
 
 
 def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
-    return objects(
+    return installation_objects(
         Installation(
             namespace=_NAMESPACE,
             image=_IMAGE,
@@ -184,7 +184,7 @@ def _schema() -> Fields:
                     "enabled": flag,
                     "writes": flag,
                     "secrets": flag,
-                    "storage": {"type": "string", "pattern": STORAGE},
+                    "storage": {"type": "string", "pattern": STORAGE_PATTERN},
                     "ledger": {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"},
                 },
             },
@@ -249,7 +249,7 @@ _CHOICES = {
 VALUES = f"""\
 {MADE}
 # Image of the operator. No registry has this one: build deploy/Containerfile and push it.
-image: {IMAGE}
+image: {DEFAULT_IMAGE}
 
 # Operators, of which one acts and the others stand by.
 replicas: 2
@@ -283,7 +283,7 @@ gitops:
 monitoring: false
 
 # Where you serve the runbooks, and your Grafana; alerts link to both.
-runbooks: {RUNBOOKS}
+runbooks: {DEFAULT_RUNBOOKS}
 grafana: ""
 
 # Helm upgrades the definitions with the chart. With keep, they and the workloads outlive it.

@@ -15,11 +15,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support import gateway, gitea, helm, promtool, sops
+from tests.support import gateway
 from tests.support.cluster import Cluster, is_running
-from tests.support.go_module import NotBuilt
-from tests.support.processes import alive, wait_until
-from tests.support.testbed import NoTestbed, cache_root, find_or_build, say_on_stderr
+from tests.support.gitea import find_or_build_gitea
+from tests.support.go_programs import (
+    NoHelm,
+    NotBuilt,
+    find_or_build_helm,
+    find_or_build_promtool,
+    find_or_build_sops,
+)
+from tests.support.processes import is_alive, wait_until
+from tests.support.testbed import NoTestbed, cache_root, find_or_build_testbed, say_on_stderr
 
 DIRECTORY = cache_root() / "cluster"
 CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
@@ -28,16 +35,16 @@ USAGE = "usage: tools/cluster.py build|start|stop|status"
 
 
 def build() -> None:
-    print(find_or_build(say_on_stderr).directory)
-    print(helm.find_or_build(say_on_stderr))
-    gateway.definitions()
-    print(promtool.find_or_build(say_on_stderr))
-    print(sops.find_or_build(say_on_stderr))
-    print(gitea.find_or_build(say_on_stderr))
+    print(find_or_build_testbed(say_on_stderr).directory)
+    print(find_or_build_helm(say_on_stderr))
+    gateway.gateway_definitions()
+    print(find_or_build_promtool(say_on_stderr))
+    print(find_or_build_sops(say_on_stderr))
+    print(find_or_build_gitea(say_on_stderr))
 
 
 def start() -> None:
-    find_or_build(say_on_stderr)
+    find_or_build_testbed(say_on_stderr)
     began = time.monotonic()
     was_running = is_running(DIRECTORY)
     cluster = Cluster.join(DIRECTORY, stay=True)
@@ -95,7 +102,7 @@ def _stop_operator() -> None:
     pid = _operator()
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not alive(pid), 30, "the operator to end")
+        wait_until(lambda: not is_alive(pid), 30, "the operator to end")
     (DIRECTORY / "operator.pid").unlink(missing_ok=True)
 
 
@@ -104,7 +111,7 @@ def _operator() -> int | None:
     with suppress(OSError, ValueError):
         pid = int((DIRECTORY / "operator.pid").read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if alive(pid) and b"operator" in command:
+        if is_alive(pid) and b"operator" in command:
             return pid
     return None
 
@@ -155,6 +162,6 @@ if __name__ == "__main__":
         sys.exit(64)
     try:
         COMMANDS[sys.argv[1]]()
-    except (NoTestbed, helm.NoHelm, gateway.NoGatewayApi, NotBuilt) as missing:
+    except (NoTestbed, NoHelm, gateway.NoGatewayApi, NotBuilt) as missing:
         print(missing, file=sys.stderr)
         sys.exit(1)

@@ -17,11 +17,15 @@ from chart import chart  # beside this file
 from manifests import MONITORING, RIGHTS, RUNNING, name_of, of, parted, written
 
 from holdfast.core.tree import Fields
-from holdfast.install.alerts import group, operator_alerts
-from holdfast.install.gitops_alerts import gitops_alerts
-from holdfast.install.monitoring import BOARD_FILE, board_text
-from holdfast.install.objects import objects
-from holdfast.install.settings import GITOPS, NAME, Gitops, Installation
+from holdfast.install.monitoring import (
+    DASHBOARD_FILE,
+    dashboard_text,
+    gitops_alerts,
+    operator_alerts,
+    rule_group,
+)
+from holdfast.install.objects import installation_objects
+from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 
@@ -54,18 +58,20 @@ def main(arguments: list[str]) -> int:
 
 def monitoring() -> dict[str, str]:
     """What a Prometheus and a Grafana take that no operator looks after."""
-    rules = {"operator": group(NAME, operator_alerts(), Installation()),
-             "gitops": group(GITOPS, gitops_alerts(), Installation())}  # fmt: skip
+    rules = {"operator": rule_group(OPERATOR_NAME, operator_alerts(), Installation()),
+             "gitops": rule_group(GITOPS_NAME, gitops_alerts(), Installation())}  # fmt: skip
     files = {
         f"monitoring/{name}.rules.yaml": written([{"groups": [found]}])
         for name, found in rules.items()
     }
-    return files | {f"monitoring/{BOARD_FILE}": board_text()}
+    return files | {f"monitoring/{DASHBOARD_FILE}": dashboard_text()}
 
 
 def kustomize() -> dict[str, str]:
     """A base with the defaults, and beside it components for what is added on demand."""
-    everything = objects(Installation(monitoring=True, gitops=Gitops(writes=True)))
+    everything = installation_objects(
+        Installation(monitoring=True, gitops=GitopsInstallation(writes=True))
+    )
     base, added = parted(everything)
     writes = [each for each in of(added, RIGHTS) if name_of(each).endswith("-writes")]
     parts = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.tree import Fields
-from holdfast.install.objects import COMPONENT
+from holdfast.install.objects import COMPONENT_LABEL
 from holdfast.wire.yaml import write_document
 
 MADE = "# Made by tools/deploy.py; do not edit.\n"
@@ -24,7 +24,7 @@ def of(found: Sequence[Fields], kinds: Sequence[str]) -> list[Fields]:
 
 def parted(found: Sequence[Fields]) -> tuple[list[Fields], list[Fields]]:
     """Part what is there always from the GitOps controller's own."""
-    added = [each for each in found if _labels(each).get(COMPONENT) == "gitops"]
+    added = [each for each in found if _labels(each).get(COMPONENT_LABEL) == "gitops"]
     return [each for each in found if each not in added], added
 
 

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.apps.server.gitops_table import GITOPS
-from holdfast.apps.server.routes import Credential, Route
-from holdfast.apps.server.table import ROUTES
+from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES
+from holdfast.apps.server.routes import ApiRoute, RouteCredential
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError
 
@@ -37,8 +36,8 @@ def main(arguments: list[str]) -> int:
 
 def http() -> str:
     """The tables of routes."""
-    shared = {(route.method, route.path) for route in ROUTES}
-    gitops = [route for route in GITOPS if (route.method, route.path) not in shared]
+    shared = {(route.method, route.path) for route in EMBEDDED_ROUTES}
+    gitops = [route for route in GITOPS_ROUTES if (route.method, route.path) not in shared]
     return f"""{MADE}
 # HTTP API
 
@@ -46,7 +45,7 @@ def http() -> str:
 
 | method | path | credential | what |
 |---|---|---|---|
-{_rows(ROUTES)}
+{_rows(EMBEDDED_ROUTES)}
 
 A control token (`ik_sdk_…`) belongs to one project and has some of the scopes `read`, `write`, `approve` and `admin`: `write` and `approve` include `read`, `admin` includes all.
 A data key (`ik_live_…`) belongs to one workload.
@@ -86,7 +85,7 @@ The message says what happened, what was or was not changed, and what to do next
 | 400 | `bad_request`, `invalid` |
 | 401 | `unauthenticated` |
 | 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient` |
-| 404 | `not_found`: absent, or another project's |
+| 404 | `not_found_error`: absent, or another project's |
 | 409 | `conflict`: another writer was first; `stale_plan`, `drift`, `already_exists`, `slug_taken`, `ambiguous`, `invalid_state`, `refused` |
 | 412 | `precondition_failed` |
 | 413, 414, 415, 431 | too large, or of a form that is not accepted |
@@ -135,7 +134,7 @@ Its message says what happened, what was or was not changed (`error.changed`), a
 """
 
 
-def _rows(routes: Sequence[Route]) -> str:
+def _rows(routes: Sequence[ApiRoute]) -> str:
     return "\n".join(
         f"| `{route.method}` | `{route.path}` | {_who(route.credential, route.scope)} "
         f"| {route.summary} |"
@@ -143,10 +142,10 @@ def _rows(routes: Sequence[Route]) -> str:
     )
 
 
-def _who(credential: Credential, scope: object) -> str:
-    if credential is Credential.OPEN:
+def _who(credential: RouteCredential, scope: object) -> str:
+    if credential is RouteCredential.OPEN:
         return "none"
-    if credential is Credential.DATA:
+    if credential is RouteCredential.DATA:
         return "data key"
     return f"control, `{getattr(scope, 'value', scope)}`"
 

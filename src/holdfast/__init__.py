@@ -23,9 +23,8 @@ if TYPE_CHECKING:
         TextChunk,
         TextResult,
     )
-    from holdfast.apps.sdk.async_management import AsyncManagementClient
     from holdfast.apps.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
-    from holdfast.apps.sdk.management import ManagementClient
+    from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
     from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
     from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
     from holdfast.core.errors import (
@@ -84,9 +83,8 @@ _HOMES = {
     "core.policy": "OnAbsent OnDrift",
     "core.workload": "Analysis Autoscaling Backend Canary ExecutionPolicy Health Resources Rollout"
     " SecretRef TaskType WorkloadSpec",
-    "apps.sdk.async_management": "AsyncManagementClient",
     "apps.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
-    "apps.sdk.management": "ManagementClient",
+    "apps.sdk.management": "AsyncManagementClient ManagementClient",
     "apps.sdk.watching": "ChangeKind WorkloadChange",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

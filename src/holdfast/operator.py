@@ -29,8 +29,8 @@ from holdfast.core.service.children import (
     Service,
     WeightedTarget,
     children_of,
+    manifests,
 )
-from holdfast.core.service.manifests import manifests
 from holdfast.core.service.spec import (
     AnalysisSpec,
     AutoscalingSpec,
@@ -47,8 +47,8 @@ from holdfast.core.service.spec import (
 from holdfast.core.workload import SecretRef
 from holdfast.reconcile.kube import KubeClient, KubeConflict, ObjectRef, Scope
 from holdfast.reconcile.ports import Clock, MetricSource
-from holdfast.reconcile.service.reconciler import Reconciler as _Reconciler
-from holdfast.reconcile.service.result import Note, Result
+from holdfast.reconcile.service.reconciler import ServiceReconciler as _Reconciler
+from holdfast.reconcile.service.status import Note, ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json, service_to_json
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ __all__ = [
     "OnDrift",
     "Reconciler",
     "ResourceSpec",
-    "Result",
     "RolloutSpec",
     "Route",
     "SchedulingSpec",
     "Scope",
     "SecretRef",
     "Service",
+    "ServiceResult",
     "WeightedTarget",
     "children_of",
     "manifests",

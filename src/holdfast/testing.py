@@ -22,13 +22,12 @@ from typing import Any, TypeAlias
 
 from holdfast.adapters.clock import BlockingClock, SystemClock
 from holdfast.adapters.memory.target import MemoryTarget
-from holdfast.apps.sdk.async_management import AsyncManagementClient
-from holdfast.apps.sdk.management import ManagementClient
+from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.live import Live, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
-from holdfast.core.tree import Tree, plain
+from holdfast.core.tree import Tree, plain_tree
 from holdfast.core.workload import Backend, WorkloadSpec
 
 __all__ = [
@@ -87,7 +86,7 @@ def drift(
     **fields: object,
 ) -> Live:
     """Edit live fields behind Holdfast's back, as the tool `by`; None clears a field."""
-    edited: dict[str, Tree] = {name: plain(value) for name, value in fields.items()}
+    edited: dict[str, Tree] = {name: plain_tree(value) for name, value in fields.items()}
     return memory_of(client).edit(
         _id(client, slug, project), edited, writer=Writer(manager=by, actor=actor)
     )

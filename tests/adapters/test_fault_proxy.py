@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.support.fault_proxy import FaultProxy, Recorded
-from tests.support.http_messages import Response
+from tests.support.fault_proxy import FaultProxy, Recorded, Response
 from tests.support.processes import RunningBackend, free_port, start_backend, wait_until
 
 CHAT = "/v1/chat/completions"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.adapters.prometheus import LIMIT, PrometheusSource
+from holdfast.adapters.prometheus import MAX_RESPONSE, PrometheusSource
 from holdfast.reconcile.ports import MetricSource
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -129,7 +129,7 @@ def test_a_server_that_refuses_or_misbehaves_is_no_value() -> None:
         return web.Response(text="<html>")
 
     async def flood(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=b" " * (2 * LIMIT) + b"{}")
+        return web.Response(body=b" " * (2 * MAX_RESPONSE) + b"{}")
 
     assert ask(hangs, timeout=0.2) is None
     for handler in (breaks_off, redirects, page, flood):

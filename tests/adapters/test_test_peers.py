@@ -21,8 +21,8 @@ import pytest
 from tests.support.processes import (
     BACKENDS,
     RunningBackend,
-    alive,
     echo_command,
+    is_alive,
     llama_command,
     rogue_command,
     start_backend,
@@ -327,9 +327,9 @@ class TestRogueBackend:
             child = ask(f"{backend.url}/child")["pid"]
             os.killpg(backend.pid, signal.SIGTERM)
             assert backend.process.wait(30) == 0
-            assert alive(child)
+            assert is_alive(child)
             assert os.getpgid(child) == backend.pid
-        wait_until(lambda: not alive(child), what="the child to be killed with its group")
+        wait_until(lambda: not is_alive(child), what="the child to be killed with its group")
 
     def test_ready_then_500_breaks_on_a_signal(self) -> None:
         with start_backend(rogue="ready-then-500") as backend:

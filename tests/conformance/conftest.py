@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.service_world import World, Worlds
+from tests.support.operator_world import OperatorWorld, OperatorWorlds
 
 
 @pytest.fixture(params=["memory", pytest.param("cluster", marks=pytest.mark.cluster)])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[OperatorWorld]:
     """An empty namespace, in memory and on a real API server."""
-    with Worlds() as worlds:
+    with OperatorWorlds() as worlds:
         if request.param == "memory":
             yield worlds.memory()
             return

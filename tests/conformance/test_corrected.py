@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from tests.support.inference_services import canary
-from tests.support.kube_spy import Call
-from tests.support.service_world import NAME, World
+from tests.support.operator_world import NAME, OperatorWorld, RecordedCall
 
 from holdfast.core.errors import HoldfastError, TargetUnavailable
-from holdfast.reconcile.service.family import refs_of
+from holdfast.reconcile.service.observe import child_refs
 
 BOUNDS = {"minReplicas": 2, "maxReplicas": 10}
 HPA = "HorizontalPodAutoscaler"
@@ -23,21 +22,21 @@ UNANSWERED = TargetUnavailable("The API server gave no answer.")
 def fails(**wanted: str) -> Any:
     """Let the calls fail that have these attributes."""
 
-    def failing(call: Call) -> HoldfastError | None:
+    def failing(call: RecordedCall) -> HoldfastError | None:
         hit = all(getattr(call, name) == value for name, value in wanted.items())
         return UNANSWERED if hit else None
 
     return failing
 
 
-def test_a_second_identical_pass_writes_nothing(world: World) -> None:
+def test_a_second_identical_pass_writes_nothing(world: OperatorWorld) -> None:
     world.declare({**BOUNDS, **canary(weight=50)})
     world.converge()
     world.reconcile()
     assert world.client.writes == []
 
 
-def test_an_operator_that_starts_anew_writes_nothing(world: World) -> None:
+def test_an_operator_that_starts_anew_writes_nothing(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     world.restart()
@@ -46,7 +45,7 @@ def test_an_operator_that_starts_anew_writes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget"])
-def test_a_read_that_fails_creates_nothing(world: World, kind: str) -> None:
+def test_a_read_that_fails_creates_nothing(world: OperatorWorld, kind: str) -> None:
     world.declare()
     world.client.failing = fails(verb="get", kind=kind)
     with pytest.raises(TargetUnavailable):
@@ -58,7 +57,7 @@ def test_a_read_that_fails_creates_nothing(world: World, kind: str) -> None:
     assert not world.has_condition("Reconciling")
 
 
-def test_a_canary_that_cannot_be_read_is_not_leaked_nor_made_twice(world: World) -> None:
+def test_a_canary_that_cannot_be_read_is_not_leaked_nor_made_twice(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     world.declare({"replicas": 4})
@@ -71,7 +70,7 @@ def test_a_canary_that_cannot_be_read_is_not_leaked_nor_made_twice(world: World)
     world.eventually(lambda: world.find("Deployment", f"{NAME}-canary") is None, "it is gone")
 
 
-def test_what_an_autoscaler_chose_stays_through_every_pass(world: World) -> None:
+def test_what_an_autoscaler_chose_stays_through_every_pass(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     world.scale(7, by="kube-controller-manager")
@@ -81,7 +80,7 @@ def test_what_an_autoscaler_chose_stays_through_every_pass(world: World) -> None
     assert world.condition("DriftDetected") == ("False", "None")
 
 
-def test_turning_autoscaling_on_never_passes_through_a_single_pod(world: World) -> None:
+def test_turning_autoscaling_on_never_passes_through_a_single_pod(world: OperatorWorld) -> None:
     world.declare({"replicas": 5})
     world.converge()
     world.declare({**BOUNDS, "replicas": None})
@@ -95,7 +94,9 @@ def test_turning_autoscaling_on_never_passes_through_a_single_pod(world: World) 
     assert world.find(HPA, f"{NAME}-hpa")
 
 
-def test_turning_autoscaling_off_removes_the_autoscaler_and_sets_the_number(world: World) -> None:
+def test_turning_autoscaling_off_removes_the_autoscaler_and_sets_the_number(
+    world: OperatorWorld,
+) -> None:
     world.declare(BOUNDS)
     world.converge()
     world.scale(7, by="kube-controller-manager")
@@ -108,7 +109,7 @@ def test_turning_autoscaling_off_removes_the_autoscaler_and_sets_the_number(worl
     assert world.primary()["spec"]["replicas"] == 3
 
 
-def test_a_deployment_that_was_deleted_comes_back_with_as_many_pods(world: World) -> None:
+def test_a_deployment_that_was_deleted_comes_back_with_as_many_pods(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     world.scale(6, by="kube-controller-manager")
@@ -120,7 +121,7 @@ def test_a_deployment_that_was_deleted_comes_back_with_as_many_pods(world: World
     assert world.primary()["spec"]["replicas"] == 6
 
 
-def test_bounds_that_change_change_the_autoscaler(world: World) -> None:
+def test_bounds_that_change_change_the_autoscaler(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     world.declare({"minReplicas": 3, "maxReplicas": 4, "replicas": None})
@@ -131,7 +132,7 @@ def test_bounds_that_change_change_the_autoscaler(world: World) -> None:
     assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 4)
 
 
-def test_an_autoscaler_that_points_elsewhere_is_put_back(world: World) -> None:
+def test_an_autoscaler_that_points_elsewhere_is_put_back(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     other: Any = {"op": "replace", "path": "/spec/scaleTargetRef/name", "value": "other"}
@@ -141,7 +142,7 @@ def test_an_autoscaler_that_points_elsewhere_is_put_back(world: World) -> None:
     assert "kubectl-edit" in world.says("DriftDetected")
 
 
-def test_another_health_check_is_one_update(world: World) -> None:
+def test_another_health_check_is_one_update(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     world.declare({"healthCheck": {"path": "/other"}})
@@ -151,7 +152,7 @@ def test_another_health_check_is_one_update(world: World) -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/other"
 
 
-def test_another_model_of_the_canary_changes_the_canary_alone(world: World) -> None:
+def test_another_model_of_the_canary_changes_the_canary_alone(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     before = world.primary()["metadata"]["generation"]
@@ -164,7 +165,7 @@ def test_another_model_of_the_canary_changes_the_canary_alone(world: World) -> N
     assert world.primary()["metadata"]["generation"] >= before
 
 
-def test_a_canary_gets_nothing_until_it_is_ready(world: World) -> None:
+def test_a_canary_gets_nothing_until_it_is_ready(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.reconcile()
     front = world.get("Service", f"{NAME}-svc")["spec"]["selector"]
@@ -175,7 +176,7 @@ def test_a_canary_gets_nothing_until_it_is_ready(world: World) -> None:
     assert world.condition("CanaryReady")[0] == "False"
 
 
-def test_a_canary_that_leaves_loses_its_share_before_its_pods(world: World) -> None:
+def test_a_canary_that_leaves_loses_its_share_before_its_pods(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     world.declare({"replicas": 4})
@@ -190,7 +191,7 @@ def test_a_canary_that_leaves_loses_its_share_before_its_pods(world: World) -> N
 
 
 @pytest.mark.parametrize(("weight", "role"), [(0, "primary"), (100, "canary")])
-def test_the_whole_share_goes_to_one_side(world: World, weight: int, role: str) -> None:
+def test_the_whole_share_goes_to_one_side(world: OperatorWorld, weight: int, role: str) -> None:
     world.declare({"replicas": 2, **canary(weight=weight)})
     result = world.converge()
     front = world.get("Service", f"{NAME}-svc")["spec"]["selector"]
@@ -198,21 +199,21 @@ def test_the_whole_share_goes_to_one_side(world: World, weight: int, role: str) 
     assert result.status.canary_weight == weight
 
 
-def test_children_belong_to_the_service(world: World) -> None:
+def test_children_belong_to_the_service(world: OperatorWorld) -> None:
     service = world.declare(BOUNDS)
     world.reconcile()
-    for ref in refs_of(service).values():
+    for ref in child_refs(service).values():
         found = world.run(world.client.client.get(ref)) if ref.kind != "HTTPRoute" else None
         if found is not None:
             (owner,) = found["metadata"]["ownerReferences"]  # type: ignore[call-overload, index]
             assert (owner["uid"], owner["controller"]) == (service.uid, True)
 
 
-def test_deleting_twice_is_no_error(world: World) -> None:
+def test_deleting_twice_is_no_error(world: OperatorWorld) -> None:
     service = world.declare()
     world.reconcile()
     assert world.run(world.reconciler.delete(service))
-    for ref in refs_of(service).values():
+    for ref in child_refs(service).values():
         if ref.kind != "HTTPRoute":
             world.eventually(
                 lambda r=ref: world.run(world.client.client.get(r)) is None, f"{ref} is gone"
@@ -220,7 +221,7 @@ def test_deleting_twice_is_no_error(world: World) -> None:
     assert not world.run(world.reconciler.delete(service))
 
 
-def test_a_sidecar_of_an_injector_and_foreign_labels_stay(world: World) -> None:
+def test_a_sidecar_of_an_injector_and_foreign_labels_stay(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     label: Any = {"op": "add", "path": "/metadata/labels/team", "value": "infra"}
@@ -232,7 +233,7 @@ def test_a_sidecar_of_an_injector_and_foreign_labels_stay(world: World) -> None:
     assert found["spec"]["replicas"] == 3
 
 
-def test_an_object_of_somebody_else_is_not_adopted(world: World) -> None:
+def test_an_object_of_somebody_else_is_not_adopted(world: OperatorWorld) -> None:
     world.apply(
         {
             "apiVersion": "v1",
@@ -249,7 +250,7 @@ def test_an_object_of_somebody_else_is_not_adopted(world: World) -> None:
     assert world.find("Deployment", f"{NAME}-primary"), "the others are not held up"
 
 
-def test_the_status_tells_how_far_it_is(world: World) -> None:
+def test_the_status_tells_how_far_it_is(world: OperatorWorld) -> None:
     service = world.declare()
     world.converge()
     status = world.service().status
@@ -264,7 +265,9 @@ def test_the_status_tells_how_far_it_is(world: World) -> None:
 
 @pytest.mark.parametrize("verb", ["get", "apply"])
 @pytest.mark.parametrize("kind", ["Deployment", "Service", HPA, "PodDisruptionBudget"])
-def test_whatever_fails_is_made_good_by_the_next_pass(world: World, verb: str, kind: str) -> None:
+def test_whatever_fails_is_made_good_by_the_next_pass(
+    world: OperatorWorld, verb: str, kind: str
+) -> None:
     world.declare(BOUNDS)
     world.client.failing = fails(verb=verb, kind=kind)
     with pytest.raises(TargetUnavailable):
@@ -275,7 +278,7 @@ def test_whatever_fails_is_made_good_by_the_next_pass(world: World, verb: str, k
     assert world.find(HPA, f"{NAME}-hpa")
 
 
-def test_a_change_by_hand_is_put_back_and_its_writer_is_named(world: World) -> None:
+def test_a_change_by_hand_is_put_back_and_its_writer_is_named(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     image = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.inference_services import canary, document
-from tests.support.service_world import NAME, World
+from tests.support.operator_world import NAME, OperatorWorld
 
 from holdfast.core.errors import InvalidSpec
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
@@ -15,7 +15,7 @@ from holdfast.wire.inference_service_v1alpha1 import service_from_json
 BOUNDS = {"minReplicas": 2, "maxReplicas": 10}
 
 
-def test_the_first_pass_creates_one_deployment_and_one_front_service(world: World) -> None:
+def test_the_first_pass_creates_one_deployment_and_one_front_service(world: OperatorWorld) -> None:
     world.declare()
     world.reconcile()
     (created,) = [call for call in world.client.of("Deployment") if call.created]
@@ -25,7 +25,7 @@ def test_the_first_pass_creates_one_deployment_and_one_front_service(world: Worl
     assert [call.created for call in fronts] == [True]
 
 
-def test_number_model_and_gpu_memory_reach_the_deployment(world: World) -> None:
+def test_number_model_and_gpu_memory_reach_the_deployment(world: OperatorWorld) -> None:
     world.declare(large=True)
     world.reconcile()
     spec = world.primary()["spec"]
@@ -37,7 +37,7 @@ def test_number_model_and_gpu_memory_reach_the_deployment(world: World) -> None:
     assert requests == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
 
 
-def test_another_number_is_one_update(world: World) -> None:
+def test_another_number_is_one_update(world: OperatorWorld) -> None:
     world.declare()
     world.reconcile()
     world.declare({"replicas": 5})
@@ -47,7 +47,7 @@ def test_another_number_is_one_update(world: World) -> None:
     assert world.primary()["spec"]["replicas"] == 5
 
 
-def test_a_canary_is_a_second_deployment_with_a_model_of_its_own(world: World) -> None:
+def test_a_canary_is_a_second_deployment_with_a_model_of_its_own(world: OperatorWorld) -> None:
     world.declare({"replicas": 5, **canary()})
     world.reconcile()
     created = {call.name for call in world.client.of("Deployment") if call.created}
@@ -56,7 +56,7 @@ def test_a_canary_is_a_second_deployment_with_a_model_of_its_own(world: World) -
     assert template["metadata"]["annotations"]["holdfast.dev/model"] == "llama3-8b-q8"
 
 
-def test_a_canary_gets_its_weight_and_the_primary_the_rest(world: World) -> None:
+def test_a_canary_gets_its_weight_and_the_primary_the_rest(world: OperatorWorld) -> None:
     world.declare({"replicas": 5, **canary()})
     result = world.converge()
     assert result.status.canary_weight == 20
@@ -65,7 +65,7 @@ def test_a_canary_gets_its_weight_and_the_primary_the_rest(world: World) -> None
     assert "holdfast.dev/role" not in world.get("Service", "my-llama-svc")["spec"]["selector"]
 
 
-def test_the_health_check_reaches_the_probes(world: World) -> None:
+def test_the_health_check_reaches_the_probes(world: OperatorWorld) -> None:
     check = {"path": "/ready", "interval": "30s", "timeout": "10s"}
     world.declare({"healthCheck": check})
     world.reconcile()
@@ -100,7 +100,7 @@ def test_a_wrong_spec_is_invalid(change: dict[str, object]) -> None:
         service_from_json(document(change))
 
 
-def test_deleting_removes_both_deployments_and_everything_else(world: World) -> None:
+def test_deleting_removes_both_deployments_and_everything_else(world: OperatorWorld) -> None:
     service = world.declare(canary())
     world.converge()
     world.client.calls.clear()
@@ -117,7 +117,7 @@ def test_deleting_removes_both_deployments_and_everything_else(world: World) -> 
         world.eventually(lambda k=kind, n=name: world.find(k, n) is None, f"{kind} {name} is gone")
 
 
-def test_bounds_make_one_autoscaler_of_the_primary(world: World) -> None:
+def test_bounds_make_one_autoscaler_of_the_primary(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.reconcile()
     (created,) = world.client.of("HorizontalPodAutoscaler")
@@ -127,14 +127,14 @@ def test_bounds_make_one_autoscaler_of_the_primary(world: World) -> None:
     assert spec["scaleTargetRef"]["name"] == "my-llama-primary"
 
 
-def test_without_bounds_there_is_no_autoscaler(world: World) -> None:
+def test_without_bounds_there_is_no_autoscaler(world: OperatorWorld) -> None:
     world.declare({"minReplicas": 0, "maxReplicas": 0})
     world.reconcile()
     assert not world.client.of("HorizontalPodAutoscaler")
     assert world.find("HorizontalPodAutoscaler", "my-llama-hpa") is None
 
 
-def test_a_deployment_that_is_there_is_updated_and_not_created(world: World) -> None:
+def test_a_deployment_that_is_there_is_updated_and_not_created(world: OperatorWorld) -> None:
     world.declare({"replicas": 1})
     world.converge()
     world.declare()
@@ -145,7 +145,7 @@ def test_a_deployment_that_is_there_is_updated_and_not_created(world: World) -> 
     assert world.primary()["spec"]["replicas"] == 2
 
 
-def test_a_canary_that_is_no_longer_declared_is_deleted(world: World) -> None:
+def test_a_canary_that_is_no_longer_declared_is_deleted(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     assert world.find("Deployment", f"{NAME}-canary")

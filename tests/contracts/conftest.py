@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.targets import FACTORIES, NAMES
+from tests.contracts.targets import FACTORIES, NAMES
 
-from holdfast.reconcile.ports import Control
+from holdfast.reconcile.ports import ControlTarget
 
-Scenario = Callable[[Control], Awaitable[None]]
+Scenario = Callable[[ControlTarget], Awaitable[None]]
 
 
 @pytest.fixture(params=NAMES)

@@ -8,22 +8,22 @@ from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
-from tests.support.books import (
+from tests.support.ledgers import (
     NOON,
-    MemoryShelf,
-    PostgresShelf,
+    MemoryLedger,
+    PostgresLedger,
     Shelf,
-    StoreShelf,
-    line,
-    put,
-    removal,
+    SqliteLedger,
+    journal_entry,
+    record_put,
+    record_removal,
 )
 
 from holdfast.core.errors import Conflict, ValidationError
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 
-Scenario = Callable[[Book], Awaitable[None]]
+Scenario = Callable[[LedgerStore], Awaitable[None]]
 DRIFT = RecordKind.DRIFT
 HOLD = RecordKind.HOLD
 
@@ -31,10 +31,10 @@ HOLD = RecordKind.HOLD
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     if request.param == "memory":
-        return MemoryShelf()
+        return MemoryLedger()
     if request.param == "sqlite":
-        return StoreShelf(tmp_path / "holdfast.db")
-    return PostgresShelf(request.getfixturevalue("postgres"))
+        return SqliteLedger(tmp_path / "holdfast.db")
+    return PostgresLedger(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def on_book(shelf: Shelf) -> Callable[[Scenario], None]:
 OnBook = Callable[[Scenario], None]
 
 
-async def keys(book: Book, kind: RecordKind = DRIFT, **conditions: object) -> list[str]:
+async def keys(book: LedgerStore, kind: RecordKind = DRIFT, **conditions: object) -> list[str]:
     found = await book.records(kind, **conditions)  # type: ignore[arg-type]  # any condition
     return [record.key for record in found]
 
 
-async def said(book: Book, **conditions: object) -> list[str]:
+async def said(book: LedgerStore, **conditions: object) -> list[str]:
     found = await book.entries(**conditions)  # type: ignore[arg-type]  # any condition
     return [entry.summary for entry in found]
 
 
 def test_a_new_book_is_empty(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         for kind in RecordKind:
             assert await keys(book, kind) == []
         assert await said(book) == []
@@ -75,10 +75,12 @@ def test_a_new_book_is_empty(on_book: OnBook) -> None:
 
 
 def test_records_are_gone_through_by_key(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         every = [f"drf-{number:02}" for number in range(7)]
-        await book.write([put(key) for key in reversed(every)], [])
-        await book.write([put("drf-03x", application="team/other"), put("drf-99", kind=HOLD)], [])
+        await book.write([record_put(key) for key in reversed(every)], [])
+        await book.write(
+            [record_put("drf-03x", application="team/other"), record_put("drf-99", kind=HOLD)], []
+        )
         found, after = list[str](), ""
         while True:
             page = await book.records_after(DRIFT, application="team/chat", after=after, limit=3)
@@ -87,7 +89,7 @@ def test_records_are_gone_through_by_key(on_book: OnBook) -> None:
                 break
             after = page[-1].key
             # What changes meanwhile is neither skipped nor told twice.
-            await book.write([put(key, len(found) // 3) for key in ("drf-00", "drf-06")], [])
+            await book.write([record_put(key, len(found) // 3) for key in ("drf-00", "drf-06")], [])
         assert found == every
         (last,) = await book.records_after(DRIFT, application="team/chat", after="drf-05", limit=9)
         assert (last.key, last.version, last.body) == ("drf-06", 3, {"key": "drf-06"})
@@ -97,9 +99,9 @@ def test_records_are_gone_through_by_key(on_book: OnBook) -> None:
 
 
 def test_what_was_written_is_read_back(on_book: OnBook, shelf: Shelf) -> None:
-    async def scenario(book: Book) -> None:
-        written = put("drf-1", state="open", body={"kinds": ["image"], "n": 3})
-        note = line("saw it", subject="drf-1", at=shelf.clock.forward(seconds=1.25))
+    async def scenario(book: LedgerStore) -> None:
+        written = record_put("drf-1", state="open", body={"kinds": ["image"], "n": 3})
+        note = journal_entry("saw it", subject="drf-1", at=shelf.clock.forward(seconds=1.25))
         await book.write([written], [note])
         (record,) = await book.records(DRIFT)
         assert (record.kind, record.application, record.key) == (DRIFT, "team/chat", "drf-1")
@@ -130,8 +132,8 @@ VALUES: list[Fields] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: next(iter(value), "empty"))
 def test_any_json_survives_the_round_trip(on_book: OnBook, value: Fields) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([put("drf-1", body=value)], [line("seen", detail=value)])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([record_put("drf-1", body=value)], [journal_entry("seen", detail=value)])
         (record,), (entry,) = await book.records(DRIFT), await book.entries()
         for found in (record.body, entry.detail):
             assert found == value
@@ -141,11 +143,11 @@ def test_any_json_survives_the_round_trip(on_book: OnBook, value: Fields) -> Non
 
 
 def test_names_and_prose_may_be_any_text(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         odd = "team/'; DROP TABLE records; -- 漢字 \u202e"
         await book.write(
-            [put(odd, application=odd, state=odd)],
-            [line("a\0b \ud800 c", subject=odd, application=odd)],
+            [record_put(odd, application=odd, state=odd)],
+            [journal_entry("a\0b \ud800 c", subject=odd, application=odd)],
         )
         (record,) = await book.records(DRIFT, application=odd, key=odd, state=odd)
         assert (record.application, record.key, record.state) == (odd, odd, odd)
@@ -157,16 +159,16 @@ def test_names_and_prose_may_be_any_text(on_book: OnBook) -> None:
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 1025, "漢" * 342])
 def test_a_name_that_not_every_book_can_keep_is_refused_by_all(on_book: OnBook, name: str) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         for puts, entries in (
-            ([put(name)], []),
-            ([put("a", application=name)], []),
-            ([put("a", state=name)], []),
-            ([], [line("b", subject=name)]),
-            ([], [line("b", application=name)]),
+            ([record_put(name)], []),
+            ([record_put("a", application=name)], []),
+            ([record_put("a", state=name)], []),
+            ([], [journal_entry("b", subject=name)]),
+            ([], [journal_entry("b", application=name)]),
         ):
             with pytest.raises(ValidationError):
-                await book.write([put("first"), *puts], [line("first"), *entries])
+                await book.write([record_put("first"), *puts], [journal_entry("first"), *entries])
         assert await keys(book) == []
         assert await said(book) == []
 
@@ -174,10 +176,11 @@ def test_a_name_that_not_every_book_can_keep_is_refused_by_all(on_book: OnBook, 
 
 
 def test_the_longest_names_are_kept(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         first, second = ("".join(chr(33 + i * step % 90) for i in range(1024)) for step in (7, 11))
         await book.write(
-            [put(first, application=second)], [line("a", subject=first, application=second)]
+            [record_put(first, application=second)],
+            [journal_entry("a", subject=first, application=second)],
         )
         assert await keys(book, application=second) == [first]
         assert await said(book, subject=first) == ["a"]
@@ -191,13 +194,13 @@ def test_the_longest_names_are_kept(on_book: OnBook) -> None:
     ids=lambda value: repr(value["a"]),
 )
 def test_what_is_not_json_is_refused_and_not_quoted(on_book: OnBook, value: Fields) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         for puts, entries in (
-            ([put("b", body=value)], []),
-            ([], [line("b", detail=value)]),
+            ([record_put("b", body=value)], []),
+            ([], [journal_entry("b", detail=value)]),
         ):
             with pytest.raises(ValidationError, match="not JSON") as refused:
-                await book.write([put("a"), *puts], [line("a"), *entries])
+                await book.write([record_put("a"), *puts], [journal_entry("a"), *entries])
             assert refused.value.__cause__ is None
         assert await keys(book) == []
         assert await said(book) == []
@@ -206,9 +209,9 @@ def test_what_is_not_json_is_refused_and_not_quoted(on_book: OnBook, value: Fiel
 
 
 def test_what_a_caller_does_to_its_own_copy_is_not_kept(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         body: Fields = {"list": [1]}
-        await book.write([put("a", body=body)], [line("a", detail=body)])
+        await book.write([record_put("a", body=body)], [journal_entry("a", detail=body)])
         body["list"] = [2]
         (await book.records(DRIFT))[0].body["list"] = [3]
         (await book.entries())[0].detail["list"] = [4]
@@ -219,13 +222,13 @@ def test_what_a_caller_does_to_its_own_copy_is_not_kept(on_book: OnBook) -> None
 
 
 def test_versions_count_the_writes_of_a_record_and_begin_anew_with_it(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         for seen in range(5):
-            await book.write([put("a", seen)], [])
+            await book.write([record_put("a", seen)], [])
             assert [record.version for record in await book.records(DRIFT)] == [seen + 1]
-        await book.write([removal("a", 5)], [])
+        await book.write([record_removal("a", 5)], [])
         assert await keys(book) == []
-        await book.write([put("a")], [])
+        await book.write([record_put("a")], [])
         assert [record.version for record in await book.records(DRIFT)] == [1]
 
     on_book(scenario)
@@ -234,26 +237,26 @@ def test_versions_count_the_writes_of_a_record_and_begin_anew_with_it(on_book: O
 @pytest.mark.parametrize(
     "stale",
     [
-        put("there"),
-        put("there", 1),
-        put("there", 3),
-        put("absent", 1),
-        removal("there", 1),
-        removal("there", 0),
-        removal("absent", 1),
+        record_put("there"),
+        record_put("there", 1),
+        record_put("there", 3),
+        record_put("absent", 1),
+        record_removal("there", 1),
+        record_removal("there", 0),
+        record_removal("absent", 1),
     ],
     ids=lambda each: f"{each.key}-{each.seen}-{'removal' if each.body is None else 'put'}",
 )
 def test_a_version_that_moved_is_a_conflict_and_nothing_is_written(
     on_book: OnBook, stale: object
 ) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([put("there")], [])
-        await book.write([put("there", 1)], [line("before")])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([record_put("there")], [])
+        await book.write([record_put("there", 1)], [journal_entry("before")])
         before = await book.records(DRIFT)
-        for puts in ([put("new"), stale], [stale, put("new")]):
+        for puts in ([record_put("new"), stale], [stale, record_put("new")]):
             with pytest.raises(Conflict, match="Nothing was changed"):
-                await book.write(puts, [line("after")])  # type: ignore[list-item]
+                await book.write(puts, [journal_entry("after")])  # type: ignore[list-item]
         assert await book.records(DRIFT) == before
         assert await said(book) == ["before"]
 
@@ -261,8 +264,8 @@ def test_a_version_that_moved_is_a_conflict_and_nothing_is_written(
 
 
 def test_removing_what_is_not_there_is_no_conflict_when_that_was_seen(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([removal("absent", 0)], [line("nothing to do")])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([record_removal("absent", 0)], [journal_entry("nothing to do")])
         assert await keys(book) == []
         assert await said(book) == ["nothing to do"]
 
@@ -270,25 +273,28 @@ def test_removing_what_is_not_there_is_no_conflict_when_that_was_seen(on_book: O
 
 
 def test_puts_of_one_write_take_effect_one_after_the_other(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([put("a"), put("b"), put("a", 1, body={"n": 2})], [])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([record_put("a"), record_put("b"), record_put("a", 1, body={"n": 2})], [])
         first, second = await book.records(DRIFT)
         assert (first.key, first.version, first.body) == ("a", 2, {"n": 2})
         assert (second.key, second.version) == ("b", 1)
         with pytest.raises(Conflict):
-            await book.write([put("c"), put("c")], [])
-        await book.write([removal("a", 2), put("a"), removal("b", 1)], [])
+            await book.write([record_put("c"), record_put("c")], [])
+        await book.write([record_removal("a", 2), record_put("a"), record_removal("b", 1)], [])
         assert [(record.key, record.version) for record in await book.records(DRIFT)] == [("a", 1)]
 
     on_book(scenario)
 
 
 def test_of_many_writers_who_saw_the_same_exactly_one_wins(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         for seen in range(4):
             answers = await asyncio.gather(
                 *(
-                    book.write([put("a", seen, body={"by": writer})], [line(f"{seen} {writer}")])
+                    book.write(
+                        [record_put("a", seen, body={"by": writer})],
+                        [journal_entry(f"{seen} {writer}")],
+                    )
                     for writer in range(12)
                 ),
                 return_exceptions=True,
@@ -305,14 +311,16 @@ def test_of_many_writers_who_saw_the_same_exactly_one_wins(on_book: OnBook) -> N
 
 
 def test_no_increment_of_many_writers_is_lost(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         async def add() -> None:
             while True:
                 held = await book.records(DRIFT, key="sum")
                 seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
                 assert isinstance(count, int)
                 try:
-                    await book.write([put("sum", seen, body={"n": count + 1})], [line("added")])
+                    await book.write(
+                        [record_put("sum", seen, body={"n": count + 1})], [journal_entry("added")]
+                    )
                     return
                 except Conflict:
                     continue
@@ -325,9 +333,12 @@ def test_no_increment_of_many_writers_is_lost(on_book: OnBook) -> None:
 
 
 def test_writes_of_different_records_do_not_get_in_each_others_way(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         await asyncio.gather(
-            *(book.write([put(f"k{n}")], [line(f"{n}"), line(f"{n}")]) for n in range(30))
+            *(
+                book.write([record_put(f"k{n}")], [journal_entry(f"{n}"), journal_entry(f"{n}")])
+                for n in range(30)
+            )
         )
         assert sorted(await keys(book)) == sorted(f"k{n}" for n in range(30))
         entries = await book.entries()
@@ -343,13 +354,13 @@ def test_writes_of_different_records_do_not_get_in_each_others_way(on_book: OnBo
 def test_records_come_back_the_last_changed_first_whatever_the_clock_says(
     on_book: OnBook, shelf: Shelf
 ) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([put("a"), put("b"), put("c")], [])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([record_put("a"), record_put("b"), record_put("c")], [])
         assert await keys(book) == ["c", "b", "a"]
         shelf.clock.forward(hours=-1)
-        await book.write([put("b", 1)], [])
+        await book.write([record_put("b", 1)], [])
         assert await keys(book) == ["b", "c", "a"]
-        await book.write([put("a", 1), put("d")], [])
+        await book.write([record_put("a", 1), record_put("d")], [])
         assert await keys(book) == ["d", "a", "b", "c"]
         assert await keys(book, limit=2) == ["d", "a"]
 
@@ -357,14 +368,14 @@ def test_records_come_back_the_last_changed_first_whatever_the_clock_says(
 
 
 def test_records_are_selected_by_every_condition_at_once(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         await book.write(
             [
-                put("a", application="one/x"),
-                put("b", application="one/x", state="closed"),
-                put("a", application="two/y"),
-                put("a", application="one/x", kind=RecordKind.HOLD),
-                put("c", application="one/x"),
+                record_put("a", application="one/x"),
+                record_put("b", application="one/x", state="closed"),
+                record_put("a", application="two/y"),
+                record_put("a", application="one/x", kind=RecordKind.HOLD),
+                record_put("c", application="one/x"),
             ],
             [],
         )
@@ -385,9 +396,9 @@ def test_records_are_selected_by_every_condition_at_once(on_book: OnBook) -> Non
 def test_the_journal_is_read_newest_first_in_the_order_of_commits(
     on_book: OnBook, shelf: Shelf
 ) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([], [line("1"), line("2", at=NOON - timedelta(days=1))])
-        await book.write([], [line("3")])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([], [journal_entry("1"), journal_entry("2", at=NOON - timedelta(days=1))])
+        await book.write([], [journal_entry("3")])
         await book.write([], [])
         assert await said(book) == ["3", "2", "1"]
         given = [entry.seq for entry in await book.entries()]
@@ -399,15 +410,15 @@ def test_the_journal_is_read_newest_first_in_the_order_of_commits(
 
 
 def test_lines_are_selected_by_every_condition_at_once(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         hour = timedelta(hours=1)
         await book.write(
             [],
             [
-                line("1", subject="drf-1"),
-                line("2", subject="drf-2", at=NOON + hour),
-                line("3", subject="drf-1", application="two/y", at=NOON + 2 * hour),
-                line("4", at=NOON + 3 * hour),
+                journal_entry("1", subject="drf-1"),
+                journal_entry("2", subject="drf-2", at=NOON + hour),
+                journal_entry("3", subject="drf-1", application="two/y", at=NOON + 2 * hour),
+                journal_entry("4", at=NOON + 3 * hour),
             ],
         )
         assert await said(book, application="team/chat") == ["4", "2", "1"]
@@ -422,14 +433,14 @@ def test_lines_are_selected_by_every_condition_at_once(on_book: OnBook) -> None:
 
 
 def test_pages_join_without_a_gap_while_others_write(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([], [line(f"{number}") for number in range(250)])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write([], [journal_entry(f"{number}") for number in range(250)])
         read: list[str] = []
         before = 0
         while page := await book.entries(before=before, limit=40):
             read += [entry.summary for entry in page]
             before = page[-1].seq
-            await book.write([], [line("meanwhile")])
+            await book.write([], [journal_entry("meanwhile")])
         assert read == [f"{number}" for number in reversed(range(250))]
         assert len(await book.entries()) == 100
         assert len(await book.entries(limit=0)) == 257
@@ -440,30 +451,33 @@ def test_pages_join_without_a_gap_while_others_write(on_book: OnBook) -> None:
 def test_pruning_removes_what_is_closed_and_old_and_nothing_else(
     on_book: OnBook, shelf: Shelf
 ) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         clock = shelf.clock
         await book.write(
             [
-                put("open"),
-                put("closed", state="closed"),
-                put("told", state="told", kind=RecordKind.NOTICE),
-                put("shared", application="one/x"),
-                put("shared", application="two/y", state="closed"),
+                record_put("open"),
+                record_put("closed", state="closed"),
+                record_put("told", state="told", kind=RecordKind.NOTICE),
+                record_put("shared", application="one/x"),
+                record_put("shared", application="two/y", state="closed"),
             ],
             [
-                line("about open", subject="open"),
-                line("about closed", subject="closed"),
-                line("about told", subject="told"),
-                line("about shared in one", subject="shared", application="one/x"),
-                line("about shared in two", subject="shared", application="two/y"),
-                line("about nothing", subject="gone"),
-                line("about the application"),
+                journal_entry("about open", subject="open"),
+                journal_entry("about closed", subject="closed"),
+                journal_entry("about told", subject="told"),
+                journal_entry("about shared in one", subject="shared", application="one/x"),
+                journal_entry("about shared in two", subject="shared", application="two/y"),
+                journal_entry("about nothing", subject="gone"),
+                journal_entry("about the application"),
             ],
         )
         cut = clock.forward(days=30)
         await book.write(
-            [put("closed late", state="closed")],
-            [line("late", at=cut), line("late about closed", subject="closed", at=cut)],
+            [record_put("closed late", state="closed")],
+            [
+                journal_entry("late", at=cut),
+                journal_entry("late about closed", subject="closed", at=cut),
+            ],
         )
         assert await book.prune(NOON) == 0
         assert await book.prune(cut) == 2 + 4
@@ -482,8 +496,10 @@ def test_pruning_removes_what_is_closed_and_old_and_nothing_else(
 
 
 def test_a_record_named_by_nothing_keeps_no_lines_of_its_application(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
-        await book.write([put("", kind=RecordKind.REVISION)], [line("about the application")])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write(
+            [record_put("", kind=RecordKind.REVISION)], [journal_entry("about the application")]
+        )
         assert await book.prune(NOON + timedelta(days=1)) == 1
         assert await keys(book, RecordKind.REVISION) == [""]
 
@@ -491,10 +507,11 @@ def test_a_record_named_by_nothing_keeps_no_lines_of_its_application(on_book: On
 
 
 def test_pruning_goes_on_past_one_portion(on_book: OnBook) -> None:
-    async def scenario(book: Book) -> None:
+    async def scenario(book: LedgerStore) -> None:
         await book.write(
-            [put(f"k{number}", state="closed") for number in range(1100)] + [put("open")],
-            [line("old") for _ in range(2100)] + [line("kept", subject="open")],
+            [record_put(f"k{number}", state="closed") for number in range(1100)]
+            + [record_put("open")],
+            [journal_entry("old") for _ in range(2100)] + [journal_entry("kept", subject="open")],
         )
         assert await book.prune(NOON + timedelta(days=1)) == 1100 + 2100
         assert await keys(book) == ["open"]
@@ -506,11 +523,13 @@ def test_pruning_goes_on_past_one_portion(on_book: OnBook) -> None:
 def test_no_number_of_a_line_is_given_twice_even_when_all_are_pruned(on_book: OnBook) -> None:
     """Whoever follows the journal by its numbers would miss the second one."""
 
-    async def scenario(book: Book) -> None:
-        await book.write([put("a", state="closed")], [line("1"), line("2")])
+    async def scenario(book: LedgerStore) -> None:
+        await book.write(
+            [record_put("a", state="closed")], [journal_entry("1"), journal_entry("2")]
+        )
         last = (await book.entries())[0].seq
         await book.prune(NOON + timedelta(days=1))
-        await book.write([put("a")], [line("3")])
+        await book.write([record_put("a")], [journal_entry("3")])
         assert [entry.seq > last for entry in await book.entries()] == [True]
 
     on_book(scenario)
@@ -519,16 +538,19 @@ def test_no_number_of_a_line_is_given_twice_even_when_all_are_pruned(on_book: On
 def test_a_book_opened_again_holds_what_it_held(shelf: Shelf) -> None:
     async def scenario() -> None:
         async with shelf.open() as book:
-            await book.write([put("a"), put("b", state="closed")], [line("1"), line("2")])
-            await book.write([put("a", 1, body={"n": 2})], [line("3")])
+            await book.write(
+                [record_put("a"), record_put("b", state="closed")],
+                [journal_entry("1"), journal_entry("2")],
+            )
+            await book.write([record_put("a", 1, body={"n": 2})], [journal_entry("3")])
             await book.prune(NOON)
             records, entries = await book.records(DRIFT), await book.entries()
         async with shelf.open() as book:
             assert await book.records(DRIFT) == records
             assert await book.entries() == entries
             with pytest.raises(Conflict):
-                await book.write([put("a", 1)], [])
-            await book.write([put("c")], [line("4")])
+                await book.write([record_put("a", 1)], [])
+            await book.write([record_put("c")], [journal_entry("4")])
             assert await keys(book) == ["c", "a", "b"]
             assert await said(book) == ["4", "3", "2", "1"]
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.support.books import NOON, PostgresShelf, Shelf, StoreShelf
+from tests.support.ledgers import NOON, PostgresLedger, Shelf, SqliteLedger
 from tests.support.postgres import Postgres
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.errors import HoldfastError
-from holdfast.reconcile.gitops.ports import Book, Entry, Put, RecordKind
+from holdfast.reconcile.gitops.ports import JournalEntry, LedgerStore, LedgerWrite, RecordKind
 
 LONG = os.environ.get("HOLDFAST_LONG") == "1"
 KINDS = st.sampled_from([RecordKind.DRIFT, RecordKind.HOLD])
@@ -39,9 +39,9 @@ NEVER_THERE = 99
 
 
 @st.composite
-def puts(draw: st.DrawFn) -> tuple[Put, bool]:
+def puts(draw: st.DrawFn) -> tuple[LedgerWrite, bool]:
     """A put, and whether it is to name the version that is there at its turn."""
-    made = Put(
+    made = LedgerWrite(
         kind=draw(KINDS),
         application=draw(APPLICATIONS),
         key=draw(KEYS),
@@ -53,8 +53,8 @@ def puts(draw: st.DrawFn) -> tuple[Put, bool]:
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Entry:
-    return Entry(
+def lines(draw: st.DrawFn) -> JournalEntry:
+    return JournalEntry(
         application=draw(APPLICATIONS),
         subject=draw(KEYS),
         action=draw(st.sampled_from(["detected", "applied"])),
@@ -73,9 +73,9 @@ class BookMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.shelf = make()
         self.clock = self.shelf.clock
-        self.model: Book = MemoryBook(self.clock)
+        self.model: LedgerStore = MemoryLedgerStore(self.clock)
         self.opened = AsyncExitStack()
-        self.book: Book = self.run(self.opened.enter_async_context(self.shelf.open()))
+        self.book: LedgerStore = self.run(self.opened.enter_async_context(self.shelf.open()))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(work)
@@ -84,7 +84,7 @@ class BookMachine(RuleBasedStateMachine):
         self.run(self.opened.aclose())
         self.runner.close()
 
-    def same(self, ask: Callable[[Book], Coroutine[Any, Any, Any]]) -> None:
+    def same(self, ask: Callable[[LedgerStore], Coroutine[Any, Any, Any]]) -> None:
         answers = []
         for book in (self.model, self.book):
             try:
@@ -95,7 +95,7 @@ class BookMachine(RuleBasedStateMachine):
         assert repr(answers[0]) == repr(answers[1]), "1 is not 1.0 is not True"
 
     @rule(chosen=st.lists(puts(), max_size=4), noted=st.lists(lines(), max_size=3))
-    def write(self, chosen: list[tuple[Put, bool]], noted: list[Entry]) -> None:
+    def write(self, chosen: list[tuple[LedgerWrite, bool]], noted: list[JournalEntry]) -> None:
         present = {
             (record.kind, record.application, record.key): record.version
             for kind in RecordKind
@@ -106,7 +106,7 @@ class BookMachine(RuleBasedStateMachine):
             name = (made.kind, made.application, made.key)
             seen = present.get(name, 0) if fits else made.seen
             wanted.append(
-                Put(
+                LedgerWrite(
                     kind=made.kind,
                     application=made.application,
                     key=made.key,
@@ -174,11 +174,11 @@ def test_a_lasting_book_answers_as_the_dictionaries_do(
 
         def on_sqlite() -> Shelf:
             made.append(f"{len(made)}.db")
-            return StoreShelf(Path(home) / made[-1])
+            return SqliteLedger(Path(home) / made[-1])
 
         def on_postgres() -> Shelf:
             made.append(server.create())
-            return PostgresShelf(server.dsn(made[-1]))
+            return PostgresLedger(server.dsn(made[-1]))
 
         if name == "postgres":
             server: Postgres = request.getfixturevalue("postgres_server")

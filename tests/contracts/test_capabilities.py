@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.targets import FACTORIES, PROJECT
+from tests.contracts.targets import FACTORIES, PROJECT
 
 from holdfast.core.desired import desired_of
 from holdfast.core.errors import ValidationError
@@ -14,7 +14,7 @@ from holdfast.core.live import Absent
 from holdfast.core.policy import OnDrift
 from holdfast.core.workload import Resources, WorkloadSpec
 from holdfast.reconcile import reconciler
-from holdfast.wire.service_mapping import refused
+from holdfast.wire.service_mapping import unsupported_on_kubernetes
 
 ON_ONE_MACHINE = ("embedded", "embedded-submitting", "remote")
 SPEC = WorkloadSpec(
@@ -60,17 +60,19 @@ def test_kubernetes_refuses_under_the_workloads_own_names_what_it_cannot_honour(
 ) -> None:
     given: dict[str, object] = {"name": "chat", "model": "m", "backend": "vllm", **REFUSED[field]}
     desired = desired_of(WorkloadSpec(**given), project=PROJECT)  # type: ignore[arg-type]
-    problems = refused(desired.id.slug, desired.fields)
+    problems = unsupported_on_kubernetes(desired.id.slug, desired.fields)
     assert problems
     assert {problem.field.split(".")[0].split("[")[0] for problem in problems} == {field}
     assert all(problem.reason and problem.fix for problem in problems)
 
 
 def test_kubernetes_honours_what_one_machine_cannot() -> None:
-    assert refused("chat", SPEC.fields()) == []
+    assert unsupported_on_kubernetes("chat", SPEC.fields()) == []
 
 
 def test_parts_of_a_workload_are_judged_without_the_rest() -> None:
     """An update names only what it changes: what is not in it cannot be its fault."""
-    assert refused("chat", {"replicas": 3}) == []
-    assert [problem.field for problem in refused("chat", {"worker_id": "w1"})] == ["worker_id"]
+    assert unsupported_on_kubernetes("chat", {"replicas": 3}) == []
+    assert [
+        problem.field for problem in unsupported_on_kubernetes("chat", {"worker_id": "w1"})
+    ] == ["worker_id"]

@@ -12,33 +12,33 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.inference_services import document
-from tests.support.kube_clients import (
+from tests.contracts.kube_worlds import (
     US,
-    MemoryWorld,
-    World,
+    KubeWorld,
+    MemoryKubeWorld,
     cluster_world,
     comparable,
     config_map,
-    gone,
-    look,
+    get_live,
     service,
+    wait_until_gone,
 )
+from tests.support.inference_services import document
 
 from holdfast.core.errors import NotFound, ValidationError
 from holdfast.reconcile.kube import (
     ConflictReason,
-    EventType,
-    Expired,
     FieldOwner,
     KindNotServed,
     KubeConflict,
     ObjectRef,
     Scope,
+    VersionExpired,
+    WatchEventType,
     ref_of,
 )
 
-Scene = Callable[[World], Awaitable[None]]
+Scene = Callable[[KubeWorld], Awaitable[None]]
 OTHER_UID = "11111111-2222-3333-4444-555555555555"
 
 
@@ -47,7 +47,7 @@ def on(request: pytest.FixtureRequest) -> Callable[[Scene], None]:
     """Play a scene on one implementation."""
 
     async def in_memory(scene: Scene) -> None:
-        await scene(MemoryWorld())
+        await scene(MemoryKubeWorld())
 
     async def on_cluster(scene: Scene) -> None:
         found = request.getfixturevalue("definitions"), request.getfixturevalue("namespace")
@@ -76,30 +76,30 @@ def version(item: Any) -> str:
     return found
 
 
-def scope_of(world: World, kind: str = "ConfigMap", labels: str = "app=bot") -> Scope:
+def scope_of(world: KubeWorld, kind: str = "ConfigMap", labels: str = "app=bot") -> Scope:
     return Scope(api_version="v1", kind=kind, namespace=world.namespace, labels=labels)
 
 
-def labelled(world: World, name: str, **labels: str) -> dict[str, Any]:
+def labelled(world: KubeWorld, name: str, **labels: str) -> dict[str, Any]:
     item = config_map(world, name, text="x")
     item["metadata"]["labels"] = {"app": "bot", **labels}
     return item
 
 
 def test_what_is_not_there_is_none(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
-        assert await look(world, config_map(world)) is None
+    async def scene(world: KubeWorld) -> None:
+        assert await get_live(world, config_map(world)) is None
 
     on(scene)
 
 
 def test_an_applied_object_is_there_and_belongs_to_the_caller(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         sent = config_map(world, text="x")
         made: Any = await world.client.apply(sent, manager=US)
         assert made["metadata"]["uid"] and made["data"] == {"text": "x"}
         made["data"]["text"] = sent["data"]["text"] = "changed by the caller"
-        found = await look(world, sent)
+        found = await get_live(world, sent)
         assert found["data"] == {"text": "x"}
 
     on(scene)
@@ -108,14 +108,14 @@ def test_an_applied_object_is_there_and_belongs_to_the_caller(on: Callable[[Scen
 def test_absent_creates_what_is_missing_and_refuses_what_is_there(
     on: Callable[[Scene], None],
 ) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         for force in (False, True):
             for dry_run in (True, False):
                 item = config_map(world, f"force-{str(force).lower()}", text="x")
                 await world.client.apply(
                     item, manager=US, absent=True, force=force, dry_run=dry_run
                 )
-            live = await look(world, item)
+            live = await get_live(world, item)
             for manager, text in ((US, "x"), (US, "y"), ("them", "y")):
                 for dry_run in (True, False):
                     wanted = {**item, "data": {"text": text}}
@@ -125,7 +125,7 @@ def test_absent_creates_what_is_missing_and_refuses_what_is_there(
                         )
                     )
                     assert refused.reason is ConflictReason.EXISTS
-            assert await look(world, item) == live
+            assert await get_live(world, item) == live
 
     on(scene)
 
@@ -147,11 +147,11 @@ GUARDS = {
 def test_guards_hold_for_the_object_that_was_seen(on: Callable[[Scene], None], sent: str) -> None:
     names, if_there, if_deleted = GUARDS[sent]
 
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         await part(world, config_map(world, "there", text="x"), if_there)
         await part(world, config_map(world, "deleted", text="x"), if_deleted)
 
-    async def part(world: World, item: dict[str, Any], expected: str) -> None:
+    async def part(world: KubeWorld, item: dict[str, Any], expected: str) -> None:
         before: Any = await world.client.apply(item, manager=US)
         guards = {
             "uid": {"uid": before["metadata"]["uid"]},
@@ -163,7 +163,7 @@ def test_guards_hold_for_the_object_that_was_seen(on: Callable[[Scene], None], s
         given = {name: value for each in names for name, value in guards[each].items()}
         if item["metadata"]["name"] == "deleted":
             assert await world.client.delete(ref_of(item))
-        live = await look(world, item)
+        live = await get_live(world, item)
         for dry_run, force in ((True, True), (True, False), (False, True)):
             wanted = guarded({**item, "data": {"text": "y"}}, **given)
             call = world.client.apply(wanted, manager=US, force=force, dry_run=dry_run)
@@ -173,13 +173,13 @@ def test_guards_hold_for_the_object_that_was_seen(on: Callable[[Scene], None], s
                 answer: Any = await call
                 assert answer["data"] == {"text": "y"}
             if expected or dry_run:
-                assert await look(world, item) == live
+                assert await get_live(world, item) == live
 
     on(scene)
 
 
 def test_fields_of_others_are_named_and_taken_only_by_force(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = config_map(world, a="1", b="2")
         await world.client.apply(item, manager="them")
         await world.edit(ref_of(item), lambda it: it["data"].update(b="3"), manager="ed")
@@ -201,20 +201,20 @@ def test_fields_of_others_are_named_and_taken_only_by_force(on: Callable[[Scene]
 def test_a_dry_run_answers_as_the_apply_would_and_writes_nothing(
     on: Callable[[Scene], None],
 ) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = service(world)
         foreseen: Any = await world.client.apply(item, manager=US, dry_run=True)
-        assert await look(world, item) is None
+        assert await get_live(world, item) is None
         assert "resourceVersion" not in foreseen["metadata"] and foreseen["metadata"]["uid"]
         made: Any = await world.client.apply(item, manager=US)
         seen = comparable(made, "none")
         del seen["metadata"]["resourceVersion"]
-        if isinstance(world, MemoryWorld):  # a real server makes up no address in a dry run
+        if isinstance(world, MemoryKubeWorld):  # a real server makes up no address in a dry run
             assert comparable(foreseen, "none") == seen
         item["spec"]["sessionAffinity"] = "ClientIP"
         foreseen = await world.client.apply(item, manager=US, dry_run=True)
         assert version(foreseen) == version(made)
-        assert await look(world, item) == made
+        assert await get_live(world, item) == made
         changed: Any = await world.client.apply(item, manager=US)
         assert version(changed) != version(made)
         assert comparable(changed, "none") == comparable(foreseen, "none")
@@ -223,14 +223,14 @@ def test_a_dry_run_answers_as_the_apply_would_and_writes_nothing(
 
 
 def test_an_apply_that_changes_nothing_leaves_the_version(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         for item in (config_map(world, text="x"), service(world)):
             made = await world.client.apply(item, manager=US)
             for force in (True, False):
                 for dry_run in (True, False):
                     again = await world.client.apply(item, manager=US, force=force, dry_run=dry_run)
                     assert again == made
-            assert await look(world, item) == made
+            assert await get_live(world, item) == made
 
     on(scene)
 
@@ -238,7 +238,7 @@ def test_an_apply_that_changes_nothing_leaves_the_version(on: Callable[[Scene], 
 def test_what_was_applied_before_and_is_left_out_is_removed_unless_others_own_it(
     on: Callable[[Scene], None],
 ) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         await world.client.apply(config_map(world, ours="1", shared="1"), manager=US)
         await world.client.apply(config_map(world, shared="1"), manager="them")
         left: Any = await world.client.apply(config_map(world, more="1"), manager=US)
@@ -250,7 +250,7 @@ def test_what_was_applied_before_and_is_left_out_is_removed_unless_others_own_it
 
 
 def test_a_patch_meets_only_what_its_test_allows(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = config_map(world, text="x")
         change: Any = {"op": "replace", "path": "/data/text", "value": "y"}
         with pytest.raises(NotFound):
@@ -264,18 +264,18 @@ def test_a_patch_meets_only_what_its_test_allows(on: Callable[[Scene], None]) ->
         ):
             with pytest.raises(ValidationError):
                 await world.client.patch(ref_of(item), [wrong, change], manager=US)
-        assert await look(world, item) == live
+        assert await get_live(world, item) == live
         right: Any = {"op": "test", "path": path, "value": version(live)}
         add: Any = {"op": "add", "path": "/data/more", "value": "z"}
         found: Any = await world.client.patch(ref_of(item), [right, change, add], manager=US)
         assert found["data"] == {"text": "y", "more": "z"}
-        assert await look(world, item) == found
+        assert await get_live(world, item) == found
 
     on(scene)
 
 
 def test_a_deletion_meets_only_the_object_that_was_seen(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = config_map(world, text="x")
         ref = ref_of(item)
         assert await world.client.delete(ref) is False
@@ -289,15 +289,15 @@ def test_a_deletion_meets_only_the_object_that_was_seen(on: Callable[[Scene], No
             ({"uid": uid, "version": "2"}, ConflictReason.CHANGED),
         ):
             assert (await refusal(world.client.delete(ref, **guards))).reason is reason
-        assert await look(world, item) == live
+        assert await get_live(world, item) == live
         assert await world.client.delete(ref, uid=uid, version=version(live)) is True
-        assert await look(world, item) is None
+        assert await get_live(world, item) is None
 
     on(scene)
 
 
 def test_what_an_object_owns_goes_with_it(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         def owned(name: str, *owners: Any) -> dict[str, Any]:
             item = config_map(world, name, text="x")
             item["metadata"]["ownerReferences"] = [
@@ -320,44 +320,44 @@ def test_what_an_object_owns_goes_with_it(on: Callable[[Scene], None]) -> None:
         for each in (grandchild, shared):
             await world.client.apply(each, manager=US)
         await world.client.delete(ref_of(first))
-        await gone(world.client, ref_of(child))
-        await gone(world.client, ref_of(grandchild))
-        assert await look(world, shared) is not None
+        await wait_until_gone(world.client, ref_of(child))
+        await wait_until_gone(world.client, ref_of(grandchild))
+        assert await get_live(world, shared) is not None
         await world.client.delete(ref_of(second))
-        await gone(world.client, ref_of(shared))
+        await wait_until_gone(world.client, ref_of(shared))
 
     on(scene)
 
 
 def test_a_finalizer_holds_an_object_until_it_is_taken_off(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = config_map(world, text="x")
         held = guarded(item)
         held["metadata"]["finalizers"] = ["example.com/hold"]
         made: Any = await world.client.apply(held, manager=US)
         assert await world.client.delete(ref_of(item), uid=made["metadata"]["uid"]) is True
-        going = await look(world, item)
+        going = await get_live(world, item)
         assert going["metadata"]["deletionTimestamp"] and version(going) != version(made)
         assert await world.client.delete(ref_of(item)) is True
-        assert await look(world, item) == going
+        assert await get_live(world, item) == going
         more = guarded(item)
         more["metadata"]["finalizers"] = ["example.com/hold", "example.com/more"]
         with pytest.raises(ValidationError):
             await world.client.apply(more, manager=US)
         await world.client.apply(item, manager=US)
-        assert await look(world, item) is None
+        assert await get_live(world, item) is None
 
     on(scene)
 
 
 def test_a_list_is_whole_and_its_items_say_what_they_are(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         for name in ("b", "a"):
             await world.client.apply(labelled(world, name), manager=US)
         await world.client.apply(config_map(world, "other"), manager=US)
         found: Any = await world.client.list(scope_of(world))
         assert [item["metadata"]["name"] for item in found.items] == ["a", "b"]
-        assert found.items[0] == await look(world, labelled(world, "a"))
+        assert found.items[0] == await get_live(world, labelled(world, "a"))
         everywhere = await world.client.list(replace(scope_of(world), namespace=""))
         assert len(everywhere.items) >= 2
 
@@ -376,7 +376,7 @@ SELECTED = {
 
 
 def test_labels_select(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         for name, labels in (("a", {"tier": "gold"}), ("b", {"tier": "iron"}), ("c", {})):
             await world.client.apply(labelled(world, name, **labels), manager=US)
         for selector, names in SELECTED.items():
@@ -386,13 +386,13 @@ def test_labels_select(on: Callable[[Scene], None]) -> None:
     on(scene)
 
 
-async def events(world: World, scope: Scope, since: str, count: int) -> list[Any]:
+async def events(world: KubeWorld, scope: Scope, since: str, count: int) -> list[Any]:
     """The next events of a watch, without bookmarks."""
     found: list[Any] = []
     stream: Any = world.client.watch(scope, version=since)  # an iterator that can be closed
     async with asyncio.timeout(30), aclosing(stream):
         async for event in stream:
-            if event.type is not EventType.BOOKMARK:
+            if event.type is not WatchEventType.BOOKMARK:
                 found.append(event)
             if len(found) == count:
                 break
@@ -400,7 +400,7 @@ async def events(world: World, scope: Scope, since: str, count: int) -> list[Any
 
 
 def test_a_watch_misses_nothing_since_a_list(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         await world.client.apply(labelled(world, "old"), manager=US)
         listed = await world.client.list(scope_of(world))
         states = [
@@ -430,14 +430,14 @@ def test_a_watch_misses_nothing_since_a_list(on: Callable[[Scene], None]) -> Non
 
 
 def test_an_object_that_leaves_a_selection_is_deleted_from_it(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         listed = await world.client.list(scope_of(world))
         item = config_map(world, "a", text="x")
         await world.client.apply(item, manager=US)
         await world.client.apply(labelled(world, "a"), manager=US)
         left: Any = await world.client.apply(item, manager=US)
         found = await events(world, scope_of(world), listed.version, 2)
-        assert [event.type for event in found] == [EventType.ADDED, EventType.DELETED]
+        assert [event.type for event in found] == [WatchEventType.ADDED, WatchEventType.DELETED]
         assert found[1].item["metadata"]["labels"] == {"app": "bot"}
         assert version(found[1].item) == version(left)
 
@@ -445,18 +445,18 @@ def test_an_object_that_leaves_a_selection_is_deleted_from_it(on: Callable[[Scen
 
 
 def test_a_version_whose_events_are_not_kept_has_expired(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = document(namespace=world.namespace)
         await world.client.apply(item, manager=US)
         scope = Scope(api_version=item["apiVersion"], kind=item["kind"], namespace=world.namespace)
-        with pytest.raises(Expired):
+        with pytest.raises(VersionExpired):
             await events(world, scope, "1", 1)
 
     on(scene)
 
 
 def test_a_kind_that_is_not_served_leaves_every_question_open(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         ref = ObjectRef(
             api_version="nowhere.example/v1", kind="Nothing", namespace=world.namespace, name="a"
         )
@@ -478,7 +478,7 @@ def test_a_kind_that_is_not_served_leaves_every_question_open(on: Callable[[Scen
 
 
 def test_the_status_is_written_apart_and_only_there(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = document(namespace=world.namespace)
         said = {**item, "status": {"ready": True, "message": "from the main resource"}}
         with pytest.raises(NotFound):
@@ -500,7 +500,7 @@ def test_the_status_is_written_apart_and_only_there(on: Callable[[Scene], None])
 
 
 def test_a_field_that_the_schema_does_not_know_is_refused(on: Callable[[Scene], None]) -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: KubeWorld) -> None:
         item = document(namespace=world.namespace)
         for wrong in ({"bogus": 1}, {"resources": {"tpu": 1}}, {"replicas": "two"}):
             for dry_run in (True, False):
@@ -508,7 +508,7 @@ def test_a_field_that_the_schema_does_not_know_is_refused(on: Callable[[Scene], 
                     await world.client.apply(
                         {**item, "spec": {**item["spec"], **wrong}}, manager=US, dry_run=dry_run
                     )
-        assert await look(world, item) is None
+        assert await get_live(world, item) is None
         await world.client.apply(item, manager=US)
         with pytest.raises(ValidationError):
             await world.client.apply(

@@ -11,37 +11,36 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.support.cluster import Cluster
-from tests.support.gateway import GatewayController, gateway_api
-from tests.support.inference_services import ACCEPTED, document
-from tests.support.kube_clients import (
+from tests.contracts.kube_worlds import (
     US,
-    MemoryWorld,
-    World,
+    KubeWorld,
+    MemoryKubeWorld,
     cluster_world,
     comparable,
     config_map,
     deployment,
-    hand_over,
-    look,
-    outcome,
+    get_live,
+    outcome_of,
     pod_of,
     server_of,
     service,
+    transfer_ownership,
 )
+from tests.support.cluster import Cluster
+from tests.support.gateway import GatewayController, gateway_api
+from tests.support.inference_services import ACCEPTED, document
 
-from holdfast.core.service.children import Facts, Gateway
-from holdfast.core.service.manifests import manifests
+from holdfast.core.service.children import Facts, Gateway, manifests
 from holdfast.reconcile.kube import ref_of
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 __all__ = ["gateway_api"]
 
-Story = Callable[[World], AsyncIterator[Any]]
+Story = Callable[[KubeWorld], AsyncIterator[Any]]
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
-async def an_object_is_changed_by_its_applier(world: World) -> AsyncIterator[Any]:
+async def an_object_is_changed_by_its_applier(world: KubeWorld) -> AsyncIterator[Any]:
     item = deployment(world)
     yield await world.client.apply(item, manager=US)
     server_of(item)["image"] = "registry.example/vllm:v2"
@@ -60,7 +59,7 @@ async def an_object_is_changed_by_its_applier(world: World) -> AsyncIterator[Any
     yield await world.client.apply(item, manager=US)
 
 
-async def others_change_our_fields(world: World) -> AsyncIterator[Any]:
+async def others_change_our_fields(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
 
     def change(live: dict[str, Any]) -> None:
@@ -73,15 +72,15 @@ async def others_change_our_fields(world: World) -> AsyncIterator[Any]:
 
     yield await world.client.apply(item, manager=US)
     await world.edit(ref, change, manager="kubectl-edit")
-    yield await look(world, item)
-    yield await outcome(world.client.apply(item, manager=US, dry_run=True))
-    yield await outcome(world.client.apply(item, manager=US))
+    yield await get_live(world, item)
+    yield await outcome_of(world.client.apply(item, manager=US, dry_run=True))
+    yield await outcome_of(world.client.apply(item, manager=US))
     yield await world.client.apply(item, manager=US, force=True, dry_run=True)
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(item, manager=US, force=True)
 
 
-async def others_remove_our_fields(world: World) -> AsyncIterator[Any]:
+async def others_remove_our_fields(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
 
     def change(live: dict[str, Any]) -> None:
@@ -91,31 +90,31 @@ async def others_remove_our_fields(world: World) -> AsyncIterator[Any]:
 
     yield await world.client.apply(item, manager=US)
     await world.edit(ref, change, manager="kubectl-edit")
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(item, manager=US)
 
 
-async def others_change_back_and_reorder(world: World) -> AsyncIterator[Any]:
+async def others_change_back_and_reorder(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
     yield await world.client.apply(item, manager=US)
     for image in ("registry.example/vllm:hot", "registry.example/vllm:v1"):
         await world.edit(
             ref, lambda live, image=image: server_of(live).update(image=image), manager="ed"
         )
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(item, manager=US)
     await world.edit(ref, lambda live: server_of(live)["env"].reverse(), manager="ed")
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(item, manager=US)
     await world.edit(
         ref,
         lambda live: server_of(live)["resources"]["requests"].update(cpu="0.5", memory="65536Ki"),
         manager="ed",
     )
-    yield await look(world, item)
+    yield await get_live(world, item)
 
 
-async def others_add_fields_that_are_then_taken_over(world: World) -> AsyncIterator[Any]:
+async def others_add_fields_that_are_then_taken_over(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
 
     def change(live: dict[str, Any]) -> None:
@@ -130,14 +129,14 @@ async def others_add_fields_that_are_then_taken_over(world: World) -> AsyncItera
 
     yield await world.client.apply(item, manager=US)
     await world.edit(ref, change, manager="kubectl-edit")
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(item, manager=US)
     yield await world.client.apply(item, manager=US, force=True)
-    yield await hand_over(world, item, to=US)
+    yield await transfer_ownership(world, item, to=US)
     yield await world.client.apply(item, manager=US)
 
 
-async def a_heal_is_blocked_until_the_fields_are_taken_over(world: World) -> AsyncIterator[Any]:
+async def a_heal_is_blocked_until_the_fields_are_taken_over(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
 
     def change(live: dict[str, Any]) -> None:
@@ -146,36 +145,36 @@ async def a_heal_is_blocked_until_the_fields_are_taken_over(world: World) -> Asy
 
     yield await world.client.apply(item, manager=US)
     await world.edit(ref, change, manager="kubectl-edit")
-    yield await look(world, item)
-    yield await outcome(world.client.apply(item, manager=US, force=True, dry_run=True))
-    yield await outcome(world.client.apply(item, manager=US, force=True))
-    yield await hand_over(world, item, to=US)
+    yield await get_live(world, item)
+    yield await outcome_of(world.client.apply(item, manager=US, force=True, dry_run=True))
+    yield await outcome_of(world.client.apply(item, manager=US, force=True))
+    yield await transfer_ownership(world, item, to=US)
     yield await world.client.apply(item, manager=US)
     front = service(world)
     yield await world.client.apply(front, manager=US)
     await world.edit(
         ref_of(front), lambda live: live["spec"]["ports"][0].update(port=81), manager="ed"
     )
-    yield await outcome(world.client.apply(front, manager=US, force=True))
-    yield await hand_over(world, front, to=US)
+    yield await outcome_of(world.client.apply(front, manager=US, force=True))
+    yield await transfer_ownership(world, front, to=US)
     yield await world.client.apply(front, manager=US)
 
 
-async def two_appliers_share_an_object(world: World) -> AsyncIterator[Any]:
+async def two_appliers_share_an_object(world: KubeWorld) -> AsyncIterator[Any]:
     item = deployment(world)
     yield await world.client.apply(item, manager=US)
     yield await world.client.apply(item, manager="them")
     server_of(item)["env"].append({"name": "C", "value": "3"})
     yield await world.client.apply(item, manager="them")
     server_of(item)["image"] = "registry.example/vllm:v2"
-    yield await outcome(world.client.apply(item, manager=US))
+    yield await outcome_of(world.client.apply(item, manager=US))
     yield await world.client.apply(item, manager=US, force=True)
     del server_of(item)["env"], pod_of(item)["tolerations"]
     yield await world.client.apply(item, manager=US)
     yield await world.client.apply(item, manager="them")
 
 
-async def replicas_are_scaled_by_others(world: World) -> AsyncIterator[Any]:
+async def replicas_are_scaled_by_others(world: KubeWorld) -> AsyncIterator[Any]:
     item, ref = deployment(world), ref_of(deployment(world))
 
     async def scale(count: int, manager: str) -> Any:
@@ -185,14 +184,14 @@ async def replicas_are_scaled_by_others(world: World) -> AsyncIterator[Any]:
             manager=manager,
             subresource="scale",
         )
-        return await look(world, item)
+        return await get_live(world, item)
 
     yield await world.client.apply(item, manager=US)
     yield await scale(2, "kubectl")
     yield await scale(3, "kubectl")
     yield await scale(4, "kubectl")
     yield await scale(5, "autoscaler")
-    yield await outcome(world.client.apply(item, manager=US))
+    yield await outcome_of(world.client.apply(item, manager=US))
     yield await world.client.apply(item, manager=US, force=True)
     del item["spec"]["replicas"]
     parked = {**item, "spec": {"replicas": 2}}
@@ -205,7 +204,7 @@ async def replicas_are_scaled_by_others(world: World) -> AsyncIterator[Any]:
     yield await scale(7, "autoscaler")
 
 
-async def an_object_is_created_by_others_first(world: World) -> AsyncIterator[Any]:
+async def an_object_is_created_by_others_first(world: KubeWorld) -> AsyncIterator[Any]:
     found = service_from_json(document(ACCEPTED["with everything"], namespace=world.namespace))
     rendered: Any = {each["kind"]: each for each in manifests(found, Facts())}
     rendered["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] = "nobody"
@@ -217,24 +216,24 @@ async def an_object_is_created_by_others_first(world: World) -> AsyncIterator[An
         rendered["PodDisruptionBudget"],
     ):
         await world.create(item, manager="kubectl-create")
-        yield await look(world, item)
+        yield await get_live(world, item)
         yield await world.client.apply(item, manager=US)
     item = deployment(world)
     del server_of(item)["env"]
     yield await world.client.apply(item, manager=US)
-    yield await hand_over(world, item, to=US)
+    yield await transfer_ownership(world, item, to=US)
     yield await world.client.apply(item, manager=US)
 
 
-async def the_record_of_owners_is_wiped(world: World) -> AsyncIterator[Any]:
+async def the_record_of_owners_is_wiped(world: KubeWorld) -> AsyncIterator[Any]:
     for number, wiped in enumerate(([{}], [])):
         item = config_map(world, f"m{number}", a="1", b="2")
         yield await world.client.apply(item, manager=US)
         wipe: Any = {"op": "replace", "path": "/metadata/managedFields", "value": wiped}
         yield await world.client.patch(ref_of(item), [wipe], manager="wiper")
         await world.edit(ref_of(item), lambda live: live["data"].update(a="x"), manager="ed")
-        yield await look(world, item)
-        yield await outcome(world.client.apply(item, manager=US))
+        yield await get_live(world, item)
+        yield await outcome_of(world.client.apply(item, manager=US))
         yield await world.client.apply(item, manager=US, force=True)
         del item["data"]["b"]
         yield await world.client.apply(item, manager=US, force=True)
@@ -245,7 +244,7 @@ async def the_record_of_owners_is_wiped(world: World) -> AsyncIterator[Any]:
         yield await world.client.apply(item, manager=US)
 
 
-async def many_writers_leave_their_marks(world: World) -> AsyncIterator[Any]:
+async def many_writers_leave_their_marks(world: KubeWorld) -> AsyncIterator[Any]:
     item = config_map(world, a="1")
     yield await world.client.apply(item, manager=US)
     for number in range(13):
@@ -254,11 +253,11 @@ async def many_writers_leave_their_marks(world: World) -> AsyncIterator[Any]:
             lambda live, number=number: live["data"].update({f"k{number}": "1"}),
             manager=f"writer-{number:02}",
         )
-    yield await look(world, item)
+    yield await get_live(world, item)
     yield await world.client.apply(config_map(world, k1="2", k12="2"), manager=US, force=True)
 
 
-async def the_status_has_owners_of_its_own(world: World) -> AsyncIterator[Any]:
+async def the_status_has_owners_of_its_own(world: KubeWorld) -> AsyncIterator[Any]:
     item = document(ACCEPTED["with everything"], namespace=world.namespace)
     ready = {"type": "Ready", "status": "True", "reason": "Fine"}
     synced = {"type": "Synced", "status": "True", "reason": "Fine"}
@@ -272,14 +271,14 @@ async def the_status_has_owners_of_its_own(world: World) -> AsyncIterator[Any]:
         manager="ed",
         subresource="status",
     )
-    yield await look(world, item)
-    yield await outcome(world.client.apply(status, manager=US, subresource="status"))
+    yield await get_live(world, item)
+    yield await outcome_of(world.client.apply(status, manager=US, subresource="status"))
     status["status"] = {"ready": False, "conditions": [ready]}
     yield await world.client.apply(status, manager=US, subresource="status", force=True)
-    yield await hand_over(world, item, to=US)
+    yield await transfer_ownership(world, item, to=US)
 
 
-async def custom_resources_are_edited(world: World) -> AsyncIterator[Any]:
+async def custom_resources_are_edited(world: KubeWorld) -> AsyncIterator[Any]:
     item = document(ACCEPTED["with everything"], namespace=world.namespace)
 
     def change(live: dict[str, Any]) -> None:
@@ -292,14 +291,14 @@ async def custom_resources_are_edited(world: World) -> AsyncIterator[Any]:
 
     yield await world.client.apply(item, manager=US)
     await world.edit(ref_of(item), change, manager="ed")
-    yield await look(world, item)
-    yield await outcome(world.client.apply(item, manager=US))
+    yield await get_live(world, item)
+    yield await outcome_of(world.client.apply(item, manager=US))
     yield await world.client.apply(item, manager=US, force=True)
-    yield await hand_over(world, item, to=US)
+    yield await transfer_ownership(world, item, to=US)
     yield await world.client.apply(item, manager=US)
 
 
-async def secrets_and_other_kinds_are_edited(world: World) -> AsyncIterator[Any]:
+async def secrets_and_other_kinds_are_edited(world: KubeWorld) -> AsyncIterator[Any]:
     secret: Any = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -309,7 +308,7 @@ async def secrets_and_other_kinds_are_edited(world: World) -> AsyncIterator[Any]
     }
     yield await world.client.apply(secret, manager=US)
     await world.edit(ref_of(secret), lambda live: live["data"].update(a="eA=="), manager="ed")
-    yield await look(world, secret)
+    yield await get_live(world, secret)
     yield await world.client.apply(secret, manager=US)
     found = service_from_json(document(ACCEPTED["with everything"], namespace=world.namespace))
     rendered: Any = {each["kind"]: each for each in manifests(found, Facts())}
@@ -323,8 +322,8 @@ async def secrets_and_other_kinds_are_edited(world: World) -> AsyncIterator[Any]
     ):
         yield await world.client.apply(item, manager=US)
         await world.edit(ref_of(item), change, manager="ed")
-        yield await look(world, item)
-        yield await outcome(world.client.apply(item, manager=US, dry_run=True))
+        yield await get_live(world, item)
+        yield await outcome_of(world.client.apply(item, manager=US, dry_run=True))
 
 
 STORIES: list[Story] = [
@@ -345,7 +344,7 @@ STORIES: list[Story] = [
 ]
 
 
-async def told(story: Story, world: World, *, controllers: bool = True) -> list[Any]:
+async def told(story: Story, world: KubeWorld, *, controllers: bool = True) -> list[Any]:
     return [
         comparable(found, world.namespace, controllers=controllers) async for found in story(world)
     ]
@@ -358,7 +357,7 @@ def test_both_end_up_with_the_same_fields_of_the_same_owners(
     async def played() -> None:
         async with cluster_world(definitions, namespace) as world:
             real = await told(story, world)
-        memory = await told(story, MemoryWorld())
+        memory = await told(story, MemoryKubeWorld())
         for number, (theirs, ours) in enumerate(zip(real, memory, strict=True)):
             assert ours == theirs, f"step {number}"
 
@@ -371,7 +370,7 @@ def test_both_complete_every_child_of_a_service_alike(
 ) -> None:
     gateway = Gateway(name="inference", namespace="infra", domain="example.com", section="https")
 
-    async def story(world: World) -> AsyncIterator[Any]:
+    async def story(world: KubeWorld) -> AsyncIterator[Any]:
         made = await world.client.apply(
             document(ACCEPTED[name], namespace=world.namespace), manager=US
         )
@@ -382,7 +381,7 @@ def test_both_complete_every_child_of_a_service_alike(
     async def played() -> None:
         async with cluster_world(definitions, namespace) as world:
             real = await told(story, world, controllers=False)
-        assert await told(story, MemoryWorld(), controllers=False) == real
+        assert await told(story, MemoryKubeWorld(), controllers=False) == real
         assert {"Deployment", "Service", "HTTPRoute"} <= {each["kind"] for each in real}
 
     asyncio.run(played())

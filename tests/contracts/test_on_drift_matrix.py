@@ -15,10 +15,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.support.both_clients import CLIENT_KINDS, DrivenClient, management_client
 from tests.support.cluster import Cluster
-from tests.support.colours import COLOURS, Awaited, management
+from tests.support.control_plane import MERGE_PATCH
 from tests.support.fault_proxy import FaultProxy
-from tests.support.kube_api import MERGE_PATCH
 from tests.support.server import RunningServer, bearer, running_server
 
 from holdfast import (
@@ -59,7 +59,7 @@ class World(ABC):
 class Memory(World):
     def __init__(self, colour: str) -> None:
         sync = colour == "sync"
-        self.client = memory_client("acme") if sync else Awaited(async_memory_client("acme"))
+        self.client = memory_client("acme") if sync else DrivenClient(async_memory_client("acme"))
 
     def move(self, live: Live) -> None:
         drift(self.client, live.id.slug, replicas=MOVED, by="curl")
@@ -68,7 +68,7 @@ class Memory(World):
 class Embedded(World):
     def __init__(self, colour: str, home: Path) -> None:
         self._file = home / "holdfast.db"
-        self.client = management(colour, f"sqlite:///{self._file}", project="acme")
+        self.client = management_client(colour, f"sqlite:///{self._file}", project="acme")
 
     def move(self, live: Live) -> None:
         writer = Writer(manager="curl", actor="ops")
@@ -83,7 +83,9 @@ class Embedded(World):
 class Remote(World):
     def __init__(self, colour: str, server: RunningServer, proxy: FaultProxy) -> None:
         self._server, self._proxy = server, proxy
-        self.client = management(colour, proxy.url, project="acme", token=server.token("acme"))
+        self.client = management_client(
+            colour, proxy.url, project="acme", token=server.token("acme")
+        )
 
     def written(self) -> int:
         return len(self._proxy.mutating)
@@ -104,7 +106,7 @@ class Kubernetes(World):
 
     def __init__(self, colour: str, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
-        self.client = management(colour, f"kubernetes:///{namespace}", project="acme")
+        self.client = management_client(colour, f"kubernetes:///{namespace}", project="acme")
 
     def move(self, live: Live) -> None:
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{self._namespace}/{PLURAL}/{live.id.slug}"
@@ -136,8 +138,8 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningSe
 
 
 TARGETS = [
-    *itertools.product(("memory", "embedded", "remote"), COLOURS),
-    *(pytest.param(("kubernetes", colour), marks=pytest.mark.cluster) for colour in COLOURS),
+    *itertools.product(("memory", "embedded", "remote"), CLIENT_KINDS),
+    *(pytest.param(("kubernetes", colour), marks=pytest.mark.cluster) for colour in CLIENT_KINDS),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The `Target` and `Control` ports, as every adapter must keep them."""
+"""The `Target` and `ControlTarget` ports, as every adapter must keep them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.support.targets import PROJECT
+from tests.contracts.targets import PROJECT
 
 from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import find_drift
@@ -19,9 +19,9 @@ from holdfast.core.plan import Action, Disruption, Step, delete_plan, make_plan
 from holdfast.core.policy import OnDrift
 from holdfast.core.workload import WorkloadSpec
 from holdfast.reconcile import reconciler
-from holdfast.reconcile.ports import Control
+from holdfast.reconcile.ports import ControlTarget
 
-OnTarget = Callable[[Callable[[Control], Awaitable[None]]], None]
+OnTarget = Callable[[Callable[[ControlTarget], Awaitable[None]]], None]
 
 
 def declared(slug: str = "chat", **fields: object) -> Desired:
@@ -42,24 +42,24 @@ def step_to(desired: Desired, live: Observation) -> Step:
     return make_plan([find_drift(desired=desired, live=live)]).steps[0]
 
 
-async def created(target: Control, desired: Desired, key: str = "create") -> Live:
+async def created(target: ControlTarget, desired: Desired, key: str = "create") -> Live:
     live = await target.perform(step_to(desired, Absent(id=desired.id)), key=key)
     assert isinstance(live, Live)
     return live
 
 
-async def updated(target: Control, desired: Desired, live: Live, key: str = "update") -> Live:
+async def updated(target: ControlTarget, desired: Desired, live: Live, key: str = "update") -> Live:
     after = await target.perform(step_to(desired, live), key=key)
     assert isinstance(after, Live)
     return after
 
 
-async def actions(target: Control, slug: str = "chat") -> list[str]:
+async def actions(target: ControlTarget, slug: str = "chat") -> list[str]:
     return [entry.action for entry in await target.history(PROJECT, slug=slug)]
 
 
 def test_what_was_never_created_is_absent(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         where = WorkloadId(project=PROJECT, slug="chat")
         assert await target.observe(where) == Absent(id=where)
 
@@ -67,7 +67,7 @@ def test_what_was_never_created_is_absent(on_target: OnTarget) -> None:
 
 
 def test_a_created_workload_is_observed_as_it_was_declared(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         desired = declared()
         live = await created(target, desired)
         assert live.fields == desired.fields
@@ -84,7 +84,7 @@ def test_a_created_workload_is_observed_as_it_was_declared(on_target: OnTarget) 
 def test_an_update_changes_the_version_and_the_generation_and_keeps_the_uid(
     on_target: OnTarget,
 ) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         after = await updated(target, declared(replicas=3, env={"B": "2"}), live)
         assert after.uid == live.uid
@@ -98,7 +98,7 @@ def test_an_update_changes_the_version_and_the_generation_and_keeps_the_uid(
 
 
 def test_a_second_creation_is_a_conflict_and_changes_nothing(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         with pytest.raises(Conflict):
             await created(target, declared(replicas=2), key="other")
@@ -113,7 +113,7 @@ def test_a_second_creation_is_a_conflict_and_changes_nothing(on_target: OnTarget
 def test_an_update_from_an_older_version_is_a_conflict_and_changes_nothing(
     on_target: OnTarget,
 ) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         old = await created(target, declared())
         new = await updated(target, declared(replicas=2), old)
         with pytest.raises(Conflict):
@@ -129,7 +129,7 @@ def test_an_update_from_an_older_version_is_a_conflict_and_changes_nothing(
 def test_a_step_on_a_workload_that_was_replaced_is_a_conflict(on_target: OnTarget) -> None:
     """Same slug, other uid: an update or a deletion meant the one that is gone."""
 
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         first = await created(target, declared())
         delete = delete_plan(first).steps[0]
         await target.perform(delete, key="delete")
@@ -150,7 +150,7 @@ def test_a_step_on_a_workload_that_was_replaced_is_a_conflict(on_target: OnTarge
 def test_an_update_of_what_was_deleted_is_a_conflict_and_creates_nothing(
     on_target: OnTarget,
 ) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         await target.perform(delete_plan(live).steps[0], key="delete")
         with pytest.raises(Conflict):
@@ -161,7 +161,7 @@ def test_an_update_of_what_was_deleted_is_a_conflict_and_creates_nothing(
 
 
 def test_a_uid_from_another_slug_does_not_open_a_workload(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         mine = await created(target, declared("mine"))
         other = await created(target, declared("other"), key="other")
         forged = replace(step_to(declared("mine", replicas=9), mine), uid=other.uid)
@@ -176,7 +176,7 @@ def test_a_uid_from_another_slug_does_not_open_a_workload(on_target: OnTarget) -
 
 
 def test_a_deletion_leaves_nothing_and_may_be_repeated(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         delete = delete_plan(live).steps[0]
         for key in ("first", "first", "second"):
@@ -188,7 +188,7 @@ def test_a_deletion_leaves_nothing_and_may_be_repeated(on_target: OnTarget) -> N
 
 
 def test_a_deletion_of_what_was_changed_since_is_a_conflict(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         old = await created(target, declared())
         await updated(target, declared(replicas=2), old)
         with pytest.raises(Conflict):
@@ -199,7 +199,7 @@ def test_a_deletion_of_what_was_changed_since_is_a_conflict(on_target: OnTarget)
 
 
 def test_a_repeated_key_answers_the_same_and_has_no_second_effect(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         desired = declared()
         create = step_to(desired, Absent(id=desired.id))
         first = await target.perform(create, key="k1")
@@ -218,7 +218,7 @@ def test_a_repeated_key_answers_the_same_and_has_no_second_effect(on_target: OnT
 
 
 def test_a_key_that_was_used_for_another_request_is_refused(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared(), key="k1")
         with pytest.raises(HoldfastError) as refused:
             await updated(target, declared(replicas=2), live, key="k1")
@@ -231,7 +231,7 @@ def test_a_key_that_was_used_for_another_request_is_refused(on_target: OnTarget)
 
 
 def test_a_step_that_does_nothing_only_observes(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         desired = declared()
         live = await created(target, desired)
         nothing = step_to(desired, live)
@@ -245,7 +245,7 @@ def test_a_step_that_does_nothing_only_observes(on_target: OnTarget) -> None:
 
 
 def test_writing_another_spelling_of_what_is_there_changes_nothing(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         step = Step(
             id=live.id,
@@ -265,7 +265,7 @@ def test_writing_another_spelling_of_what_is_there_changes_nothing(on_target: On
 
 
 def test_what_would_leave_an_invalid_workload_is_refused_whole(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         for write in ({"replicas": -1}, {"nonsense": 1}, {"model": None}, {"slug": "other"}):
             step = Step(
@@ -287,7 +287,7 @@ def test_what_would_leave_an_invalid_workload_is_refused_whole(on_target: OnTarg
 
 
 def test_of_many_that_create_one_slug_at_once_exactly_one_does(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         results = await asyncio.gather(
             *(created(target, declared(replicas=n + 1), key=f"k{n}") for n in range(16)),
             return_exceptions=True,
@@ -301,7 +301,7 @@ def test_of_many_that_create_one_slug_at_once_exactly_one_does(on_target: OnTarg
 
 
 def test_many_reconcile_one_workload_at_once_and_it_ends_as_declared(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         desired = declared(replicas=4)
         outcomes = await asyncio.gather(
             *(reconciler.ensure(target, desired, key=f"call{n}") for n in range(8))
@@ -315,7 +315,7 @@ def test_many_reconcile_one_workload_at_once_and_it_ends_as_declared(on_target: 
 
 
 def test_a_project_is_listed_whole_and_in_order(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         assert list(await target.list(PROJECT)) == []
         for slug in ("b", "a-1", "a", "c"):
             await created(target, declared(slug), key=slug)
@@ -325,7 +325,7 @@ def test_a_project_is_listed_whole_and_in_order(on_target: OnTarget) -> None:
 
 
 def test_history_is_newest_first_and_outlives_the_workload(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         live = await updated(target, declared(replicas=2), live)
         await target.perform(delete_plan(live).steps[0], key="delete")
@@ -340,7 +340,7 @@ def test_history_is_newest_first_and_outlives_the_workload(on_target: OnTarget) 
 
 
 def test_nothing_has_drifted_after_our_own_writes(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         live = await created(target, declared())
         await updated(target, declared(replicas=2), live)
         assert list(await target.drifts(PROJECT)) == []
@@ -350,7 +350,7 @@ def test_nothing_has_drifted_after_our_own_writes(on_target: OnTarget) -> None:
 
 
 def test_progress_and_logs_of_what_is_not_there_are_not_found(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         nobody = WorkloadId(project=PROJECT, slug="nobody")
         with pytest.raises(NotFound):
             await anext(aiter(target.progress(nobody)))
@@ -361,7 +361,7 @@ def test_progress_and_logs_of_what_is_not_there_are_not_found(on_target: OnTarge
 
 
 def test_closing_twice_is_harmless(on_target: OnTarget) -> None:
-    async def scenario(target: Control) -> None:
+    async def scenario(target: ControlTarget) -> None:
         await target.aclose()
         await target.aclose()
 

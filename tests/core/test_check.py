@@ -17,7 +17,7 @@ from tests.strategies import credentials, specs, trees
 from holdfast.core.errors import ValidationError
 from holdfast.core.scan import MAX_DEPTH, MAX_TEXT, MAX_VALUES
 from holdfast.core.workload import (
-    PUBLISHED,
+    POSITIONAL_FIELDS,
     SPEC_FIELDS,
     Backend,
     Canary,
@@ -420,7 +420,7 @@ def test_a_spec_takes_the_published_clients_fields_by_their_place() -> None:
 
 def test_the_fields_that_may_be_given_by_place_are_those_of_the_published_spec() -> None:
     theirs = list(inspect.signature(inferencekey.WorkloadSpec).parameters)
-    assert list(PUBLISHED) == theirs
+    assert list(POSITIONAL_FIELDS) == theirs
 
 
 LEAKS = [

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import fields, mappings, objects, trees
 
-from holdfast.core.diff import Change, diff, same
+from holdfast.core.diff import Change, diff, same_value
 from holdfast.core.normalize import WORKLOAD_RULES, Rules, normalize, normalize_workload
 from holdfast.core.tree import (
     Fields,
     Tree,
     digest,
+    json_pointer,
     parse_pointer,
-    plain,
-    pointer,
+    plain_tree,
     show_path,
 )
 from holdfast.core.workload import Backend
@@ -119,8 +119,8 @@ def _is_empty(value: Tree) -> bool:
     ],
 )
 def test_equal_means_equal_in_value_and_in_kind(left: Tree, right: Tree, equal: bool) -> None:
-    assert same(left, right) is equal
-    assert same(right, left) is equal
+    assert same_value(left, right) is equal
+    assert same_value(right, left) is equal
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_the_second_key_is_tried_when_the_first_does_not_fit() -> None:
 
 @given(st.lists(st.text(), min_size=1).map(tuple))
 def test_a_pointer_reads_back(path: tuple[str, ...]) -> None:
-    assert parse_pointer(pointer(path)) == path
+    assert parse_pointer(json_pointer(path)) == path
 
 
 def test_the_empty_pointer_is_the_whole() -> None:
@@ -238,10 +238,10 @@ def _sorted(value: Tree) -> Tree:
 
 def test_plain_copies_and_refuses_what_has_no_plain_form() -> None:
     inner = [1, (2.5, None)]
-    copied = plain({"a": inner, Backend.VLLM: Backend.VLLM})
+    copied = plain_tree({"a": inner, Backend.VLLM: Backend.VLLM})
     inner.append(3)
     assert copied == {"a": [1, [2.5, None]], "vllm": "vllm"}
     assert isinstance(copied, dict)
     assert type(copied["vllm"]) is str
     with pytest.raises(TypeError):
-        plain({"a": object()})
+        plain_tree({"a": object()})

@@ -36,19 +36,19 @@ CLASSES = tree()
 def example(kind: type[HoldfastError]) -> HoldfastError:
     match kind.__name__:
         case "DriftError":
-            return DriftError("It moved.", plan=Plan(steps=()), todo="Look.")
+            return DriftError("It moved.", plan=Plan(steps=()), hint="Look.")
         case "ApiError":
             return ApiError("It failed.", status=502, reason="bad_gateway")
         case "BackendError":
-            return BackendError("It failed.", message="out of memory", status=500, todo="Wait.")
+            return BackendError("It failed.", message="out of memory", status=500, hint="Wait.")
         case "PermissionDenied":
             return PermissionDenied("Not yours.", reason="project_scope_mismatch")
         case "ValidationError":
             return ValidationError(problems=[Problem(field="a", reason="no.", fix="Yes.")])
         case "StoreHeld":
-            return StoreHeld("It is held.", todo="Ask the server.", url="http://127.0.0.1:9")
+            return StoreHeld("It is held.", hint="Ask the server.", url="http://127.0.0.1:9")
         case _:
-            return kind("It happened.", changed="Half was changed.", todo="Try again.")
+            return kind("It happened.", changed="Half was changed.", hint="Try again.")
 
 
 def test_every_class_has_a_code_of_its_own() -> None:
@@ -84,7 +84,7 @@ def test_a_message_is_the_summary_and_then_full_sentences(kind: type[HoldfastErr
 
 
 def test_a_message_says_what_happened_what_was_changed_and_what_to_do() -> None:
-    error = Conflict("It moved.", changed="Nothing was changed.", todo="Look again.")
+    error = Conflict("It moved.", changed="Nothing was changed.", hint="Look again.")
     assert str(error) == (
         "Another writer was first. It moved. Nothing was changed. Look again."
     )  # fmt: skip

@@ -13,9 +13,9 @@ from holdfast.core.names import (
     RESERVED,
     WorkloadId,
     canonical_slug,
-    checked_slug,
-    derived_slug,
     is_slug,
+    require_slug,
+    slug_from_name,
     slug_problems,
 )
 
@@ -34,8 +34,8 @@ from holdfast.core.names import (
     ],
 )
 def test_a_name_becomes_one_slug(text: str, slug: str) -> None:
-    assert derived_slug(text) == slug
-    assert checked_slug(slug) == slug
+    assert slug_from_name(text) == slug
+    assert require_slug(slug) == slug
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_name_becomes_one_slug(text: str, slug: str) -> None:
 )
 def test_a_slug_that_somebody_gave_is_never_rewritten(text: str, meant: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        checked_slug(text)
+        require_slug(text)
     (problem,) = caught.value.problems
     assert "is not a slug" in problem.reason
     assert problem.fix == f"Did you mean {meant}?"
@@ -88,7 +88,7 @@ def test_what_a_slug_may_mean_is_not_suggested_when_it_holds_a_secret() -> None:
 )
 def test_what_is_no_slug_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        checked_slug(text)
+        require_slug(text)
     (problem,) = caught.value.problems
     assert reason in problem.reason
     assert str(caught.value).isascii()

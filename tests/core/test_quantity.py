@@ -11,10 +11,10 @@ from tests.strategies import DURATIONS, QUANTITIES
 
 from holdfast.core.quantity import (
     canonical_quantity,
+    format_seconds,
     parse_duration,
     parse_quantity,
     readable_quantity,
-    shown_seconds,
 )
 
 
@@ -118,4 +118,4 @@ def test_an_amount_that_is_shown_is_the_same_amount(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_time_is_told_as_people_do(seconds: float, text: str) -> None:
-    assert shown_seconds(seconds) == text
+    assert format_seconds(seconds) == text

@@ -23,7 +23,7 @@ from holdfast.core.redact import (
     credential_in,
     is_reference,
     names_a_secret,
-    quoted,
+    quote_text,
     redact,
     redact_tree,
 )
@@ -170,13 +170,13 @@ def test_a_credential_is_named_and_never_repeated() -> None:
 
 @given(st.text())
 def test_quoted_input_is_short_and_ascii(text: str) -> None:
-    assert quoted(text).isascii()
-    assert quoted(text).isprintable()
-    assert len(quoted("x" * 1000)) < 70
+    assert quote_text(text).isascii()
+    assert quote_text(text).isprintable()
+    assert len(quote_text("x" * 1000)) < 70
 
 
 def test_a_token_is_masked_before_it_is_cut() -> None:
-    assert "ffff" not in quoted("x" * 40 + TOKEN)
+    assert "ffff" not in quote_text("x" * 40 + TOKEN)
 
 
 def test_long_hostile_texts_are_read_in_linear_time() -> None:

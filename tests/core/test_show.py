@@ -15,22 +15,22 @@ from tests.strategies import credentials, drifts
 from holdfast.core.desired import Desired
 from holdfast.core.diff import Change
 from holdfast.core.drift import Drift, DriftedField, DriftKind, find_drift
-from holdfast.core.ink import Ink, clean
 from holdfast.core.live import Absent, Live, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Disruption, Plan, Step, delete_plan, make_plan
 from holdfast.core.show import (
-    LONGEST,
     MAX_LINES,
+    MAX_VALUE_WIDTH,
     plan_html,
     plan_markdown,
+    plan_summary,
     plan_text,
     show_value,
-    summary,
-    symbol,
+    step_symbol,
     text_diff,
     value_diff,
 )
+from holdfast.core.text_style import TextStyle, escape_unprintable
 from holdfast.core.tree import Tree
 
 
@@ -160,25 +160,25 @@ def test_a_deletion_says_that_serving_stops() -> None:
     plan = delete_plan(LIVE)
     assert str(plan).splitlines()[0] == "  -  acme/chat    stops serving"
     assert "Asked for." in plan_markdown(plan)
-    assert summary(plan) == "Plan: 0 to create, 0 to update, 1 to delete."
+    assert plan_summary(plan) == "Plan: 0 to create, 0 to update, 1 to delete."
 
 
 def test_marks_carry_the_meaning_without_colour() -> None:
     update, create, same = PLAN.steps
-    assert [symbol(step) for step in (update, create, same)] == ["~↻", "+", "="]
-    assert symbol(update, ascii_only=True) == "~r"
-    assert symbol(replace(update, disruption=Disruption.NONE)) == "~"
+    assert [step_symbol(step) for step in (update, create, same)] == ["~↻", "+", "="]
+    assert step_symbol(update, ascii_only=True) == "~r"
+    assert step_symbol(replace(update, disruption=Disruption.NONE)) == "~"
 
 
 def test_paint_gets_every_mark_with_its_meaning() -> None:
-    inks: set[Ink] = set()
+    inks: set[TextStyle] = set()
 
-    def paint(text: str, ink: Ink) -> str:
+    def paint(text: str, ink: TextStyle) -> str:
         inks.add(ink)
         return f"<{text}>"
 
     assert "<~>" in plan_text(PLAN, paint=paint)
-    assert inks == {Ink.CREATE, Ink.CHANGE, Ink.REMOVE, Ink.FAINT}
+    assert inks == {TextStyle.CREATE, TextStyle.CHANGE, TextStyle.REMOVE, TextStyle.FAINT}
 
 
 def test_ascii_only_has_nothing_else() -> None:
@@ -265,11 +265,11 @@ def test_a_long_value_is_cut_to_its_width(text: str, width: int, ascii_only: boo
 
 @given(st.text())
 def test_clean_text_is_printable_and_says_the_same(text: str) -> None:
-    assert clean(text).isprintable()
-    assert clean(text, ascii_only=True).isascii()
+    assert escape_unprintable(text).isprintable()
+    assert escape_unprintable(text, ascii_only=True).isascii()
     if text.isprintable():
-        assert clean(text) == text
-    assert json.dumps(clean(text))
+        assert escape_unprintable(text) == text
+    assert json.dumps(escape_unprintable(text))
 
 
 CREATE = make_plan(
@@ -355,7 +355,7 @@ def test_values_of_several_lines_are_shown_line_by_line() -> None:
 def test_a_diff_of_lines_is_bounded_and_applies(old: list[str], new: list[str]) -> None:
     lines = text_diff("\n".join(["same"] * 9 + old), "\n".join(["same"] * 9 + new))
     assert len(lines) <= MAX_LINES + 1
-    assert all(len(line) <= LONGEST for line in lines)
+    assert all(len(line) <= MAX_VALUE_WIDTH for line in lines)
 
 
 def test_two_huge_values_with_nothing_in_common_are_compared_in_bounded_time_and_space() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests import strategies
 
 from holdfast.core.workload import (
-    NESTED,
+    NESTED_TYPES,
     SPEC_FIELDS,
     Analysis,
     Autoscaling,
@@ -40,4 +40,4 @@ def test_every_field_of_a_nested_value_is_drawn(kind: type) -> None:
 
 
 def test_every_nested_value_is_in_the_table() -> None:
-    assert set(NESTED.values()) <= set(PARTS)
+    assert set(NESTED_TYPES.values()) <= set(PARTS)

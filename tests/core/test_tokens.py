@@ -13,7 +13,7 @@ RANDOM = bytes(range(32))
 def test_a_minted_token_is_read_back_and_verified(kind: str) -> None:
     minted = tokens.mint(kind, RANDOM)
     text = minted.secret.reveal()
-    assert tokens.parse(text) == tokens.Parsed(kind=kind, id=minted.id)
+    assert tokens.parse(text) == tokens.ParsedToken(kind=kind, id=minted.id)
     assert tokens.verify(text, minted.secret_hash)
 
 

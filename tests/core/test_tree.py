@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.tree import Tree, digest, same
+from holdfast.core.tree import Tree, digest, identical
 
 LEAVES = st.one_of(
     st.none(),
@@ -28,14 +28,14 @@ TREES: st.SearchStrategy[Tree] = st.recursive(
 
 @given(one=TREES, other=TREES)
 def test_trees_are_the_same_exactly_when_their_digests_are(one: Tree, other: Tree) -> None:
-    assert same(one, other) is (digest(one) == digest(other))
+    assert identical(one, other) is (digest(one) == digest(other))
 
 
 @given(tree=TREES)
 def test_a_tree_is_the_same_as_its_copy(tree: Tree) -> None:
-    assert same(tree, json.loads(json.dumps(tree)))
+    assert identical(tree, json.loads(json.dumps(tree)))
 
 
 @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0, False), (None, False)])
 def test_values_that_python_takes_for_equal_are_not_the_same(one: Tree, other: Tree) -> None:
-    assert not same({"a": [one]}, {"a": [other]})
+    assert not identical({"a": [one]}, {"a": [other]})

@@ -9,13 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
-from tests.support.alert_cases import CASES, WEB, Case, always, of_gitops, written
-from tests.support.figures import asked, unknown
+from tests.deploy.alert_cases import CASES, WEB, AlertCase, constant, of_gitops, series_name
+from tests.support.promql import metric_queries, unknown_metrics
 
 from holdfast.core.drift import DriftKind
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.install.alerts import Alert, operator_alerts
-from holdfast.install.gitops_alerts import gitops_alerts
+from holdfast.install.monitoring import AlertRule, gitops_alerts, operator_alerts
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = {
@@ -32,12 +31,12 @@ WORDS: dict[str, type[StrEnum]] = {
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_alert_fires_when_it_should_and_not_otherwise(
-    case: Case, promtool: str, tmp_path: Path
+    case: AlertCase, promtool: str, tmp_path: Path
 ) -> None:
     chosen = {"alertname": case.alert, "alertstate": "firing"}
     if case.because:
         chosen["because"] = case.because
-    asks = written("ALERTS", chosen)
+    asks = series_name("ALERTS", chosen)
     checks = [{"expr": asks, "eval_time": f"{minute}m"} for minute in case.quiet]
     if case.fires is not None:
         alert = the_alert(case)
@@ -47,7 +46,7 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(
             "severity": alert.severity,
             "controller": f"holdfast-{case.part}",
         }
-        sample = {"labels": written("ALERTS", labels), "value": 1}
+        sample = {"labels": series_name("ALERTS", labels), "value": 1}
         checks.append({"expr": asks, "eval_time": f"{case.fires}m", "exp_samples": [sample]})
     series = [{"series": name, "values": values} for name, values in case.figures.items()]
     run_tests(promtool, tmp_path, case.part, series, checks)
@@ -86,25 +85,25 @@ def test_an_alert_tells_whom_it_is_about_in_words(promtool: str, tmp_path: Path)
             "dashboard_url": "/d/holdfast",
         },
     }
-    series = [{"series": paused, "values": always(600)}]
+    series = [{"series": paused, "values": constant(600)}]
     told = [{"eval_time": "50m", "alertname": alert.name, "exp_alerts": [expected]}]
     run_tests(promtool, tmp_path, "gitops", series, [], told)
 
 
 @pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.name)
-def test_an_alert_asks_only_for_what_the_controllers_report(alert: Alert) -> None:
-    assert unknown(alert.expression) == []
+def test_an_alert_asks_only_for_what_the_controllers_report(alert: AlertRule) -> None:
+    assert unknown_metrics(alert.expression) == []
 
 
 @pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.name)
-def test_an_alert_uses_the_words_of_the_code(alert: Alert) -> None:
-    for figure in asked(alert.expression):
+def test_an_alert_uses_the_words_of_the_code(alert: AlertRule) -> None:
+    for figure in metric_queries(alert.expression):
         for label, values in figure.matchers.items():
             if label in WORDS and figure.name.startswith("holdfast_drift"):
                 assert set(values.split("|")) <= {each.value for each in WORDS[label]}
 
 
-def the_alert(case: Case) -> Alert:
+def the_alert(case: AlertCase) -> AlertRule:
     (found,) = [
         each
         for each in ALERTS[case.part]

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.figures import asked, unknown
+from tests.support.promql import metric_queries, unknown_metrics
 
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.install.alerts import BOARD
-from holdfast.install.board import board
-from holdfast.install.panels import ROWS
+from holdfast.install.monitoring import DASHBOARD_UID, PANEL_ROWS, dashboard
 
 # Any: the board as Grafana reads it.
-SHOWN: Any = json.loads(json.dumps(board()))
+SHOWN: Any = json.loads(json.dumps(dashboard()))
 PANELS = [each for each in SHOWN["panels"] if each["type"] != "row"]
 EXPRESSIONS = [
     (f"{panel['title']} {target['refId']}", target["expr"])
@@ -29,8 +27,8 @@ KINDS = {"timeseries", "stat", "bargauge", "table"}
 
 
 def test_every_panel_says_what_it_shows_and_is_drawn() -> None:
-    assert SHOWN["uid"] == BOARD and SHOWN["title"] and SHOWN["schemaVersion"] >= 39
-    assert len(PANELS) == sum(len(panels) for _, panels in ROWS) > 20
+    assert SHOWN["uid"] == DASHBOARD_UID and SHOWN["title"] and SHOWN["schemaVersion"] >= 39
+    assert len(PANELS) == sum(len(panels) for _, panels in PANEL_ROWS) > 20
     for panel in PANELS:
         assert panel["title"] and panel["description"].endswith("."), panel["title"]
         assert panel["type"] in KINDS and panel["targets"]
@@ -64,12 +62,12 @@ def test_every_variable_that_is_used_is_asked_for() -> None:
 
 @pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=[name for name, _ in EXPRESSIONS])
 def test_a_panel_asks_only_for_what_the_controllers_report(name: str, expression: str) -> None:
-    assert list(asked(expression)) and unknown(expression) == []
+    assert list(metric_queries(expression)) and unknown_metrics(expression) == []
 
 
 def test_the_words_of_the_panels_are_those_of_the_code() -> None:
     for _, expression in EXPRESSIONS:
-        for figure in asked(expression):
+        for figure in metric_queries(expression):
             if figure.name.startswith("holdfast_drift"):
                 assert figure.matchers.get("state", "fighting") in list(DriftState)
                 assert figure.matchers.get("resolution", "self_heal") in list(Resolution)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.support.missing import without
+from tests.support.cluster_fixtures import skip_without
 from tests.support.processes import ROOT, free_port, wait_until
 
 CHAT = "name: chat\nmodel: m\nbackend: vllm\ncommand: vllm serve m --max-model-len 8192\n"
@@ -107,7 +107,7 @@ def installed(
     try:
         return install(wheel, request.param, tmp_path, "-c", str(LOCKED))
     except ConnectionError as error:
-        without(pytestconfig, "a package registry", error)
+        skip_without(pytestconfig, "a package registry", error)
 
 
 def only(extra: str) -> pytest.MarkDecorator:
@@ -264,7 +264,7 @@ def test_the_newest_uvicorn_that_is_permitted_serves(
     try:
         installed = install(wheel, "server", tmp_path, "--upgrade")
     except ConnectionError as error:
-        without(pytestconfig, "a package registry", error)
+        skip_without(pytestconfig, "a package registry", error)
     program = "import importlib.metadata as m; print(m.version('uvicorn'))"
     version = installed.told("python", "-c", program).strip()
     with capsys.disabled():

@@ -14,8 +14,8 @@ from typing import Any
 
 from click.testing import CliRunner
 from tests.support.cluster import Cluster
-from tests.support.git_host import Origin
-from tests.support.gitops_manifests import DEPLOYMENT, SERVICE, SETTINGS
+from tests.support.git_host import BareRepository
+from tests.support.manifests import DEPLOYMENT, SERVICE, SETTINGS
 from tests.support.processes import wait_until
 
 from holdfast.apps.cli.main import cli
@@ -32,7 +32,7 @@ def test_with_the_right_to_write_it_syncs_and_heals_and_is_refused_nothing(
     cluster: Cluster, place: str, namespace: str, tmp_path: Path
 ) -> None:
     token = install(cluster, place, namespace, "--gitops-writes")
-    origin = Origin(tmp_path / "origin")
+    origin = BareRepository(tmp_path / "origin")
     origin.commit(FILES)
     with controller(token, tmp_path, "--namespace", namespace, "--lease-namespace", place):
         routes = [{"name": "all", "remediation": "self-heal"}]
@@ -51,7 +51,7 @@ def test_without_it_what_differs_is_reported_and_nothing_is_written(
     cluster: Cluster, place: str, namespace: str, tmp_path: Path
 ) -> None:
     token = install(cluster, place, namespace)
-    origin = Origin(tmp_path / "origin")
+    origin = BareRepository(tmp_path / "origin")
     origin.commit(FILES)
     with controller(token, tmp_path, "--namespace", namespace, "--lease-namespace", place):
         declare(cluster, namespace, origin)
@@ -99,7 +99,7 @@ def install(cluster: Cluster, place: str, namespace: str, *more: str) -> Path:
 
 
 # Any: parts of a spec as they are written in JSON.
-def declare(cluster: Cluster, namespace: str, origin: Origin, **spec: Any) -> None:
+def declare(cluster: Cluster, namespace: str, origin: BareRepository, **spec: Any) -> None:
     source = {"url": str(origin.path), "interval": "10s"}
     item = {
         "apiVersion": "holdfast.dev/v1alpha1",

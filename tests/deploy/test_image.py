@@ -9,10 +9,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.support import sops
+from tests.support.go_programs import SOPS
 
-from holdfast.apps.operator.metrics import Metrics
-from holdfast.install.pod import PORT, USER
+from holdfast.apps.operator.metrics import OperatorMetrics
+from holdfast.install.deployments import HTTP_PORT, RUN_AS_USER
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = (ROOT / "deploy" / "Containerfile").read_text()
@@ -44,8 +44,8 @@ def test_every_requirement_is_installed_by_its_hash() -> None:
 
 
 def test_the_image_runs_as_the_user_and_on_the_port_of_the_manifests() -> None:
-    assert f"USER {USER}:{USER}" in RECIPE and f"EXPOSE {PORT}" in RECIPE
-    assert f"--uid {USER} --gid {USER}" in RECIPE
+    assert f"USER {RUN_AS_USER}:{RUN_AS_USER}" in RECIPE and f"EXPOSE {HTTP_PORT}" in RECIPE
+    assert f"--uid {RUN_AS_USER} --gid {RUN_AS_USER}" in RECIPE
     bases = re.findall(r"^FROM (\S+)", RECIPE, flags=re.MULTILINE)
     python = re.compile(r"docker\.io/library/python:3\.\d+-slim-\w+")
     assert python.fullmatch(bases[-1])
@@ -58,9 +58,9 @@ def test_the_image_has_the_programs_of_the_gitops_controller() -> None:
     assert {"git", "openssh-client", "ca-certificates"} <= set(packages.split())
     built = dict(re.findall(r"go install .*?([\w./]+)@(v[\d.]+)", RECIPE))
     assert set(built) == {
-        "sigs.k8s.io/kustomize/kustomize/v5", f"{sops.PROGRAM.module}/cmd/sops",
+        "sigs.k8s.io/kustomize/kustomize/v5", f"{SOPS.module}/cmd/sops",
     }  # fmt: skip
-    assert built[f"{sops.PROGRAM.module}/cmd/sops"] == sops.PROGRAM.version
+    assert built[f"{SOPS.module}/cmd/sops"] == SOPS.version
 
 
 def test_every_file_that_is_copied_exists() -> None:
@@ -70,7 +70,7 @@ def test_every_file_that_is_copied_exists() -> None:
 
 
 def test_the_operator_counts_the_services_that_differ() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     drifted = {
         "metadata": {"namespace": "chat", "name": "bot"},
         "status": {"conditions": [{"type": "DriftDetected", "status": "True"}]},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.cluster import Cluster
-from tests.support.cluster_target import report
+from tests.support.cluster_fixtures import write_service_status
 from tests.support.inference_services import document
 
 from holdfast.wire.crd import crd
@@ -149,7 +149,7 @@ def test_drift_that_nobody_looked_for_is_unknown_and_not_absent(
         "message": "The spec was refused, so nobody looked.",
         "lastTransitionTime": "2026-10-01T10:00:00Z",
     }
-    report(cluster, namespace, "my-llama", conditions=[condition])
+    write_service_status(cluster, namespace, "my-llama", conditions=[condition])
     for form in ("table", "json"):
         listed = kubectl("holdfast", "drift", "list", "-n", namespace, "-o", form)
         assert listed.returncode == 0, listed.stderr

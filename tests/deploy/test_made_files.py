@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support import helm, testbed
+from tests.support import testbed
+from tests.support.go_programs import NoHelm, find_helm, find_or_build_helm
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
-from holdfast.install.alerts import operator_alerts
-from holdfast.install.monitoring import board_text
-from holdfast.install.objects import objects
-from holdfast.install.settings import Gitops, Installation
+from holdfast.install.monitoring import dashboard_text, operator_alerts
+from holdfast.install.objects import installation_objects
+from holdfast.install.settings import GitopsInstallation, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "holdfast"
@@ -37,17 +37,17 @@ def test_the_files_are_up_to_date() -> None:
 
 
 def test_the_kustomize_base_is_the_export() -> None:
-    assert documents(kustomize(KUSTOMIZE)) == list(objects(Installation()))
+    assert documents(kustomize(KUSTOMIZE)) == list(installation_objects(Installation()))
 
 
 @pytest.mark.parametrize(
     ("components", "installation"),
     [
         (["monitoring"], Installation(monitoring=True)),
-        (["gitops"], Installation(gitops=Gitops())),
+        (["gitops"], Installation(gitops=GitopsInstallation())),
         (
             ["monitoring", "gitops", "gitops-writes", "gitops-monitoring"],
-            Installation(monitoring=True, gitops=Gitops(writes=True)),
+            Installation(monitoring=True, gitops=GitopsInstallation(writes=True)),
         ),
     ],
     ids=["monitoring", "gitops", "everything"],
@@ -58,7 +58,7 @@ def test_what_is_added_on_demand_is_components_of_the_base(
     base = os.path.relpath(KUSTOMIZE, tmp_path)
     chosen = ", ".join(f"{base}/{each}" for each in components)
     (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{chosen}]\n")
-    assert by_name(documents(kustomize(tmp_path))) == by_name(objects(installation))
+    assert by_name(documents(kustomize(tmp_path))) == by_name(installation_objects(installation))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,9 @@ def test_what_is_added_on_demand_is_components_of_the_base(
 def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> None:
     """Anywhere that applications name, but not to where clouds keep a node's credentials."""
     (policy,) = [
-        each for each in objects(Installation(gitops=Gitops())) if each["kind"] == "NetworkPolicy"
+        each
+        for each in installation_objects(Installation(gitops=GitopsInstallation()))
+        if each["kind"] == "NetworkPolicy"
     ]
     spec: Any = policy["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
@@ -122,7 +124,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         ),
         (
             {"gitops": {"enabled": True}, "monitoring": True, "grafana": "https://g.example"},
-            Installation(gitops=Gitops(), monitoring=True, grafana="https://g.example"),
+            Installation(gitops=GitopsInstallation(), monitoring=True, grafana="https://g.example"),
         ),
         (
             {
@@ -130,7 +132,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
                            "ledger": "holdfast-ledger"},
             },
             Installation(
-                gitops=Gitops(writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger")
+                gitops=GitopsInstallation(writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger")
             ),
         ),
         (
@@ -141,7 +143,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
                 "runbooks": "https://docs.example/runbooks",
             },
             Installation(
-                gitops=Gitops(secrets=True),
+                gitops=GitopsInstallation(secrets=True),
                 watched=("chat", "embed"),
                 monitoring=True,
                 runbooks="https://docs.example/runbooks",
@@ -149,7 +151,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         ),
         (
             {"gitops": {"enabled": True, "writes": True}, "watchNamespaces": ["chat"]},
-            Installation(gitops=Gitops(writes=True), watched=("chat",)),
+            Installation(gitops=GitopsInstallation(writes=True), watched=("chat",)),
         ),
     ],
     ids=[
@@ -168,7 +170,7 @@ def test_the_chart_is_the_export(values: dict[str, Any], installation: Installat
     for each in made:
         if each["kind"] == "PersistentVolumeClaim":
             assert each["metadata"].pop("annotations") == KEEP
-    expected = [each for each in objects(installation) if each["kind"] != "Namespace"]
+    expected = [each for each in installation_objects(installation) if each["kind"] != "Namespace"]
     assert by_name(made) == by_name(expected)
 
 
@@ -200,17 +202,19 @@ def test_the_chart_refuses_what_means_nothing(values: dict[str, Any]) -> None:
 
 def test_the_board_is_shipped_as_a_file_and_for_grafanas_sidecar() -> None:
     (shown,) = [
-        each for each in objects(Installation(monitoring=True)) if each["kind"] == "ConfigMap"
+        each
+        for each in installation_objects(Installation(monitoring=True))
+        if each["kind"] == "ConfigMap"
     ]
     data: Any = shown["data"]
     file = ROOT / "deploy" / "monitoring" / "holdfast-grafana.json"
-    assert data == {file.name: file.read_text()} and file.read_text() == board_text()
+    assert data == {file.name: file.read_text()} and file.read_text() == dashboard_text()
     metadata: Any = shown["metadata"]
     assert metadata["labels"]["grafana_dashboard"] == "1"
 
 
 def test_without_a_gitops_controller_nobody_is_woken_for_it() -> None:
-    found: Any = objects(Installation(monitoring=True))
+    found: Any = installation_objects(Installation(monitoring=True))
     (rule,) = [each for each in found if each["kind"] == "PrometheusRule"]
     assert len(rule["spec"]["groups"][0]["rules"]) == len(operator_alerts())
     assert "holdfast-gitops" not in json.dumps(rule)
@@ -218,7 +222,7 @@ def test_without_a_gitops_controller_nobody_is_woken_for_it() -> None:
 
 def kustomize(folder: Path) -> str:
     try:
-        kubectl = testbed.find().path("kubectl")
+        kubectl = testbed.find_testbed().path("kubectl")
     except testbed.NoTestbed as missing:
         if REQUIRED:
             raise
@@ -231,8 +235,8 @@ def kustomize(folder: Path) -> str:
 
 def template(values: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        program = helm.find_or_build(lambda _: None) if REQUIRED else helm.find()
-    except helm.NoHelm as missing:
+        program = find_or_build_helm(lambda _: None) if REQUIRED else find_helm()
+    except NoHelm as missing:
         if REQUIRED:
             raise
         pytest.skip(str(missing))

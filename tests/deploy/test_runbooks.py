@@ -9,13 +9,12 @@ import click
 import pytest
 
 from holdfast.apps.cli.main import cli
-from holdfast.install.alerts import operator_alerts
-from holdfast.install.gitops_alerts import gitops_alerts
-from holdfast.install.settings import RUNBOOKS, Installation
+from holdfast.install.monitoring import gitops_alerts, operator_alerts
+from holdfast.install.settings import DEFAULT_RUNBOOKS, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ROOT / "docs" / "operations"
-PAGES = sorted((ROOT / RUNBOOKS).glob("*.md"))
+PAGES = sorted((ROOT / DEFAULT_RUNBOOKS).glob("*.md"))
 EVERY = (*operator_alerts(), *gitops_alerts())
 
 

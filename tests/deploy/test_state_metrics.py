@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.figures import STATE_METRICS
+from tests.support.promql import STATE_METRICS
 
 from holdfast.wire.definitions import definitions
 

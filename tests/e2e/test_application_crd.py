@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.applications import ACCEPTED, FULL, REFUSED, Refused, document
+from tests.support.applications import ACCEPTED, FULL, REFUSED, RefusedApplication, document
 from tests.support.cluster import Cluster
-from tests.support.kube_api import RequestFailed
+from tests.support.control_plane import ApiRequestFailed
 
+from holdfast.core.custom_resource import GROUP, VERSION, Condition
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.gitops.application import ApplicationStatus, ObjectSummary
-from holdfast.core.resource import GROUP, VERSION, Condition
 from holdfast.wire.application_crd import RESOURCE, application_crd
 from holdfast.wire.application_v1alpha1 import application_from_json, status_to_json
 
@@ -53,12 +53,14 @@ def test_the_definition_is_served_under_its_short_name(cluster: Cluster, namespa
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case.server], ids=lambda case: case.why
 )
-def test_what_is_wrong_is_refused_before_it_is_stored(cluster: Cluster, case: Refused) -> None:
+def test_what_is_wrong_is_refused_before_it_is_stored(
+    cluster: Cluster, case: RefusedApplication
+) -> None:
     """The sentence is ours where several fields are joined, and names the field elsewhere."""
     wrong = document(case.change, namespace="default")
     with pytest.raises(InvalidSpec) as ours:
         application_from_json(wrong)
-    with pytest.raises(RequestFailed) as refusal:
+    with pytest.raises(ApiRequestFailed) as refusal:
         put(cluster, wrong, dry=True)
     assert refusal.value.status == 422
     said = json.loads(str(refusal.value).partition(": ")[2])["message"]
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_refused_before_it_is_stored(cluster: Cluster, case: Re
     "case", [case for case in REFUSED if not case.server], ids=lambda case: case.why
 )
 def test_what_the_api_server_cannot_tell_is_told_by_the_controller(
-    cluster: Cluster, case: Refused
+    cluster: Cluster, case: RefusedApplication
 ) -> None:
     """When this fails the API server has learnt it: say so in the table."""
     stored = put(cluster, document(case.change, namespace="default"), dry=True)
@@ -92,12 +94,12 @@ def test_what_is_right_is_stored_as_it_was_written(
 
 @pytest.mark.parametrize("name", ["a" * 64, "dots.in"])
 def test_a_name_that_is_no_label_is_refused(cluster: Cluster, name: str) -> None:
-    with pytest.raises(RequestFailed, match=r"metadata\.name: it is not 1 to 63"):
+    with pytest.raises(ApiRequestFailed, match=r"metadata\.name: it is not 1 to 63"):
         put(cluster, document(name=name, namespace="default"), dry=True)
 
 
 def test_an_unknown_field_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(RequestFailed, match="unknown field"):
+    with pytest.raises(ApiRequestFailed, match="unknown field"):
         put(cluster, document({"repository": "x"}, namespace="default"), dry=True)
 
 

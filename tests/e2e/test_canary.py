@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
+from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
 from tests.support.gateway import GatewayController, gateway_api
 from tests.support.inference_services import merged
-from tests.support.kube_api import MERGE_PATCH, RequestFailed
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.adapters.kubernetes.connection import Connection
+from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.core.service.children import Gateway
 from holdfast.reconcile.kube import KubeConflict
-from holdfast.reconcile.service.reconciler import Reconciler
-from holdfast.reconcile.service.result import Result
+from holdfast.reconcile.service.reconciler import ServiceReconciler
+from holdfast.reconcile.service.status import ServiceResult
 from holdfast.wire.crd import GROUP, PLURAL, VERSION, crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
@@ -76,7 +76,7 @@ class Story:
         self.clock, self.metric = FastClock(), Metric()
         self.runner = asyncio.Runner()
         config = load_config(clock=SystemClock(), environ={"KUBECONFIG": str(cluster.kubeconfig)})
-        self.api = KubeApi(Connection(config, clock=SystemClock()), manager="holdfast-operator")
+        self.api = KubeApi(KubeConnection(config, clock=SystemClock()), manager="holdfast-operator")
         self.path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
         self.lowest: int | None = None
 
@@ -101,10 +101,10 @@ class Story:
                 "PATCH", f"{self.path}/bot", {"spec": change}, content_type=MERGE_PATCH
             )
 
-    def once(self) -> Result | None:
+    def once(self) -> ServiceResult | None:
         """One pass of an operator that has just started. None when another writer was first."""
         stored = self.cluster.api().request("GET", f"{self.path}/bot")
-        reconciler = Reconciler(
+        reconciler = ServiceReconciler(
             ClusterClient(self.api),
             clock=self.clock,
             key=b"k" * 32,
@@ -168,7 +168,7 @@ class Story:
         path = f"{api}/namespaces/{self.namespace}/{plural}/{name}"
         try:
             return self.cluster.api().request("GET", path)
-        except RequestFailed as failed:
+        except ApiRequestFailed as failed:
             if failed.status != 404:
                 raise
             return None

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.inference_services import ACCEPTED, REFUSED, Refused, canary, document
-from tests.support.kube_api import MERGE_PATCH, RequestFailed
+from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
+from tests.support.inference_services import ACCEPTED, REFUSED, RefusedService, canary, document
 
 from holdfast.core.errors import InvalidSpec
-from holdfast.core.service.children import Facts
-from holdfast.core.service.manifests import manifests
+from holdfast.core.service.children import Facts, manifests
 from holdfast.wire.crd import GROUP, PLURAL, VERSION, crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
@@ -56,12 +55,14 @@ def test_the_definition_is_served_under_its_short_name(cluster: Cluster, namespa
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_what_is_wrong_is_refused_before_it_is_stored(cluster: Cluster, case: Refused) -> None:
+def test_what_is_wrong_is_refused_before_it_is_stored(
+    cluster: Cluster, case: RefusedService
+) -> None:
     """The sentence is ours where several fields are joined, and names the field elsewhere."""
     wrong = document(case.change)
     with pytest.raises(InvalidSpec) as ours:
         service_from_json(wrong)
-    with pytest.raises(RequestFailed) as refusal:
+    with pytest.raises(ApiRequestFailed) as refusal:
         put(cluster, wrong, dry=True)
     assert refusal.value.status == 422
     said = json.loads(str(refusal.value).partition(": ")[2])["message"]
@@ -81,20 +82,20 @@ def test_what_is_right_is_stored_as_it_was_written(
 
 
 def test_an_unknown_field_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(RequestFailed, match="unknown field"):
+    with pytest.raises(ApiRequestFailed, match="unknown field"):
         put(cluster, document({"modelReference": "x"}), dry=True)
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "4-first", "dots.in"])
 def test_a_name_that_pods_could_not_carry_is_refused(cluster: Cluster, name: str) -> None:
-    with pytest.raises(RequestFailed, match=r"metadata\.name: it is not 1 to 40"):
+    with pytest.raises(ApiRequestFailed, match=r"metadata\.name: it is not 1 to 40"):
         put(cluster, document(name=name), dry=True)
 
 
 def test_the_task_cannot_be_changed_nor_taken_away(cluster: Cluster, namespace: str) -> None:
     put(cluster, document({"taskType": "embedding"}, namespace=namespace))
     for task in ("text2text", None):
-        with pytest.raises(RequestFailed, match="taskType: it cannot be changed"):
+        with pytest.raises(ApiRequestFailed, match="taskType: it cannot be changed"):
             change(cluster, namespace, {"spec": {"taskType": task}})
     assert change(cluster, namespace, {"spec": {"replicas": 3}})["spec"]["replicas"] == 3
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.ownership import KEY, MANAGER, Bench, on_cluster
+from tests.support.ownership import KEY, MANAGER, ResourceBench, run_on_cluster
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.core.errors import ValidationError
+from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import declare
-from holdfast.core.ownership.verdict import State
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.resource_manager import ResourceManager
 
 pytestmark = pytest.mark.cluster
 
@@ -63,16 +63,16 @@ def test_nulls_are_sent_where_they_mean_something_and_left_out_where_they_are_re
         },
     }
 
-    async def story(bench: Bench) -> None:
-        keeper = Keeper(bench.client, manager=MANAGER, key=KEY, clock=SystemClock())
+    async def story(bench: ResourceBench) -> None:
+        keeper = ResourceManager(bench.client, manager=MANAGER, key=KEY, clock=SystemClock())
         declared = declare(item, MANAGER)
         made = await keeper.create(declared)
         assert made.live["spec"] == {"part": {}, "nullable": None, "values": {"gone": None}}
         assert made.altered == ()
-        found = await keeper.look(declared, made.live)
-        assert found.state is State.IN_SYNC, found.findings
+        found = await keeper.diff(declared, made.live)
+        assert found.state is ObjectState.IN_SYNC, found.field_drifts
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_what_cannot_be_decoded_is_a_refusal_and_no_outage(
@@ -82,8 +82,8 @@ def test_what_cannot_be_decoded_is_a_refusal_and_no_outage(
     metadata = {"name": "bad", "namespace": namespace}
     item: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         with pytest.raises(ValidationError, match="illegal base64"):
             await bench.client.apply({**item, "binaryData": {"a": "%%%"}}, manager=MANAGER)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.e2e.gitops_team import SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, settings
+from tests.support.manifests import deployment_yaml, settings_yaml
 
 pytestmark = pytest.mark.cluster
 
@@ -30,7 +30,7 @@ TOOLS: dict[str, tuple[str, dict[str, dict[str, str]]]] = {
 def team(
     cluster: Cluster, gitea: Gitea, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path_factory.mktemp("team"), "--resync", "2s") as team:
+    with running_team(cluster, gitea, tmp_path_factory.mktemp("team"), "--resync", "2s") as team:
         yield team
 
 
@@ -49,7 +49,7 @@ def put_theirs(cluster: Cluster, namespace: str, tool: str) -> None:
     cluster.api().request("POST", path, item)
 
 
-def about(scene: Scene, name: str) -> list[str]:
+def about(scene: FollowedApplication, name: str) -> list[str]:
     """What we wrote about an object, dry runs and refusals left out."""
     return [f"{event.verb} {event.uri}" for event in scene.written() if event.name == name]
 
@@ -58,7 +58,7 @@ def about(scene: Scene, name: str) -> list[str]:
 def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team: Team) -> None:
     namespace = team.cluster.create_namespace("theirs")
     put_theirs(team.cluster, namespace, tool)
-    files = {"theirs.yaml": settings("theirs"), "ours.yaml": settings("ours")}
+    files = {"theirs.yaml": settings_yaml("theirs"), "ours.yaml": settings_yaml("ours")}
     shop = team.follow(files, routes=[SELF_HEAL], namespace=namespace, wait=False)
     drift = shop.until_drift("ConfigMap", "theirs")
     assert drift["entries"][0]["path"] == "data.mode"
@@ -71,7 +71,7 @@ def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team
     assert shop.data("ConfigMap", "ours")["mode"] == "fast"
     shop.holdfast("sync", shop.id, "--force", "--prune")
     shop.until(lambda: shop.live("ConfigMap", "ours"), "the sync to be over")
-    shop.repository.commit({"theirs.yaml": settings("theirs").replace("fast", "calm")})
+    shop.repository.commit({"theirs.yaml": settings_yaml("theirs").replace("fast", "calm")})
     shop.until(
         lambda: shop.until_drift("ConfigMap", "theirs")["entries"][0]["desired"] == "calm",
         "the new commit to be seen",
@@ -89,7 +89,7 @@ def test_an_object_of_another_tool_is_observed_and_never_written(tool: str, team
 
 
 def test_replicas_of_an_autoscaler_are_neither_drift_nor_written(team: Team) -> None:
-    shop = team.follow({"web.yaml": deployment("web", replicas=2)}, routes=[SELF_HEAL])
+    shop = team.follow({"web.yaml": deployment_yaml("web", replicas=2)}, routes=[SELF_HEAL])
     shop.until_settled("web")
     shop.kubectl("autoscale", "deployment", "web", "--min=3", "--max=5", "--cpu=50%")
     shop.until(
@@ -114,7 +114,7 @@ def test_replicas_of_an_autoscaler_are_neither_drift_nor_written(team: Team) -> 
     assert shop.status()["sync"] == "synced"
 
 
-def look_again(scene: Scene) -> None:
+def look_again(scene: FollowedApplication) -> None:
     """Have everything looked at once more."""
     known = scene.status().get("lastHandledReconcileAt")
     scene.controller.refresh(scene.name, scene.team.namespace)

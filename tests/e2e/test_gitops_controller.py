@@ -10,18 +10,18 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests.e2e.gitops_team import PULL, REVIEW, SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_corpus import (
-    GATEWAY,
-    gitops_items,
-    items_of_one_namespace,
+from tests.support.manifests import (
+    GATEWAY_TOPIC,
+    corpus_items,
+    corpus_items_in,
     manifests,
+    settings_yaml,
 )
-from tests.support.gitops_e2e import PULL, REVIEW, SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import settings
 
-from holdfast.core.ownership.objects import at
+from holdfast.core.ownership.canonical import value_at
 from holdfast.wire.yaml import write_document
 
 pytestmark = pytest.mark.cluster
@@ -33,11 +33,11 @@ AUTOMANAGED = "v1.traps.mlp.example"
 
 @pytest.fixture
 def team(cluster: Cluster, gitea: Gitea, tmp_path: Path) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path, *ALONE) as team:
+    with running_team(cluster, gitea, tmp_path, *ALONE) as team:
         yield team
 
 
-def tell(scene: Scene, secret: str) -> int:
+def tell(scene: FollowedApplication, secret: str) -> int:
     """Send what the forge sends after a push, signed with a secret; give the answer's status."""
     body = json.dumps(
         {"ref": "refs/heads/main", "repository": {"clone_url": scene.repository.url}}
@@ -53,14 +53,14 @@ def tell(scene: Scene, secret: str) -> int:
 
 
 def test_a_push_is_applied_at_once_when_the_forge_tells_of_it(team: Team) -> None:
-    shop = team.follow({"settings.yaml": settings()}, interval="1h")
-    commit = shop.repository.commit({"settings.yaml": settings().replace("fast", "calm")})
+    shop = team.follow({"settings.yaml": settings_yaml()}, interval="1h")
+    commit = shop.repository.commit({"settings.yaml": settings_yaml().replace("fast", "calm")})
     shop.until_synced(commit)
     assert shop.data("ConfigMap", "settings")["mode"] == "calm"
 
-    quiet = team.follow({"settings.yaml": settings()}, interval="1h", watched=False)
+    quiet = team.follow({"settings.yaml": settings_yaml()}, interval="1h", watched=False)
     known = quiet.status()["fetched"]
-    commit = quiet.repository.commit({"settings.yaml": settings().replace("fast", "calm")})
+    commit = quiet.repository.commit({"settings.yaml": settings_yaml().replace("fast", "calm")})
     assert tell(quiet, "not-the-secret") == 401
     quiet.until_looked(times=2)
     assert quiet.status()["fetched"] == known
@@ -79,8 +79,10 @@ def test_nothing_is_lost_when_it_is_killed(
         key = tmp_path / "key"
         key.write_bytes(b"k" * 32)
         options += ["--ledger", request.getfixturevalue("postgres"), "--key-file", str(key)]
-    with team_of(cluster, gitea, tmp_path, *options) as team:
-        files = {f"{name}.yaml": settings(name) for name in ("healed", "asked", "proposed", "held")}
+    with running_team(cluster, gitea, tmp_path, *options) as team:
+        files = {
+            f"{name}.yaml": settings_yaml(name) for name in ("healed", "asked", "proposed", "held")
+        }
         routes = [
             {**SELF_HEAL, "match": {"names": ["healed", "held"]}},
             {**REVIEW, "match": {"names": ["asked"]}},
@@ -115,7 +117,7 @@ def test_nothing_is_lost_when_it_is_killed(
 
 
 def test_when_it_is_killed_in_the_middle_of_a_sync_the_next_one_ends_it(team: Team) -> None:
-    files = {f"c{number}.yaml": settings(f"c{number}") for number in range(60)}
+    files = {f"c{number}.yaml": settings_yaml(f"c{number}") for number in range(60)}
     shop = team.follow(files, wait=False)
     shop.until(lambda: shop.live("ConfigMap", "c1"), "the sync to begin")
     shop.controller.kill()
@@ -128,7 +130,7 @@ def test_when_it_is_killed_in_the_middle_of_a_sync_the_next_one_ends_it(team: Te
     assert all(shop.live("ConfigMap", f"c{number}") for number in range(60))
 
 
-def assert_at_rest(scene: Scene, looks: int = 4) -> None:
+def assert_at_rest(scene: FollowedApplication, looks: int = 4) -> None:
     """Look at everything several times; nothing is written, and nothing is drift."""
     before = everything_written(scene)
     scene.until_looked(times=looks)
@@ -136,7 +138,7 @@ def assert_at_rest(scene: Scene, looks: int = 4) -> None:
     assert scene.drifts("all") == []
 
 
-def everything_written(scene: Scene) -> list[str]:
+def everything_written(scene: FollowedApplication) -> list[str]:
     """What we wrote anywhere: a declared object may be in any namespace, or in none."""
     found = scene.cluster.audit_events(user_agent="holdfast-gitops")
     return [
@@ -153,7 +155,7 @@ def test_at_rest_it_writes_nothing_and_after_a_kill_it_sees_no_drift(team: Team)
     namespace = team.cluster.create_namespace("corpus")
     files = {
         f"{index:03}.yaml": write_document(item)
-        for index, item in enumerate(items_of_one_namespace(namespace))
+        for index, item in enumerate(corpus_items_in(namespace))
     }
     assert len(files) > 100
     shop = team.follow(files, routes=[SELF_HEAL], namespace=namespace, wait=False)
@@ -175,11 +177,11 @@ def test_the_whole_corpus_is_at_rest_as_one_application(gitea: Gitea, tmp_path: 
     cluster = Cluster.join(tmp_path / "cluster")
     try:
         (tmp_path / "run").mkdir()
-        with team_of(cluster, gitea, tmp_path / "run", "--resync", "2s", "--no-elect") as team:
+        with running_team(cluster, gitea, tmp_path / "run", "--resync", "2s", "--no-elect") as team:
             files = dict(corpus())
             shop = team.follow(files, routes=[SELF_HEAL], namespace="default", wait=False)
             shop.until_synced(timeout=100)
-            assert shop.status()["objects"] == len(gitops_items(without=(GATEWAY,))) - 1
+            assert shop.status()["objects"] == len(corpus_items(without=(GATEWAY_TOPIC,))) - 1
             shop.until_looked(times=3)
             assert_at_rest(shop)
             shop.controller.restart()
@@ -197,14 +199,14 @@ def corpus() -> Iterator[tuple[str, str]]:
     here is applied first; it would be a fight.
     """
     for file in manifests():
-        kept = [item for item in file.items if at(item, ("metadata", "name")) != AUTOMANAGED]
-        if file.topic != GATEWAY:
+        kept = [item for item in file.items if value_at(item, ("metadata", "name")) != AUTOMANAGED]
+        if file.topic != GATEWAY_TOPIC:
             whole = len(kept) == len(file.items)
             text = file.path.read_text() if whole else "---\n".join(map(write_document, kept))
             yield f"{file.topic}/{file.path.name}", text
 
 
-def settled(scene: Scene) -> object:
+def settled(scene: FollowedApplication) -> object:
     def asked() -> bool:
         found = scene.cluster.objects("deployments", scene.namespace)
         return all(

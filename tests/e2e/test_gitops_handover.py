@@ -7,21 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.e2e.gitops_team import SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, settings
+from tests.support.manifests import deployment_yaml, settings_yaml
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
 def team(cluster: Cluster, gitea: Gitea, tmp_path: Path) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path, "--resync", "1s", "--no-elect") as team:
+    with running_team(cluster, gitea, tmp_path, "--resync", "1s", "--no-elect") as team:
         yield team
 
 
-def beside(scene: Scene, path: str) -> Scene:
+def beside(scene: FollowedApplication, path: str) -> FollowedApplication:
     """Another Application that follows another path of the same repository."""
     team, name = scene.team, f"{scene.name}-beside"
     found = scene.live("Application", scene.name, namespace=team.namespace)
@@ -36,9 +36,10 @@ def beside(scene: Scene, path: str) -> Scene:
 def test_a_deployment_that_moves_between_applications_keeps_its_uid_and_its_pods(
     team: Team,
 ) -> None:
-    web = deployment("web")
+    web = deployment_yaml("web")
     shop = team.follow(
-        {"one/web.yaml": web, "one/a.yaml": settings("a"), "two/b.yaml": settings("b")}, path="one"
+        {"one/web.yaml": web, "one/a.yaml": settings_yaml("a"), "two/b.yaml": settings_yaml("b")},
+        path="one",
     )
     other = beside(shop, "two")
     before = shop.there("Deployment", "web")
@@ -52,10 +53,10 @@ def test_a_deployment_that_moves_between_applications_keeps_its_uid_and_its_pods
 
 
 def test_what_a_person_had_on_an_object_stays_when_it_is_taken_over(team: Team) -> None:
-    shop = team.follow({"other.yaml": settings("other")}, routes=[SELF_HEAL])
+    shop = team.follow({"other.yaml": settings_yaml("other")}, routes=[SELF_HEAL])
     shop.kubectl("create", "configmap", "settings", "--from-literal=mode=slow",
                  "--from-literal=theirs=kept")  # fmt: skip
-    commit = shop.repository.commit({"settings.yaml": settings()})
+    commit = shop.repository.commit({"settings.yaml": settings_yaml()})
     drift = shop.until_drift("ConfigMap", "settings", "awaiting-approval", found=True)
     assert [entry["path"] for entry in drift["entries"]] == ["data.theirs"]
     shop.until_looked(times=2)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.e2e.gitops_team import SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, settings
+from tests.support.manifests import deployment_yaml, settings_yaml
 
 pytestmark = pytest.mark.cluster
 
@@ -22,21 +22,21 @@ SHORT = 8
 def team(
     cluster: Cluster, gitea: Gitea, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
+    with running_team(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
         yield team
 
 
-def edit(scene: Scene) -> None:
+def edit(scene: FollowedApplication) -> None:
     scene.kubectl("set", "env", "deployment/web", "LEVEL=debug")
 
 
-def level(scene: Scene) -> str:
+def level(scene: FollowedApplication) -> str:
     found: str = scene.container("web")["env"][0]["value"]
     return found
 
 
 def test_a_hold_by_a_command_ends_in_a_pull_request(team: Team) -> None:
-    shop = team.follow({"web.yaml": deployment("web")}, routes=[SELF_HEAL])
+    shop = team.follow({"web.yaml": deployment_yaml("web")}, routes=[SELF_HEAL])
     shop.holdfast("pause", shop.id, "--for", f"{SHORT}s", "--reason", "INC-1432 the model hangs")
     edit(shop)
     drift = shop.until_drift("Deployment", "web", "held")
@@ -58,7 +58,7 @@ def test_a_hold_by_a_command_ends_in_a_pull_request(team: Team) -> None:
 
 
 def test_a_hold_on_one_object_leaves_the_others_to_be_healed(team: Team) -> None:
-    files = {"web.yaml": deployment("web"), "settings.yaml": settings()}
+    files = {"web.yaml": deployment_yaml("web"), "settings.yaml": settings_yaml()}
     shop = team.follow(files, routes=[SELF_HEAL])
     name = f"Deployment/{shop.namespace}/web"
     shop.holdfast("pause", shop.id, name, "--for", "1h", "--reason", "INC-7")
@@ -73,7 +73,7 @@ def test_a_hold_on_one_object_leaves_the_others_to_be_healed(team: Team) -> None
 
 
 def test_a_hold_by_annotation_ends_in_a_pull_request(team: Team) -> None:
-    shop = team.follow({"web.yaml": deployment("web")}, routes=[SELF_HEAL])
+    shop = team.follow({"web.yaml": deployment_yaml("web")}, routes=[SELF_HEAL])
     until = datetime.now(UTC) + timedelta(seconds=SHORT)
     notes = {
         "holdfast.dev/paused-until": until.isoformat(timespec="seconds"),
@@ -105,7 +105,7 @@ def test_a_hold_by_annotation_ends_in_a_pull_request(team: Team) -> None:
 
 
 def test_a_hold_whose_end_is_a_revert_puts_the_declared_value_back(team: Team) -> None:
-    shop = team.follow({"web.yaml": deployment("web")}, routes=[SELF_HEAL], holdEnd="revert")
+    shop = team.follow({"web.yaml": deployment_yaml("web")}, routes=[SELF_HEAL], holdEnd="revert")
     shop.holdfast("pause", shop.id, "--for", f"{SHORT}s", "--reason", "INC-2")
     edit(shop)
     drift = shop.until_drift("Deployment", "web", "held")

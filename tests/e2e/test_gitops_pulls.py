@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.e2e.gitops_team import PULL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
-from tests.support.gitea import Gitea, GiteaSaid
-from tests.support.gitops_e2e import PULL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, service, settings
+from tests.support.gitea import Gitea, GiteaError
+from tests.support.manifests import deployment_yaml, service_yaml, settings_yaml
 
 pytestmark = pytest.mark.cluster
 
@@ -17,22 +17,22 @@ pytestmark = pytest.mark.cluster
 def team(
     cluster: Cluster, gitea: Gitea, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
+    with running_team(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
         yield team
 
 
 @pytest.fixture(scope="module")
-def shop(team: Team) -> Scene:
+def shop(team: Team) -> FollowedApplication:
     """An application whose objects belong to one story each."""
     names = ("gone", "twice", "edited", "closed", "reverted")
-    return team.follow({f"{name}.yaml": settings(name) for name in names}, routes=[PULL])
+    return team.follow({f"{name}.yaml": settings_yaml(name) for name in names}, routes=[PULL])
 
 
-def set_mode(scene: Scene, name: str, mode: str) -> None:
+def set_mode(scene: FollowedApplication, name: str, mode: str) -> None:
     scene.patch("configmap", name, {"data": {"mode": mode}})
 
 
-def of_branch(scene: Scene, name: str) -> list[tuple[int, str]]:
+def of_branch(scene: FollowedApplication, name: str) -> list[tuple[int, str]]:
     """The pull requests about an object: their numbers and states."""
     return sorted(
         (pull["number"], "merged" if pull["merged"] else pull["state"])
@@ -42,17 +42,19 @@ def of_branch(scene: Scene, name: str) -> list[tuple[int, str]]:
     )  # fmt: skip
 
 
-def has_branch(scene: Scene, name: str) -> bool:
+def has_branch(scene: FollowedApplication, name: str) -> bool:
     """True while there is such a branch, and while Gitea is busy with deleting it."""
     try:
         return scene.repository.head(name) is not None
-    except GiteaSaid as said:
+    except GiteaError as said:
         if said.status == 500:
             return True
         raise
 
 
-def test_a_pull_request_is_closed_by_itself_when_the_drift_is_gone(shop: Scene) -> None:
+def test_a_pull_request_is_closed_by_itself_when_the_drift_is_gone(
+    shop: FollowedApplication,
+) -> None:
     set_mode(shop, "gone", "slow")
     pull = shop.until_pull("ConfigMap", "gone")
     set_mode(shop, "gone", "fast")
@@ -63,7 +65,9 @@ def test_a_pull_request_is_closed_by_itself_when_the_drift_is_gone(shop: Scene) 
     assert shop.until_healed("ConfigMap", "gone")["resolution"] == "external"
 
 
-def test_a_second_drift_of_an_object_updates_the_same_pull_request(shop: Scene) -> None:
+def test_a_second_drift_of_an_object_updates_the_same_pull_request(
+    shop: FollowedApplication,
+) -> None:
     set_mode(shop, "twice", "slow")
     pull = shop.until_pull("ConfigMap", "twice")
     shop.patch("configmap", "twice", {"data": {"mode": "slower", "limit": "20"}})
@@ -79,13 +83,13 @@ def test_a_second_drift_of_an_object_updates_the_same_pull_request(shop: Scene) 
     assert shop.data("ConfigMap", "twice") == {"mode": "slower", "limit": "20"}
 
 
-def test_what_a_person_pushed_to_the_branch_stays(shop: Scene) -> None:
+def test_what_a_person_pushed_to_the_branch_stays(shop: FollowedApplication) -> None:
     set_mode(shop, "edited", "slow")
     pull = shop.until_pull("ConfigMap", "edited")
     branch = pull["head"]["ref"]
     maria = shop.repository.add_member("maria")
     theirs = shop.repository.commit(
-        {"edited.yaml": settings("edited").replace("mode: fast", "mode: calm")},
+        {"edited.yaml": settings_yaml("edited").replace("mode: fast", "mode: calm")},
         branch=branch, message="Better so", by=maria,
     )  # fmt: skip
     set_mode(shop, "edited", "slower")
@@ -107,7 +111,7 @@ def test_what_a_person_pushed_to_the_branch_stays(shop: Scene) -> None:
     assert shop.repository.comments(number) == [said]
 
 
-def test_a_pull_request_that_a_person_closed_is_not_opened_again(shop: Scene) -> None:
+def test_a_pull_request_that_a_person_closed_is_not_opened_again(shop: FollowedApplication) -> None:
     set_mode(shop, "closed", "slow")
     pull = shop.until_pull("ConfigMap", "closed")
     shop.repository.close(pull["number"])
@@ -122,7 +126,7 @@ def test_a_pull_request_that_a_person_closed_is_not_opened_again(shop: Scene) ->
     assert again["number"] != pull["number"], "another value is another question"
 
 
-def test_a_merged_decision_puts_the_declared_value_back(shop: Scene) -> None:
+def test_a_merged_decision_puts_the_declared_value_back(shop: FollowedApplication) -> None:
     set_mode(shop, "reverted", "slow")
     shop.until_pull("ConfigMap", "reverted")
     (drift,) = [each for each in shop.drifts() if each["object"]["name"] == "reverted"]
@@ -181,13 +185,13 @@ LAYERS = {
 
 
 @pytest.fixture(scope="module")
-def layered(team: Team) -> Scene:
+def layered(team: Team) -> FollowedApplication:
     files = {
         "prod/kustomization.yaml": OVERLAY,
         "prod/replicas.yaml": REPLICAS,
-        "prod/service.yaml": service("web"),
+        "prod/service.yaml": service_yaml("web"),
         "prod/base/kustomization.yaml": BASE,
-        "prod/base/web.yaml": deployment("web"),
+        "prod/base/web.yaml": deployment_yaml("web"),
     }
     scene = team.follow(files, routes=[PULL], path="prod")
     assert scene.container("web")["image"] == "registry.example/web:v7"
@@ -195,7 +199,9 @@ def layered(team: Team) -> Scene:
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_each_value_is_declared_in_the_layer_that_sets_it(case: str, layered: Scene) -> None:
+def test_each_value_is_declared_in_the_layer_that_sets_it(
+    case: str, layered: FollowedApplication
+) -> None:
     call, file, says = LAYERS[case]
     layered.until_settled("web")
     layered.kubectl(*call)
@@ -214,7 +220,7 @@ def test_each_value_is_declared_in_the_layer_that_sets_it(case: str, layered: Sc
 def test_what_several_are_made_of_is_left_alone_and_patched_in_the_overlay(team: Team) -> None:
     files = {
         "base/kustomization.yaml": BASE,
-        "base/web.yaml": deployment("web"),
+        "base/web.yaml": deployment_yaml("web"),
         "overlays/eu/kustomization.yaml": "resources:\n- ../../base\n",
     }
     shop = team.follow(files, routes=[PULL], path="overlays/eu")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.e2e.gitops_team import PULL, REVIEW, SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import PULL, REVIEW, SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, secret, service, settings
-from tests.support.sops import Sops, sops
+from tests.support.go_programs import Sops, sops
+from tests.support.manifests import deployment_yaml, secret_yaml, service_yaml, settings_yaml
 
 __all__ = ["sops"]
 pytestmark = pytest.mark.cluster
@@ -25,16 +25,16 @@ def files_of(sops: Sops) -> dict[str, str]:
     """One object for each edit, so that the edits of one application do not meet."""
     return {
         "README.md": "What runs.\n",
-        "settings.yaml": settings(),
-        "renewed.yaml": settings("renewed"),
-        "env.yaml": deployment("env"),
-        "args.yaml": deployment("args"),
-        "resources.yaml": deployment("resources"),
-        "image.yaml": deployment("image"),
-        "digest.yaml": deployment("digest"),
-        "gone.yaml": service("gone"),
-        "sealed.yaml": sops.encrypt(secret("sealed", FIRST)),
-        "plain.yaml": secret("plain", FIRST),
+        "settings.yaml": settings_yaml(),
+        "renewed.yaml": settings_yaml("renewed"),
+        "env.yaml": deployment_yaml("env"),
+        "args.yaml": deployment_yaml("args"),
+        "resources.yaml": deployment_yaml("resources"),
+        "image.yaml": deployment_yaml("image"),
+        "digest.yaml": deployment_yaml("digest"),
+        "gone.yaml": service_yaml("gone"),
+        "sealed.yaml": sops.encrypt(secret_yaml("sealed", FIRST)),
+        "plain.yaml": secret_yaml("plain", FIRST),
     }
 
 
@@ -42,28 +42,28 @@ def files_of(sops: Sops) -> dict[str, str]:
 def team(
     cluster: Cluster, gitea: Gitea, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
+    with running_team(cluster, gitea, tmp_path_factory.mktemp("team")) as team:
         yield team
 
 
-def followed(team: Team, sops: Sops, route: dict[str, str]) -> Scene:
+def followed(team: Team, sops: Sops, route: dict[str, str]) -> FollowedApplication:
     scene = team.follow(files_of(sops), routes=[route], own=True, orphans="remediate")
     scene.until_status(lambda status: status["health"] == "healthy", "everything to be healthy")
     return scene
 
 
 @pytest.fixture(scope="module")
-def healed(team: Team, sops: Sops) -> Scene:
+def healed(team: Team, sops: Sops) -> FollowedApplication:
     return followed(team, sops, SELF_HEAL)
 
 
 @pytest.fixture(scope="module")
-def reviewed(team: Team, sops: Sops) -> Scene:
+def reviewed(team: Team, sops: Sops) -> FollowedApplication:
     return followed(team, sops, REVIEW)
 
 
 @pytest.fixture(scope="module")
-def proposed(team: Team, sops: Sops) -> Scene:
+def proposed(team: Team, sops: Sops) -> FollowedApplication:
     return followed(team, sops, PULL)
 
 
@@ -74,15 +74,15 @@ class Edit:
     object: tuple[str, str]
     kind: str
     path: str
-    make: Callable[[Scene], object]
-    value: Callable[[Scene], object]
+    make: Callable[[FollowedApplication], object]
+    value: Callable[[FollowedApplication], object]
     """What is live, as far as the edit is about it."""
     file: str
     says: str
     """What the file says once the live value is declared."""
 
 
-def args_of(scene: Scene) -> object:
+def args_of(scene: FollowedApplication) -> object:
     change = [{"op": "replace", "path": "/spec/template/spec/containers/0/args/1",
                "value": "--max-batch=32"}]  # fmt: skip
     return scene.kubectl("patch", "deployment/args", "--type=json", "-p", json.dumps(change))
@@ -161,7 +161,7 @@ def drift_facts(drift: dict[str, Any], edit: Edit) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_healed_and_on_record(name: str, healed: Scene) -> None:
+def test_an_edit_is_healed_and_on_record(name: str, healed: FollowedApplication) -> None:
     edit = EDITS[name]
     before = edit.value(healed)
     edit.make(healed)
@@ -173,7 +173,9 @@ def test_an_edit_is_healed_and_on_record(name: str, healed: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_waits_for_its_approval_and_is_put_back(name: str, reviewed: Scene) -> None:
+def test_an_edit_waits_for_its_approval_and_is_put_back(
+    name: str, reviewed: FollowedApplication
+) -> None:
     edit = EDITS[name]
     before = edit.value(reviewed)
     edit.make(reviewed)
@@ -189,7 +191,7 @@ def test_an_edit_waits_for_its_approval_and_is_put_back(name: str, reviewed: Sce
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_proposed_and_merging_it_restarts_nothing(
-    name: str, proposed: Scene, sops: Sops
+    name: str, proposed: FollowedApplication, sops: Sops
 ) -> None:
     edit = EDITS[name]
     edit.make(proposed)
@@ -213,14 +215,14 @@ def test_an_edit_is_proposed_and_merging_it_restarts_nothing(
     assert proposed.until_settled(edit.object[1]) == runs
 
 
-def test_a_deleted_object_comes_back(healed: Scene) -> None:
+def test_a_deleted_object_comes_back(healed: FollowedApplication) -> None:
     healed.kubectl("delete", "service", "gone")
     drift = healed.until_healed("Service", "gone")
     assert (drift["kinds"], drift["resolution"]) == (["resource"], "self_heal")
     assert healed.there("Service", "gone")["spec"]["ports"][0]["port"] == 80
 
 
-def test_a_deleted_object_comes_back_once_that_is_approved(reviewed: Scene) -> None:
+def test_a_deleted_object_comes_back_once_that_is_approved(reviewed: FollowedApplication) -> None:
     reviewed.kubectl("delete", "service", "gone")
     drift = reviewed.approve("Service", "gone")
     assert drift["kinds"] == ["resource"]
@@ -228,7 +230,9 @@ def test_a_deleted_object_comes_back_once_that_is_approved(reviewed: Scene) -> N
     reviewed.there("Service", "gone")
 
 
-def test_a_deletion_is_proposed_and_merging_it_leaves_the_object_gone(proposed: Scene) -> None:
+def test_a_deletion_is_proposed_and_merging_it_leaves_the_object_gone(
+    proposed: FollowedApplication,
+) -> None:
     proposed.kubectl("delete", "service", "gone")
     pull = proposed.until_pull("Service", "gone")
     assert proposed.changed_files(pull) == {"gone.yaml": None}
@@ -237,7 +241,7 @@ def test_a_deletion_is_proposed_and_merging_it_leaves_the_object_gone(proposed: 
     assert "gone.yaml" not in proposed.repository.files()
 
 
-def replaced(scene: Scene) -> str:
+def replaced(scene: FollowedApplication) -> str:
     """Have somebody delete an object and make another under its name; give its uid."""
     with scene.controller.frozen():
         scene.kubectl("delete", "configmap", "renewed")
@@ -246,7 +250,7 @@ def replaced(scene: Scene) -> str:
     return uid
 
 
-def test_an_object_that_was_replaced_is_made_as_declared(healed: Scene) -> None:
+def test_an_object_that_was_replaced_is_made_as_declared(healed: FollowedApplication) -> None:
     uid = replaced(healed)
     drift = healed.until_healed("ConfigMap", "renewed")
     assert "resource" in drift["kinds"]
@@ -256,7 +260,7 @@ def test_an_object_that_was_replaced_is_made_as_declared(healed: Scene) -> None:
     healed.until_synced()
 
 
-def test_an_object_that_was_replaced_waits_for_its_approval(reviewed: Scene) -> None:
+def test_an_object_that_was_replaced_waits_for_its_approval(reviewed: FollowedApplication) -> None:
     replaced(reviewed)
     reviewed.until_drift("ConfigMap", "renewed", "awaiting-approval")
     assert reviewed.data("ConfigMap", "renewed") == {"mode": "other"}
@@ -266,7 +270,7 @@ def test_an_object_that_was_replaced_waits_for_its_approval(reviewed: Scene) -> 
 
 
 def test_an_object_that_was_replaced_cannot_be_proposed_and_is_put_back_by_a_command(
-    proposed: Scene,
+    proposed: FollowedApplication,
 ) -> None:
     """A file declares the old object as well as the new one."""
     replaced(proposed)
@@ -278,21 +282,25 @@ def test_an_object_that_was_replaced_cannot_be_proposed_and_is_put_back_by_a_com
     assert proposed.data("ConfigMap", "renewed") == {"mode": "fast", "limit": "10"}
 
 
-def test_what_was_made_without_git_goes(healed: Scene) -> None:
+def test_what_was_made_without_git_goes(healed: FollowedApplication) -> None:
     healed.kubectl("create", "configmap", "stray", "--from-literal=made=by-hand")
     drift = healed.until_healed("ConfigMap", "stray")
     assert (drift["kinds"], drift["resolution"]) == (["resource"], "self_heal")
     assert healed.live("ConfigMap", "stray") is None
 
 
-def test_what_was_made_without_git_goes_once_that_is_approved(reviewed: Scene) -> None:
+def test_what_was_made_without_git_goes_once_that_is_approved(
+    reviewed: FollowedApplication,
+) -> None:
     reviewed.kubectl("create", "configmap", "stray", "--from-literal=made=by-hand")
     drift = reviewed.approve("ConfigMap", "stray")
     assert reviewed.until_resolved(drift["id"])["resolution"] == "approved"
     assert reviewed.live("ConfigMap", "stray") is None
 
 
-def test_what_was_made_without_git_is_proposed_and_declared_from_then_on(proposed: Scene) -> None:
+def test_what_was_made_without_git_is_proposed_and_declared_from_then_on(
+    proposed: FollowedApplication,
+) -> None:
     proposed.kubectl("create", "configmap", "stray", "--from-literal=made=by-hand")
     uid = proposed.there("ConfigMap", "stray")["metadata"]["uid"]
     pull = proposed.until_pull("ConfigMap", "stray")
@@ -306,12 +314,12 @@ def test_what_was_made_without_git_is_proposed_and_declared_from_then_on(propose
     assert proposed.there("ConfigMap", "stray")["metadata"]["uid"] == uid
 
 
-def labels_of(scene: Scene, kind: str, name: str) -> dict[str, str]:
+def labels_of(scene: FollowedApplication, kind: str, name: str) -> dict[str, str]:
     found: dict[str, str] = scene.there(kind, name)["metadata"].get("labels") or {}
     return found
 
 
-def another_digest(scene: Scene) -> None:
+def another_digest(scene: FollowedApplication) -> None:
     """Have the pods of a Deployment run another image under the same tag."""
     (pod,) = scene.cluster.objects("pods", scene.namespace, "app=digest")
     name = pod["metadata"]["name"]
@@ -322,7 +330,7 @@ def another_digest(scene: Scene) -> None:
 def test_pods_that_run_another_image_are_told_of_and_nothing_is_written(
     route: str, request: pytest.FixtureRequest
 ) -> None:
-    scene: Scene = request.getfixturevalue(route)
+    scene: FollowedApplication = request.getfixturevalue(route)
     scene.until_settled("digest")
     another_digest(scene)
     drift = scene.until_drift("Deployment", "digest", "parked")
@@ -333,7 +341,7 @@ def test_pods_that_run_another_image_are_told_of_and_nothing_is_written(
     assert generation == 1
 
 
-def test_pods_that_run_another_image_are_proposed_as_a_pin(proposed: Scene) -> None:
+def test_pods_that_run_another_image_are_proposed_as_a_pin(proposed: FollowedApplication) -> None:
     proposed.until_settled("digest")
     another_digest(proposed)
     pull = proposed.until_pull("Deployment", "digest")
@@ -348,20 +356,20 @@ def test_pods_that_run_another_image_are_proposed_as_a_pin(proposed: Scene) -> N
     assert [drift for drift in proposed.drifts() if drift["object"]["name"] == "digest"] == []
 
 
-def test_a_secret_that_stands_in_git_in_clear_is_put_back(healed: Scene) -> None:
+def test_a_secret_that_stands_in_git_in_clear_is_put_back(healed: FollowedApplication) -> None:
     healed.patch("secret", "plain", {"stringData": {"password": ROTATED}})
     assert healed.until_healed("Secret", "plain")["resolution"] == "self_heal"
     assert healed.data("Secret", "plain")["password"] == FIRST
 
 
-def test_a_secret_in_clear_is_put_back_once_that_is_approved(reviewed: Scene) -> None:
+def test_a_secret_in_clear_is_put_back_once_that_is_approved(reviewed: FollowedApplication) -> None:
     reviewed.patch("secret", "plain", {"stringData": {"password": ROTATED}})
     drift = reviewed.approve("Secret", "plain")
     reviewed.until_resolved(drift["id"])
     assert reviewed.data("Secret", "plain")["password"] == FIRST
 
 
-def test_a_secret_in_clear_is_never_proposed(proposed: Scene) -> None:
+def test_a_secret_in_clear_is_never_proposed(proposed: FollowedApplication) -> None:
     proposed.patch("secret", "plain", {"stringData": {"password": ROTATED}})
     drift = proposed.until_drift("Secret", "plain", "parked")
     assert "in clear" in drift["note"]

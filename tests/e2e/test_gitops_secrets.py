@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.canaries import Canary, Surfaces, minted, shaped
+from tests.e2e.gitops_team import PULL, REVIEW, SELF_HEAL, FollowedApplication, Team, running_team
 from tests.support.cluster import Cluster
 from tests.support.gitea import Gitea
-from tests.support.gitops_e2e import PULL, REVIEW, SELF_HEAL, Scene, Team, team_of
-from tests.support.gitops_manifests import deployment, secret
-from tests.support.sops import IDENTITY, Sops, sops
+from tests.support.go_programs import IDENTITY, Sops, sops
+from tests.support.manifests import deployment_yaml, secret_yaml
+from tests.support.planted_secrets import PlantedSecret, Surfaces, planted_secret, planted_value
 
 __all__ = ["sops"]
 pytestmark = pytest.mark.cluster
@@ -22,14 +22,16 @@ PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END OPENSSH PRIVATE KEY----
 
 @pytest.fixture
 def team(cluster: Cluster, gitea: Gitea, tmp_path: Path) -> Iterator[Team]:
-    with team_of(cluster, gitea, tmp_path, "--log-level", "debug") as team:
+    with running_team(cluster, gitea, tmp_path, "--log-level", "debug") as team:
         yield team
 
 
-def story(team: Team, sops: Sops, surfaces: Surfaces) -> tuple[Scene, list[Canary]]:
+def story(
+    team: Team, sops: Sops, surfaces: Surfaces
+) -> tuple[FollowedApplication, list[PlantedSecret]]:
     """Let secrets drift in every way, and be healed, reviewed, proposed, refused and shown."""
     planted = {
-        name: shaped(name, shape)
+        name: planted_secret(name, shape)
         for name, shape in {
             "sealed in Git": "pw-{}",
             "healed": "pw-{}",
@@ -47,8 +49,8 @@ def story(team: Team, sops: Sops, surfaces: Surfaces) -> tuple[Scene, list[Canar
 
     names = ("healed", "reviewed", "proposed")
     files = {
-        f"{name}.yaml": sops.encrypt(secret(name, value("sealed in Git"))) for name in names
-    } | {"plain.yaml": secret("plain", "in-clear"), "web.yaml": deployment("web")}
+        f"{name}.yaml": sops.encrypt(secret_yaml(name, value("sealed in Git"))) for name in names
+    } | {"plain.yaml": secret_yaml("plain", "in-clear"), "web.yaml": deployment_yaml("web")}
     routes = [
         {**SELF_HEAL, "match": {"names": ["healed"]}},
         {**REVIEW, "match": {"names": ["reviewed"]}},
@@ -81,10 +83,10 @@ def story(team: Team, sops: Sops, surfaces: Surfaces) -> tuple[Scene, list[Canar
     shop.merge(pull)
     assert shop.data("Secret", "proposed")["password"] == value("proposed")
     tokens = [
-        Canary("the token of the forge", shop.bot.token, shop.bot.token[:20]),
-        Canary("the secret of webhooks", shop.hook_secret, shop.hook_secret),
-        Canary("the key of age", IDENTITY, IDENTITY.rpartition("-1")[2][:20]),
-        minted("the token of a reviewer", team.controller.token_of("maria")),
+        PlantedSecret("the token of the forge", shop.bot.token, shop.bot.token[:20]),
+        PlantedSecret("the secret of webhooks", shop.hook_secret, shop.hook_secret),
+        PlantedSecret("the key of age", IDENTITY, IDENTITY.rpartition("-1")[2][:20]),
+        planted_value("the token of a reviewer", team.controller.token_of("maria")),
     ]
     return shop, [*planted.values(), *tokens]
 

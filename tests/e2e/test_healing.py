@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.edits import DEPLOYMENT, SECRET, SERVICE, changed
-from tests.support.ownership import MANAGER, Bench, apply, managers, on_cluster
+from tests.support.edits import DEPLOYMENT, SECRET, SERVICE, with_change
+from tests.support.ownership import MANAGER, ResourceBench, apply, field_managers, run_on_cluster
 
 from holdfast.core.errors import ValidationError
-from holdfast.core.ownership.delegated import SEED, Surroundings
+from holdfast.core.ownership.delegated import REPLICA_SEED_MANAGER, OwnershipContext
 from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import AppliedRecord, Declaration
-from holdfast.core.ownership.verdict import State
 from holdfast.core.tree import show_path
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
@@ -44,38 +44,38 @@ def without_replicas(item: dict[str, Any]) -> None:
     del item["spec"]["replicas"]
 
 
-async def assert_in_sync(bench: Bench, declared: Declaration) -> None:
-    found = await bench.look(declared)
-    assert found.state is State.IN_SYNC, found.findings
+async def assert_in_sync(bench: ResourceBench, declared: Declaration) -> None:
+    found = await bench.diff(declared)
+    assert found.state is ObjectState.IN_SYNC, found.field_drifts
 
 
 def test_a_variable_and_a_container_added_by_hand_go(cluster: Cluster, namespace: str) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.kubectl("set", "env", "deployment/bot", "A=9", "NEW=1")
         more = {"containers": [{"name": "miner", "image": "registry.example/m:1"}]}
         bench.patch("deployment", "strategic", {"spec": {"template": {"spec": more}}})
         healed = await bench.heal(declared)
         assert variables(healed) == {"A": "1", "B": "2"}
         assert containers(healed) == ["server"]
-        assert managers(healed) == {OURS}
+        assert field_managers(healed) == {OURS}
         await assert_in_sync(bench, declared)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_a_renamed_container_comes_back_alone(cluster: Cluster, namespace: str) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         path = "/spec/template/spec/containers/0/name"
         bench.patch("deployment", "json", [{"op": "replace", "path": path, "value": "other"}])
         healed = await bench.heal(declared)
         assert containers(healed) == ["server"]
         await assert_in_sync(bench, declared)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_a_port_that_was_moved_under_its_name_is_moved_back(
@@ -83,22 +83,22 @@ def test_a_port_that_was_moved_under_its_name_is_moved_back(
 ) -> None:
     """A plain apply is refused: the name would stand for two ports."""
 
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(SERVICE)
-        made: Any = (await bench.keeper.create(declared)).live
+        made: Any = (await bench.resource_manager.create(declared)).live
         bench.patch(
             "service", "json", [{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]
         )
         live = await bench.live(declared)
         with pytest.raises(ValidationError):
             await bench.client.apply(declared.item, manager=MANAGER, force=True)
-        found = await bench.keeper.look(declared, live)
-        healed: Any = (await bench.keeper.heal(declared, live, found)).live
+        found = await bench.resource_manager.diff(declared, live)
+        healed: Any = (await bench.resource_manager.heal(declared, live, found)).live
         assert [port["port"] for port in healed["spec"]["ports"]] == [80]
         assert healed["spec"]["clusterIP"] == made["spec"]["clusterIP"]
         await assert_in_sync(bench, declared)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_a_volume_source_and_a_strategy_of_others_make_way(
@@ -106,11 +106,11 @@ def test_a_volume_source_and_a_strategy_of_others_make_way(
 ) -> None:
     """Old and new exclude each other, so that a plain apply is refused."""
 
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         item = copy.deepcopy(DEPLOYMENT)
         item["spec"]["strategy"] = {"type": "Recreate"}
         declared = bench.declared(item)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         swapped = {"name": "models", "hostPath": {"path": "/"}}
         bench.patch(
             "deployment",
@@ -124,24 +124,24 @@ def test_a_volume_source_and_a_strategy_of_others_make_way(
         assert healed["spec"]["strategy"] == {"type": "Recreate"}
         await assert_in_sync(bench, declared)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_a_wiped_record_is_restored_and_pruning_works_again(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         item = copy.deepcopy(DEPLOYMENT)
         pod(item)["containers"].append({"name": "extra", "image": "registry.example/x:1"})
         declared = bench.declared(item)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.patch("deployment", "merge", {"metadata": {"managedFields": [{}]}})
         bench.kubectl("set", "env", "deployment/bot", "-c", "server", "A=9", "NEW=1")
-        assert (await bench.look(declared)).state is State.WIPED
+        assert (await bench.diff(declared)).state is ObjectState.WIPED
         healed = await bench.heal(declared)
         assert variables(healed)["A"] == "1"
-        found = await bench.look(declared)
-        assert found.state is State.DRIFTED  # the record was lost, so who added it is unknown
+        found = await bench.diff(declared)
+        assert found.state is ObjectState.DRIFTED  # the record was lost, so who added it is unknown
         healed = await bench.heal(declared)
         assert variables(healed) == {"A": "1", "B": "2"}
         await assert_in_sync(bench, declared)
@@ -150,58 +150,58 @@ def test_a_wiped_record_is_restored_and_pruning_works_again(
         assert containers(healed) == ["server"]
         await assert_in_sync(bench, shorter)
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_what_a_controller_added_and_what_a_trusted_one_added_stays(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.kubectl("label", "deployment", "bot", "seen=yes", "--field-manager=backup-operator")
         more = {"containers": [{"name": "logs", "image": "registry.example/l:1"}]}
         patch = {"spec": {"template": {"spec": more}}}
         bench.patch("deployment", "strategic", patch, "--field-manager=log-injector")
         bench.kubectl("set", "env", "deployment/bot", "-c", "server", "NEW=1")
-        around = Surroundings(trusted=frozenset({"log-injector"}))
+        around = OwnershipContext(trusted=frozenset({"log-injector"}))
         healed = await bench.heal(declared, around=around)
         assert variables(healed) == {"A": "1", "B": "2"}
         assert sorted(containers(healed)) == ["logs", "server"]
         assert healed["metadata"]["labels"]["seen"] == "yes"
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_replicas_are_handed_to_an_autoscaler_and_back_without_a_drop(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(declared)
-        handed = bench.declared(changed(DEPLOYMENT, without_replicas))
+        await bench.resource_manager.create(declared)
+        handed = bench.declared(with_change(DEPLOYMENT, without_replicas))
         healed = await bench.heal(handed)
         assert healed["spec"]["replicas"] == 2
-        assert managers(healed) == {OURS, (SEED, "Apply")}
+        assert field_managers(healed) == {OURS, (REPLICA_SEED_MANAGER, "Apply")}
         await assert_in_sync(bench, handed)
         bench.kubectl("autoscale", "deployment", "bot", "--min=3", "--max=5", "--cpu=50%")
         cluster.wait("deployment", "bot", namespace, lambda live: live["spec"]["replicas"] == 3)
         assert (await bench.heal(handed))["spec"]["replicas"] == 3
-        assert ("kube-controller-manager", "Update") in managers(await bench.live(handed))
+        assert ("kube-controller-manager", "Update") in field_managers(await bench.live(handed))
         bench.kubectl("delete", "hpa", "bot")
-        healed = await bench.heal(declared, around=Surroundings(autoscaler=""))
+        healed = await bench.heal(declared, around=OwnershipContext(autoscaler=""))
         assert healed["spec"]["replicas"] == 2
-        assert managers(healed) == {OURS}
+        assert field_managers(healed) == {OURS}
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_declared_replicas_are_not_fought_over_with_an_autoscaler(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.kubectl("autoscale", "deployment", "bot", "--min=3", "--max=5", "--cpu=50%")
         cluster.wait("deployment", "bot", namespace, lambda live: live["spec"]["replicas"] == 3)
         bench.kubectl("set", "env", "deployment/bot", "A=9")
@@ -209,103 +209,105 @@ def test_declared_replicas_are_not_fought_over_with_an_autoscaler(
         assert variables(healed)["A"] == "1"
         assert healed["spec"]["replicas"] == 3
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_an_object_that_is_gone_or_another_one_is_not_written(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(SERVICE)
-        first: Any = (await bench.keeper.create(declared)).live
+        first: Any = (await bench.resource_manager.create(declared)).live
         bench.kubectl("set", "selector", "service", "bot", "app=other")
         live = await bench.live(declared)
-        found = await bench.keeper.look(declared, live)
+        found = await bench.resource_manager.diff(declared, live)
         bench.kubectl("delete", "service", "bot")
         with pytest.raises(KubeConflict) as gone:
-            await bench.keeper.heal(declared, live, found)
+            await bench.resource_manager.heal(declared, live, found)
         assert gone.value.reason is ConflictReason.REPLACED
         assert await bench.client.get(ref_of(declared.item)) is None
         bench.kubectl("create", "service", "clusterip", "bot", "--tcp=90")
         with pytest.raises(KubeConflict):
-            await bench.keeper.heal(declared, live, found)
+            await bench.resource_manager.heal(declared, live, found)
         known = bench.declared(SERVICE, uid=first["metadata"]["uid"])
         with pytest.raises(KubeConflict) as replaced:
-            await bench.keeper.heal(known, await bench.live(declared), found)
+            await bench.resource_manager.heal(known, await bench.live(declared), found)
         assert replaced.value.reason is ConflictReason.REPLACED
         assert (await bench.live(declared))["spec"]["ports"][0]["port"] == 90
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_an_object_that_moved_since_it_was_seen_is_not_written(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(SERVICE)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.patch(
             "service", "json", [{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]
         )
         live = await bench.live(declared)
-        found = await bench.keeper.look(declared, live)
+        found = await bench.resource_manager.diff(declared, live)
         bench.kubectl("label", "service", "bot", "team=search")
         with pytest.raises(KubeConflict) as moved:
-            await bench.keeper.heal(declared, live, found)
+            await bench.resource_manager.heal(declared, live, found)
         assert moved.value.reason is ConflictReason.CHANGED
         assert (await bench.live(declared))["spec"]["ports"][0]["port"] == 81
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_an_object_on_its_way_out_is_left_alone(cluster: Cluster, namespace: str) -> None:
-    async def story(bench: Bench) -> None:
-        item = changed(SERVICE, lambda it: it["metadata"].update(finalizers=["holdfast.dev/test"]))
+    async def story(bench: ResourceBench) -> None:
+        item = with_change(
+            SERVICE, lambda it: it["metadata"].update(finalizers=["holdfast.dev/test"])
+        )
         declared = bench.declared(item)
-        await bench.keeper.create(declared)
+        await bench.resource_manager.create(declared)
         bench.kubectl("set", "selector", "service", "bot", "app=other")
         bench.kubectl("delete", "service", "bot", "--wait=false")
         before = await bench.live(declared)
         assert await bench.heal(declared) == before
-        assert await bench.keeper.park(before) == before
+        assert await bench.resource_manager.seed_replicas(before) == before
         assert await bench.live(declared) == before
         bench.patch("service", "merge", {"metadata": {"finalizers": None}})
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_drift_that_is_left_alone_stays_while_a_declared_change_lands(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         first = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(first)
+        await bench.resource_manager.create(first)
         bench.kubectl("set", "env", "deployment/bot", "A=9", "B-")
 
         def longer(item: dict[str, Any]) -> None:
             pod(item)["terminationGracePeriodSeconds"] = 77
 
-        declared = bench.declared(changed(DEPLOYMENT, longer), previous=first.item)
-        found = await bench.look(declared)
+        declared = bench.declared(with_change(DEPLOYMENT, longer), previous=first.item)
+        found = await bench.diff(declared)
         leave = frozenset(item.change.path for item in found.drifted)
         healed = await bench.heal(declared, leave=leave)
         assert pod(healed)["terminationGracePeriodSeconds"] == 77
         assert variables(healed) == {"A": "9"}
-        after = await bench.look(declared)
+        after = await bench.diff(declared)
         assert {item.change.path for item in after.drifted} == leave
         healed = await bench.heal(declared)
         assert variables(healed) == {"A": "1", "B": "2"}
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 @pytest.mark.parametrize("lands", [False, True])
 def test_an_ignored_field_keeps_its_value_and_a_declared_change_lands_if_the_rule_says_so(
     cluster: Cluster, namespace: str, lands: bool
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         first = bench.declared(DEPLOYMENT)
-        await bench.keeper.create(first)
+        await bench.resource_manager.create(first)
         bench.kubectl("set", "env", "deployment/bot", "A=9")
         bench.kubectl("set", "image", "deployment/bot", "server=registry.example/vllm:v2")
         rules = [IgnoreRule(name="r", owner="ana", glob="spec.**.env[name=*]", lands=lands)]
@@ -317,47 +319,47 @@ def test_an_ignored_field_keeps_its_value_and_a_declared_change_lands_if_the_rul
             server(item)["env"] = [{"name": "A", "value": "3"}, {"name": "B", "value": "4"}]
             server(item)["image"] = "registry.example/vllm:v3"
 
-        renewed = bench.declared(changed(DEPLOYMENT, renew), previous=first.item)
+        renewed = bench.declared(with_change(DEPLOYMENT, renew), previous=first.item)
         healed = await bench.heal(renewed, ignore=rules)
         assert server(healed)["image"] == "registry.example/vllm:v3"
         assert variables(healed) == ({"A": "3", "B": "4"} if lands else {"A": "9", "B": "2"})
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_a_value_added_to_a_secret_goes_and_the_rest_is_put_back(
     cluster: Cluster, namespace: str
 ) -> None:
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         declared = bench.declared(SECRET)
-        before: Any = (await bench.keeper.create(declared)).live
+        before: Any = (await bench.resource_manager.create(declared)).live
         bench.patch("secret", "merge", {"stringData": {"token": "hunter2-next", "more": "x"}})
         healed = await bench.heal(declared)
         assert healed["data"] == before["data"]
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 def test_an_account_that_may_only_read_gets_a_verdict(cluster: Cluster, namespace: str) -> None:
     """Values that differ are drift; a doubt that only a dry run could settle is none."""
 
-    async def prepare(bench: Bench) -> None:
-        await bench.keeper.create(bench.declared(DEPLOYMENT))
+    async def prepare(bench: ResourceBench) -> None:
+        await bench.resource_manager.create(bench.declared(DEPLOYMENT))
         for version in ("v2", "v1"):
             image = f"server=registry.example/vllm:{version}"
             bench.kubectl("set", "image", "deployment/bot", image)
         bench.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=reader")
 
-    async def story(bench: Bench) -> None:
-        assert (await bench.look(bench.declared(DEPLOYMENT))).state is State.IN_SYNC
+    async def story(bench: ResourceBench) -> None:
+        assert (await bench.diff(bench.declared(DEPLOYMENT))).state is ObjectState.IN_SYNC
 
         def more(item: dict[str, Any]) -> None:
             item["spec"]["replicas"] = 3
 
-        assert (await bench.look(bench.declared(changed(DEPLOYMENT, more)))).differing
+        assert (await bench.diff(bench.declared(with_change(DEPLOYMENT, more)))).differing
 
-    on_cluster(cluster, namespace, prepare)
-    on_cluster(cluster, namespace, story, kubeconfig=cluster.kubeconfig_for("reader"))
+    run_on_cluster(cluster, namespace, prepare)
+    run_on_cluster(cluster, namespace, story, kubeconfig=cluster.kubeconfig_for("reader"))
 
 
 @pytest.mark.parametrize("item", [DEPLOYMENT, SERVICE, SECRET], ids=lambda item: item["kind"])
@@ -366,19 +368,21 @@ def test_what_the_server_stored_is_as_recorded_when_the_declaration_changes(
 ) -> None:
     """Defaults and spellings of the server are no edit: only what was declared anew differs."""
 
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         first = bench.declared(item)
-        written = await bench.keeper.create(first)
+        written = await bench.resource_manager.create(first)
         assert written.altered == ()
-        record = AppliedRecord(digest=first.digest, values=bench.keeper.values(first, written.live))
+        record = AppliedRecord(
+            digest=first.digest, values=bench.resource_manager.values(first, written.live)
+        )
         labels = {**item["metadata"].get("labels", {}), "tier": "two"}
         anew = {**item, "metadata": {**item["metadata"], "labels": labels}}
-        found = await bench.look(bench.declared(anew, record=record))
+        found = await bench.diff(bench.declared(anew, record=record))
         assert found.drifted == ()
         anew_paths = {each.change.path[-1] for each in found.differing if each.pending}
         assert anew_paths - {"holdfast.dev/applied"} == {"tier"}
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["alone", "beside a commit"])
@@ -387,10 +391,12 @@ def test_an_edit_that_is_signed_as_ours_is_drift_and_goes(
 ) -> None:
     """`kubectl apply --server-side --force-conflicts` with our name and a made-up digest."""
 
-    async def story(bench: Bench) -> None:
+    async def story(bench: ResourceBench) -> None:
         first = bench.declared(DEPLOYMENT)
-        written = await bench.keeper.create(first)
-        record = AppliedRecord(digest=first.digest, values=bench.keeper.values(first, written.live))
+        written = await bench.resource_manager.create(first)
+        record = AppliedRecord(
+            digest=first.digest, values=bench.resource_manager.values(first, written.live)
+        )
         forged = copy.deepcopy(first.item)
         metadata: Any = forged["metadata"]
         metadata["annotations"]["holdfast.dev/applied"] = "sha256:made-up"
@@ -398,9 +404,9 @@ def test_an_edit_that_is_signed_as_ours_is_drift_and_goes(
         server(evil)["image"] = "registry.example/evil:1"
         pod(evil)["containers"].append({"name": "miner", "image": "registry.example/m:1"})
         apply(cluster, forged, namespace)
-        item = changed(DEPLOYMENT, lambda new: new["spec"].update(minReadySeconds=5))
+        item = with_change(DEPLOYMENT, lambda new: new["spec"].update(minReadySeconds=5))
         declared = bench.declared(item if moved else DEPLOYMENT, record=record)
-        found = await bench.look(declared)
+        found = await bench.diff(declared)
         paths = {show_path(each.change.path) for each in found.drifted}
         assert "spec.template.spec.containers[name=server].image" in paths
         assert "spec.template.spec.containers[name=miner]" in paths
@@ -410,4 +416,4 @@ def test_an_edit_that_is_signed_as_ours_is_drift_and_goes(
         assert server(healed)["image"] == "registry.example/vllm:v1"
         assert containers(healed) == ["server"]
 
-    on_cluster(cluster, namespace, story)
+    run_on_cluster(cluster, namespace, story)

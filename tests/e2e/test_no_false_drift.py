@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import helm
-from tests.support.cluster import Cluster
-from tests.support.cluster_fixture import REQUIRED
-from tests.support.drift_bench import (
+from tests.e2e.drift_bench import (
     EDITOR,
     DriftBench,
     Edited,
@@ -30,21 +27,30 @@ from tests.support.drift_bench import (
     related,
     told,
 )
+from tests.support.cluster import Cluster
+from tests.support.cluster_fixtures import REQUIRED
 from tests.support.gateway import GatewayController, gateway_api
-from tests.support.gitops_corpus import (
-    GATEWAY,
-    gitops_items,
-    items_of_one_namespace,
+from tests.support.go_programs import NoHelm, find_helm
+from tests.support.manifests import (
+    GATEWAY_TOPIC,
+    corpus_items,
+    corpus_items_in,
+    in_namespace,
     manifests,
-    moved,
 )
 
 from holdfast.core.drift import DriftKind
+from holdfast.core.ownership.canonical import (
+    is_custom,
+    leaf_paths,
+    path_of_pointer,
+    rules_for,
+    value_at,
+)
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.objects import at, is_custom, leaves, path_of_pointer, rules_for
-from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import Declaration
-from holdfast.core.ownership.verdict import State, Verdict
 from holdfast.core.tree import Fields, parse_pointer
 from holdfast.reconcile.kube import ref_of
 from holdfast.wire.yaml import write_document
@@ -67,7 +73,7 @@ WRITTEN_EVERY_TIME = {"ServingRuntime mlp-old"}
 
 
 def test_the_corpus_is_large_and_of_many_kinds() -> None:
-    items = gitops_items()
+    items = corpus_items()
     assert len(items) >= 220
     assert len({item["kind"] for item in items}) >= 60
     assert len({str(ref_of(item)) for item in items}) == len(items)
@@ -80,7 +86,7 @@ def test_what_is_applied_and_left_alone_never_drifts_and_what_is_edited_does(
     """Right after the apply, after a restart, and when the cluster's controllers are done."""
 
     async def story() -> None:
-        declared = declared_as_ours(gitops_items(without=(GATEWAY,)))
+        declared = declared_as_ours(corpus_items(without=(GATEWAY_TOPIC,)))
         async with drift_bench(cluster) as bench:
             try:
                 at_once = await bench.create(declared)
@@ -99,10 +105,10 @@ def test_what_is_applied_and_left_alone_never_drifts_and_what_is_edited_does(
 
 def test_gateways_and_routes_never_drift(cluster: Cluster, gateway_api: GatewayController) -> None:
     async def story() -> None:
-        items = [item for file in manifests() if file.topic == GATEWAY for item in file.items]
+        items = [item for file in manifests() if file.topic == GATEWAY_TOPIC for item in file.items]
         homes = sorted(set(map(home_of, items)))
         made = {home: cluster.create_namespace(home) for home in homes}
-        declared = declared_as_ours(moved(item, made[home_of(item)]) for item in items)
+        declared = declared_as_ours(in_namespace(item, made[home_of(item)]) for item in items)
         async with drift_bench(cluster) as bench:
             try:
                 assert wrong(await bench.create(declared)) == {}
@@ -127,7 +133,7 @@ VERBS = ("apply", "create", "helm")
 def test_what_others_made_is_taken_over_and_nothing_of_it_is_lost(
     cluster: Cluster, namespace: str, tmp_path: Path, verb: str
 ) -> None:
-    items = items_of_one_namespace(namespace)[VERBS.index(verb) :: len(VERBS)]
+    items = corpus_items_in(namespace)[VERBS.index(verb) :: len(VERBS)]
     if verb == "helm":
         install(cluster, namespace, items, tmp_path)
     else:
@@ -154,7 +160,7 @@ def test_what_others_made_is_taken_over_and_nothing_of_it_is_lost(
 async def assert_in_sync(bench: DriftBench, declared: list[Declaration]) -> None:
     """No drift, nothing in doubt, and an apply of the same leaves each object as it is."""
 
-    async def look(each: Declaration) -> tuple[str, Verdict]:
+    async def look(each: Declaration) -> tuple[str, ObjectDiff]:
         return str(ref_of(each.item)), await bench.look(each)
 
     assert wrong(dict(await all_of(look, declared))) == {}
@@ -209,12 +215,12 @@ async def assert_edits_are_found(
 ) -> None:
     """Each edit is told with its place, its kind and its writer."""
 
-    async def one(each: Declaration) -> tuple[Edited, Verdict, Fields] | None:
+    async def one(each: Declaration) -> tuple[Edited, ObjectDiff, Fields] | None:
         edited = await bench.edit(each)
         if edited is None:
             return None
         live = await bench.live(each)
-        return edited, await bench.keeper.look(each, live), live
+        return edited, await bench.resource_manager.look(each, live), live
 
     # An edited definition may end its kind.
     last = [each for each in declared if each.item["kind"] == "CustomResourceDefinition"]
@@ -222,14 +228,14 @@ async def assert_edits_are_found(
     seen = list(filter(None, [*await all_of(one, rest), *await all_of(one, last)]))
     assert len(seen) >= at_least
     missed = {
-        f"{ref_of(edited.declared.item)} {edited.pointed}": told(verdict.findings)
+        f"{ref_of(edited.declared.item)} {edited.pointed}": told(verdict.field_drifts)
         for edited, verdict, live in seen
         if not is_told(edited, verdict, live)
     }
     assert missed == {}
 
 
-def is_told(edited: Edited, verdict: Verdict, live: Fields) -> bool:
+def is_told(edited: Edited, verdict: ObjectDiff, live: Fields) -> bool:
     item = edited.declared.item
     kind, version = str(item["kind"]), str(item["apiVersion"])
     metadata: Any = live["metadata"]
@@ -244,17 +250,17 @@ def is_told(edited: Edited, verdict: Verdict, live: Fields) -> bool:
         elif found.change.path[-1] == "image":
             expected = DriftKind.IMAGE
         if found.kind is expected and found.writer.manager == EDITOR:
-            return verdict.state is State.DRIFTED
+            return verdict.state is ObjectState.DRIFTED
     return False
 
 
-def wrong(verdicts: Mapping[str, Verdict]) -> dict[str, list[str]]:
+def wrong(verdicts: Mapping[str, ObjectDiff]) -> dict[str, list[str]]:
     """What is said of objects that should be in sync."""
     return {
-        name: [str(found.state), *told(found.findings)]
+        name: [str(found.state), *told(found.field_drifts)]
         for name, found in verdicts.items()
-        if found.state is not State.IN_SYNC
-        or any(each.field_class is FieldClass.OWNED for each in found.findings)
+        if found.state is not ObjectState.IN_SYNC
+        or any(each.field_class is FieldClass.OWNED for each in found.field_drifts)
     }
 
 
@@ -267,7 +273,7 @@ def values(live: Fields) -> set[str]:
     for name in ("holdfast.dev/applied", "deployment.kubernetes.io/revision"):
         notes.pop(name, None)
     found = set()
-    for path in leaves(kept):
+    for path in leaf_paths(kept):
         value: Any = kept
         for step in path:
             value = value[step]
@@ -295,13 +301,13 @@ def has_empty_list(item: Fields) -> bool:
 
 
 def home_of(item: Fields) -> str:
-    return str(at(item, ("metadata", "namespace")))
+    return str(value_at(item, ("metadata", "namespace")))
 
 
 def install(cluster: Cluster, namespace: str, items: list[Fields], directory: Path) -> None:
     try:
-        program = helm.find()
-    except helm.NoHelm as missing:
+        program = find_helm()
+    except NoHelm as missing:
         if os.environ.get(REQUIRED) == "1":
             pytest.fail(str(missing))
         pytest.skip(str(missing))

@@ -12,29 +12,29 @@ from unittest.mock import patch
 
 import pytest
 from tests.support.cluster import Cluster, KubectlFailed
-from tests.support.figures import unanswered
 from tests.support.operator_process import (
-    AGENT,
-    KIND,
+    OPERATOR_AGENT,
+    SERVICES,
     OperatorProcess,
     condition,
-    exists,
-    install,
+    install_service_crd,
+    object_exists,
     pause,
-    running,
-    service,
-    status_of,
-    wait_status,
+    running_operator,
+    service_status,
+    small_service,
+    wait_service_status,
     writes,
 )
 from tests.support.processes import wait_until
+from tests.support.promql import unanswered_queries
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    install(cluster)
+    install_service_crd(cluster)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,9 @@ def kept(
 ) -> Iterator[tuple[str, OperatorProcess]]:
     """A namespace with an operator and a service that is ready, for stories about edits."""
     namespace = cluster.create_namespace()
-    with running(cluster, namespace, tmp_path_factory.mktemp("operator")) as operator:
-        cluster.apply(service(namespace))
-        wait_status(cluster, namespace, lambda status: status.get("ready"))
+    with running_operator(cluster, namespace, tmp_path_factory.mktemp("operator")) as operator:
+        cluster.apply(small_service(namespace))
+        wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         yield namespace, operator
     cluster.delete_namespace(namespace)
 
@@ -57,7 +57,7 @@ def spec_of(cluster: Cluster, namespace: str, name: str = "bot-primary") -> dict
 
 def settled(cluster: Cluster, namespace: str) -> None:
     """Wait until the rollouts that an edit began have ended."""
-    wait_status(cluster, namespace, lambda status: status.get("ready"))
+    wait_service_status(cluster, namespace, lambda status: status.get("ready"))
 
 
 PROBE = json.dumps(
@@ -110,7 +110,7 @@ def test_an_edit_is_undone_and_said_to_be_whose_it_was(
             said["reason"] == "Healed" and manager in said["message"] and field in said["message"]
         )
 
-    wait_status(cluster, namespace, attributed)
+    wait_service_status(cluster, namespace, attributed)
 
     def told() -> bool:
         events = cluster.objects("events", namespace)
@@ -150,7 +150,7 @@ def test_a_deleted_child_comes_back(
     cluster.kubectl("delete", kind, name, "-n", namespace, "--wait=false")
     wait_until(
         lambda: (
-            exists(cluster, kind, name, namespace)
+            object_exists(cluster, kind, name, namespace)
             and cluster.get(kind, name, namespace)["metadata"]["uid"] != uid
         ),
         30,
@@ -181,7 +181,7 @@ def test_at_rest_it_asks_nothing_and_writes_nothing(
     pause(2)
 
     def asked() -> list[str]:
-        found = cluster.audit_events(user_agent=AGENT, namespace=namespace)
+        found = cluster.audit_events(user_agent=OPERATOR_AGENT, namespace=namespace)
         return [
             event.uri for event in found if event.resource != "leases" and event.verb != "watch"
         ]
@@ -195,21 +195,21 @@ def test_at_rest_it_asks_nothing_and_writes_nothing(
     assert 'workqueue_depth{name="inferenceservice"} 0.0' in figures
     assert 'leader_election_master_status{name="holdfast-operator"} 1.0' in figures
     assert f'holdfast_drift_resolved_total{{namespace="{namespace}"' in figures
-    assert unanswered("holdfast-operator", figures) == []
+    assert unanswered_queries("holdfast-operator", figures) == []
 
 
 def test_a_service_is_made_ready_scaled_and_taken_away_whole(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    with running(cluster, namespace, tmp_path):
-        cluster.apply(service(namespace))
-        made = wait_status(cluster, namespace, lambda status: status.get("ready"))
+    with running_operator(cluster, namespace, tmp_path):
+        cluster.apply(small_service(namespace))
+        made = wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         assert made["readyReplicas"] == 2
-        cluster.apply(service(namespace, {"replicas": 3}))
-        wait_status(
+        cluster.apply(small_service(namespace, {"replicas": 3}))
+        wait_service_status(
             cluster, namespace, lambda status: status["ready"] and status["readyReplicas"] == 3
         )
-        cluster.kubectl("delete", KIND, "bot", "-n", namespace)
+        cluster.kubectl("delete", SERVICES, "bot", "-n", namespace)
 
         def left() -> list[str]:
             kinds = "deployments,services,hpa,pdb,replicasets,pods"
@@ -223,16 +223,20 @@ def test_a_service_is_made_ready_scaled_and_taken_away_whole(
 def test_an_autoscaler_that_scales_for_real_is_never_fought(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    with running(cluster, namespace, tmp_path, "--resync", "2s"):
+    with running_operator(cluster, namespace, tmp_path, "--resync", "2s"):
         cluster.set_usage(namespace, cpu="80m", memory="10Mi")
-        cluster.apply(service(namespace, {"replicas": None, "minReplicas": 2, "maxReplicas": 4}))
-        wait_status(cluster, namespace, lambda status: status.get("ready"))
+        cluster.apply(
+            small_service(namespace, {"replicas": None, "minReplicas": 2, "maxReplicas": 4})
+        )
+        wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         pause(1)
         before = writes(cluster, namespace, "deployments")
         cluster.set_usage(namespace, cpu="200m", memory="10Mi")
         cluster.wait("deployment", "bot-primary", namespace,
                      lambda live: live["spec"]["replicas"] == 4, timeout=60)  # fmt: skip
-        wait_status(cluster, namespace, lambda status: status["ready"] and status["replicas"] == 4)
+        wait_service_status(
+            cluster, namespace, lambda status: status["ready"] and status["replicas"] == 4
+        )
         pause(5)
         assert spec_of(cluster, namespace)["replicas"] == 4
         assert writes(cluster, namespace, "deployments") == before
@@ -243,13 +247,13 @@ def test_an_autoscaler_that_scales_for_real_is_never_fought(
 def test_under_other_policies_an_edit_stays_and_nothing_is_written_to_it(
     policy: str, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    with running(cluster, namespace, tmp_path, "--resync", "2s"):
-        cluster.apply(service(namespace, {"onDrift": policy}))
-        wait_status(cluster, namespace, lambda status: status.get("ready"))
+    with running_operator(cluster, namespace, tmp_path, "--resync", "2s"):
+        cluster.apply(small_service(namespace, {"onDrift": policy}))
+        wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         pause(1)
         before = writes(cluster, namespace, "deployments")
         cluster.kubectl("set", "env", "deployment/bot-primary", "A=2", "-n", namespace)
-        wait_status(
+        wait_service_status(
             cluster,
             namespace,
             lambda status: "kubectl-set" in condition(status, "DriftDetected")["message"],
@@ -274,8 +278,10 @@ def test_with_no_right_to_write_it_writes_nothing_and_lives_on(
     cluster.kubectl("create", "rolebinding", "reader", "-n", namespace, "--role=reader",
                     f"--serviceaccount={namespace}:reader")  # fmt: skip
     identity = cluster.kubeconfig_for_service_account("reader", namespace)
-    cluster.apply(service(namespace))
-    with running(cluster, namespace, tmp_path, "--no-leader-election", kubeconfig=identity) as it:
+    cluster.apply(small_service(namespace))
+    with running_operator(
+        cluster, namespace, tmp_path, "--no-leader-election", kubeconfig=identity
+    ) as it:
         assert it.wait_for("not-reconciled")["code"] == "permission-denied"
         assert it.ask("/healthz") == "ok\n"
         assert it.stop() == 0
@@ -290,11 +296,13 @@ def test_when_the_leader_ends_another_takes_over(
     end: Callable[[OperatorProcess], object], cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     with (
-        running(cluster, namespace, tmp_path, name="first") as first,
-        running(cluster, namespace, tmp_path, name="second", until="waiting-for-lease") as second,
+        running_operator(cluster, namespace, tmp_path, name="first") as first,
+        running_operator(
+            cluster, namespace, tmp_path, name="second", until="waiting-for-lease"
+        ) as second,
     ):
-        cluster.apply(service(namespace))
-        wait_status(cluster, namespace, lambda status: status.get("ready"))
+        cluster.apply(small_service(namespace))
+        wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         assert second.said("working") == []
         end(first)
         second.wait_for("working", timeout=40)
@@ -308,13 +316,13 @@ def resynced(
 ) -> None:
     """Make services, let all of them be looked at ten times, and count what was written."""
     for number in range(count):
-        text = service(namespace, {"replicas": 1}, name=f"bot-{number}")
+        text = small_service(namespace, {"replicas": 1}, name=f"bot-{number}")
         path = f"/apis/holdfast.dev/v1alpha1/namespaces/{namespace}/inferenceservices"
         cluster.api().request("POST", path, text)
-    with running(cluster, namespace, tmp_path, "--resync", f"{resync}s") as operator:
+    with running_operator(cluster, namespace, tmp_path, "--resync", f"{resync}s") as operator:
 
         def ready() -> bool:
-            found = cluster.objects(KIND, namespace)
+            found = cluster.objects(SERVICES, namespace)
             return sum((each.get("status") or {}).get("ready", False) for each in found) == count
 
         wait_until(ready, patience, "every service to be ready")
@@ -344,13 +352,13 @@ def test_ten_resyncs_of_a_thousand_services_write_nothing(
 def test_one_look_makes_what_is_declared_and_ends(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    cluster.apply(service(namespace))
-    with running(
+    cluster.apply(small_service(namespace))
+    with running_operator(
         cluster, namespace, tmp_path, "--once", "--no-leader-election", until=""
     ) as operator:
         assert operator.process.wait(60) == 0
-    assert exists(cluster, "deployment", "bot-primary", namespace)
-    assert status_of(cluster, namespace)["observedGeneration"] == 1
+    assert object_exists(cluster, "deployment", "bot-primary", namespace)
+    assert service_status(cluster, namespace)["observedGeneration"] == 1
 
 
 def test_a_heal_that_admission_denies_is_told_and_comes_when_the_policy_goes(
@@ -391,15 +399,15 @@ def test_a_heal_that_admission_denies_is_told_and_comes_when_the_policy_goes(
             return True
         return False
 
-    with running(cluster, namespace, tmp_path) as operator:
-        cluster.apply(service(namespace))
+    with running_operator(cluster, namespace, tmp_path) as operator:
+        cluster.apply(small_service(namespace))
         settled(cluster, namespace)
         cluster.apply(policy, binding)
         try:
             wait_until(denied, 30, "the policy to hold")
             image = "server=example.com/other:1"
             cluster.kubectl("set", "image", "deployment/bot-primary", image, "-n", namespace)
-            status = wait_status(
+            status = wait_service_status(
                 cluster,
                 namespace,
                 lambda it: condition(it, "UpToDate").get("reason") == "WriteRefused",
@@ -410,7 +418,7 @@ def test_a_heal_that_admission_denies_is_told_and_comes_when_the_policy_goes(
         finally:
             cluster.kubectl("delete", "validatingadmissionpolicybinding", name)
             cluster.kubectl("delete", "validatingadmissionpolicy", name)
-        wait_status(
+        wait_service_status(
             cluster,
             namespace,
             lambda it: condition(it, "UpToDate").get("reason") == "AsDeclared",
@@ -423,15 +431,15 @@ def test_a_writer_every_second_is_not_answered_every_second(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """Each heal of a pod template makes a rollout, so a fight costs more than the drift."""
-    with running(cluster, namespace, tmp_path):
-        cluster.apply(service(namespace))
+    with running_operator(cluster, namespace, tmp_path):
+        cluster.apply(small_service(namespace))
         settled(cluster, namespace)
         before = len(writes(cluster, namespace, "deployments"))
         for number in range(10):
             image = f"server=example.com/other:{number}"
             cluster.kubectl("set", "image", "deployment/bot-primary", image, "-n", namespace)
             pause(1)
-        status = wait_status(
+        status = wait_service_status(
             cluster,
             namespace,
             lambda it: condition(it, "DriftDetected").get("reason") == "Fighting",
@@ -445,11 +453,11 @@ def test_a_writer_every_second_is_not_answered_every_second(
 def test_one_look_beside_an_operator_at_work_is_refused_and_writes_nothing(
     election: tuple[str, ...], cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    with running(cluster, namespace, tmp_path, name="installed"):
-        cluster.apply(service(namespace))
-        wait_status(cluster, namespace, lambda status: status.get("ready"))
+    with running_operator(cluster, namespace, tmp_path, name="installed"):
+        cluster.apply(small_service(namespace))
+        wait_service_status(cluster, namespace, lambda status: status.get("ready"))
         before = writes(cluster, namespace)
-        with running(
+        with running_operator(
             cluster, namespace, tmp_path, "--once", *election, name="second", until=""
         ) as second:
             assert second.process.wait(60) != 0

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.edits import DEPLOYMENT, EDITS, SERVER, Edit, make
+from tests.support.edits import DEPLOYMENT, EDITS, SERVER, Edit, make_edit
 from tests.support.ownership import (
     KEY,
     MANAGER,
     NOW,
-    Bench,
+    ResourceBench,
     apply,
     corpus,
-    declare,
-    on_cluster,
-    verdict,
+    declaration_of,
+    diff_as_operator,
+    run_on_cluster,
 )
 
 from holdfast.core.drift import Cause
-from holdfast.core.ownership.delegated import FieldClass, Surroundings
-from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.ownership.verdict import State, Verdict, judge
+from holdfast.core.ownership.delegated import FieldClass, OwnershipContext
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState, diff_object
 from holdfast.core.tree import Fields, show_path
 
 pytestmark = pytest.mark.cluster
@@ -36,8 +36,8 @@ NOT_NAMESPACED = {
 GEAR = "widgets.corpus.holdfast.dev"
 
 
-def findings(found: Verdict) -> list[str]:
-    return [f"{show_path(item.change.path)}: {item.evidence}" for item in found.findings]
+def describe_drifts(found: ObjectDiff) -> list[str]:
+    return [f"{show_path(item.change.path)}: {item.evidence}" for item in found.field_drifts]
 
 
 def resource(item: dict[str, Any]) -> str:
@@ -48,16 +48,16 @@ def resource(item: dict[str, Any]) -> str:
 def test_an_edit_is_found_and_its_writer_named(
     cluster: Cluster, namespace: str, edit: Edit
 ) -> None:
-    found = make(edit, cluster, namespace)
-    before = verdict(edit.item, found["live"])
-    assert before.state is edit.state, findings(before)
+    found = make_edit(edit, cluster, namespace)
+    before = diff_as_operator(edit.item, found["live"])
+    assert before.state is edit.state, describe_drifts(before)
     assert {
         (show_path(item.change.path), item.signal, item.cause, item.field_class)
-        for item in before.findings
-    } == {(item.path, item.signal, item.cause, item.field_class) for item in edit.findings}
+        for item in before.field_drifts
+    } == {(item.path, item.signal, item.cause, item.field_class) for item in edit.field_drifts}
     if found["dry_run"]:
-        after = verdict(edit.item, found["live"], dry_run=found["dry_run"])
-        assert after.state is (edit.after_dry_run or edit.state), findings(after)
+        after = diff_as_operator(edit.item, found["live"], dry_run=found["dry_run"])
+        assert after.state is (edit.after_dry_run or edit.state), describe_drifts(after)
 
 
 @pytest.fixture
@@ -82,9 +82,11 @@ def test_nothing_of_the_corpus_drifts_after_its_apply(cluster: Cluster, namespac
     wrong: dict[str, list[str]] = {}
 
     def look(when: str, item: dict[str, Any], live: Fields, dry_run: Fields | None = None) -> None:
-        found = judge(declared=declare(item), live=live, key=KEY, now=NOW, dry_run=dry_run)
-        if found.state is not State.IN_SYNC:
-            wrong[f"{item['kind']} {item['metadata']['name']} {when}"] = findings(found)
+        found = diff_object(
+            declared=declaration_of(item), live=live, key=KEY, now=NOW, dry_run=dry_run
+        )
+        if found.state is not ObjectState.IN_SYNC:
+            wrong[f"{item['kind']} {item['metadata']['name']} {when}"] = describe_drifts(found)
 
     for item in items:
         look("at once", item, apply(cluster, item, namespace))
@@ -120,13 +122,13 @@ def test_what_an_admission_policy_rewrites_is_told_from_an_edit(
         apply(cluster, DEPLOYMENT, namespace)
         cluster.wait("deployment", "bot", namespace, rewritten)
         live = cluster.get("deployment", "bot", namespace)
-        assert verdict(DEPLOYMENT, live).state is State.SUSPECT
+        assert diff_as_operator(DEPLOYMENT, live).state is ObjectState.SUSPECT
         dry_run = apply(cluster, DEPLOYMENT, namespace, dry_run=True)
-        [found] = verdict(DEPLOYMENT, live, dry_run=dry_run).drifted
+        [found] = diff_as_operator(DEPLOYMENT, live, dry_run=dry_run).drifted
         assert show_path(found.change.path) == "metadata.labels.app"
         assert (found.cause, found.writer) == (Cause.ADMISSION, None)
 
-        async def heal(bench: Bench) -> None:
+        async def heal(bench: ResourceBench) -> None:
             declared = bench.declared(DEPLOYMENT)
             bench.kubectl("set", "image", "deployment/bot", "server=registry.example/evil:1")
             written = await bench.write(declared)
@@ -134,7 +136,7 @@ def test_what_an_admission_policy_rewrites_is_told_from_an_edit(
             assert show_path(altered.change.path) == "metadata.labels.app"
             assert altered.cause is Cause.ADMISSION
 
-        on_cluster(cluster, namespace, heal)
+        run_on_cluster(cluster, namespace, heal)
     finally:
         for item in (binding, policy):
             cluster.kubectl("delete", item["kind"], item["metadata"]["name"])
@@ -185,10 +187,10 @@ def test_a_person_who_scales_under_an_autoscaler_is_left_to_the_autoscaler(
     apply(cluster, DEPLOYMENT, namespace)
     cluster.kubectl("scale", "deployment", "bot", "-n", namespace, "--replicas=4")
     live = cluster.get("deployment", "bot", namespace)
-    around = Surroundings(autoscaler="HorizontalPodAutoscaler/bot")
-    found = verdict(DEPLOYMENT, live, around=around)
-    assert found.state is State.IN_SYNC
-    assert [item.field_class for item in found.findings] == [FieldClass.DELEGATED]
+    around = OwnershipContext(autoscaler="HorizontalPodAutoscaler/bot")
+    found = diff_as_operator(DEPLOYMENT, live, around=around)
+    assert found.state is ObjectState.IN_SYNC
+    assert [item.field_class for item in found.field_drifts] == [FieldClass.DELEGATED]
 
 
 def test_our_entry_of_a_dry_run_is_what_we_are_expected_to_own(
@@ -201,14 +203,14 @@ def test_our_entry_of_a_dry_run_is_what_we_are_expected_to_own(
         frozenset({MANAGER}), "apps/v1"
     )
     live = cluster.get("deployment", "bot", namespace)
-    declared = declare(DEPLOYMENT, expected=expected)
-    assert judge(declared=declared, live=live, key=KEY, now=NOW).state is State.IN_SYNC
+    declared = declaration_of(DEPLOYMENT, expected=expected)
+    assert diff_object(declared=declared, live=live, key=KEY, now=NOW).state is ObjectState.IN_SYNC
     cluster.kubectl("set", "env", "deployment/bot", "-n", namespace, "B=9")
     cluster.kubectl("set", "env", "deployment/bot", "-n", namespace, "B=2")
     live = cluster.get("deployment", "bot", namespace)
-    found = judge(declared=declared, live=live, key=KEY, now=NOW)
-    assert found.state is State.SUSPECT
-    assert [show_path(item.change.path) for item in found.findings] == [
+    found = diff_object(declared=declared, live=live, key=KEY, now=NOW)
+    assert found.state is ObjectState.SUSPECT
+    assert [show_path(item.change.path) for item in found.field_drifts] == [
         f"{SERVER}.env[name=B].value"
     ]
 
@@ -220,8 +222,8 @@ def test_a_field_that_is_no_longer_declared_is_left_to_the_next_apply(
     live = cluster.get("deployment", "bot", namespace)
     shorter = json.loads(json.dumps(DEPLOYMENT))
     del shorter["spec"]["template"]["spec"]["tolerations"]
-    assert verdict(shorter, live).state is State.SUSPECT
+    assert diff_as_operator(shorter, live).state is ObjectState.SUSPECT
     dry_run = apply(cluster, shorter, namespace, dry_run=True)
-    [found] = verdict(shorter, live, dry_run=dry_run).differing
+    [found] = diff_as_operator(shorter, live, dry_run=dry_run).differing
     assert show_path(found.change.path) == "spec.template.spec.tolerations"
     assert found.change.desired is None

@@ -24,12 +24,19 @@ from typing import Any
 import httpx2
 import pytest
 from click.testing import CliRunner
-from tests.support.canaries import Canary, Surfaces, forms_of, minted, shaped, token
-from tests.support.colours import COLOURS, data, management
+from tests.support.both_clients import CLIENT_KINDS, data_client, management_client
 from tests.support.fault_proxy import FaultProxy
+from tests.support.planted_secrets import (
+    PlantedSecret,
+    Surfaces,
+    encodings_of,
+    planted_secret,
+    planted_token,
+    planted_value,
+)
 from tests.support.processes import ROOT, wait_until
 from tests.support.server import bearer
-from tests.support.serving import Served, clean_environment, no_orphans, serving
+from tests.support.serving import ServeProcess, clean_environment, killing_orphans, running_serve
 
 from holdfast import Health, Phase, SecretRef, WorkloadSpec
 from holdfast.apps.cli.main import cli
@@ -71,11 +78,11 @@ class Planted(SimpleNamespace):
 
     def __init__(self) -> None:
         super().__init__(
-            **{name: token(*given) for name, given in TOKENS.items()},
-            **{name: shaped(*given) for name, given in TEXTS.items()},
+            **{name: planted_token(*given) for name, given in TOKENS.items()},
+            **{name: planted_secret(*given) for name, given in TEXTS.items()},
         )
 
-    def all(self) -> list[Canary]:
+    def all(self) -> list[PlantedSecret]:
         return list(vars(self).values())
 
 
@@ -124,11 +131,11 @@ def leaky(*flags: str, **more: Any) -> WorkloadSpec:
     )
 
 
-def plant_tokens(server: Served, planted: Planted) -> None:
+def plant_tokens(server: ServeProcess, planted: Planted) -> None:
     """Make real tokens of each kind, and start the workload that prints its secrets."""
 
     def keep(name: str, label: str, value: str) -> None:
-        setattr(planted, name, minted(label, value))
+        setattr(planted, name, planted_value(label, value))
 
     server.put_secret("acme", "db", "password", planted.secret_file.value)
     server.put_secret("acme", "tls", "key", planted.pem_file.value)
@@ -153,14 +160,14 @@ def plant_tokens(server: Served, planted: Planted) -> None:
     keep("created", "a token made over HTTP, and shown there once", made.json()["token"])
 
 
-def ask_the_sdk(surfaces: Surfaces, server: Served, planted: Planted) -> None:
-    for colour in COLOURS:
+def ask_the_sdk(surfaces: Surfaces, server: ServeProcess, planted: Planted) -> None:
+    for colour in CLIENT_KINDS:
         ask_one_colour(surfaces, server, planted, colour)
 
 
-def ask_one_colour(surfaces: Surfaces, server: Served, planted: Planted, colour: str) -> None:
+def ask_one_colour(surfaces: Surfaces, server: ServeProcess, planted: Planted, colour: str) -> None:
     def client(value: str, url: str = server.url, **more: Any) -> Any:
-        return management(colour, url, project="acme", token=value, max_retries=0, **more)
+        return management_client(colour, url, project="acme", token=value, max_retries=0, **more)
 
     spec = leaky()
     here = f"SDK {colour}"
@@ -203,12 +210,12 @@ def ask_one_colour(surfaces: Surfaces, server: Served, planted: Planted, colour:
     for value in (planted.hub.value, planted.named.value):
         surfaces.add_refusal(
             f"{here} bad project",
-            lambda value=value: management(colour, server.url, project=value, token="x"),
+            lambda value=value: management_client(colour, server.url, project=value, token="x"),
         )
     surfaces.add_refusal(f"{here} bad token", lambda: client(f"{planted.hub.value} x"))
     ask_through_faults(surfaces, server, planted, client, here)
 
-    with data(colour, server.url, project="acme", api_key=planted.key.value) as client_:
+    with data_client(colour, server.url, project="acme", api_key=planted.key.value) as client_:
         endpoint = client_.endpoint("leaky")
         surfaces.add(f"{here} endpoint", repr(client_), repr(endpoint))
         endpoint.generate_text(prompt=planted.prompt.value)
@@ -222,7 +229,11 @@ def ask_one_colour(surfaces: Surfaces, server: Served, planted: Planted, colour:
 
 
 def ask_through_faults(
-    surfaces: Surfaces, server: Served, planted: Planted, client: Callable[..., Any], here: str
+    surfaces: Surfaces,
+    server: ServeProcess,
+    planted: Planted,
+    client: Callable[..., Any],
+    here: str,
 ) -> None:
     """Break the connection in several ways, one of which says the token back."""
     echoed = b'{"error": "invalid", "message": "bad token %s"}' % planted.control.value.encode()
@@ -239,7 +250,7 @@ def ask_through_faults(
         surfaces.add_failure(f"{here} faults", lambda: mgmt.get("leaky"))
 
 
-def ask_over_http(surfaces: Surfaces, server: Served, planted: Planted, when: str) -> None:
+def ask_over_http(surfaces: Surfaces, server: ServeProcess, planted: Planted, when: str) -> None:
     """Ask every route, rightly and wrongly. What comes back is kept, headers included."""
     good = bearer(planted.control.value)
     workloads = "/api/projects/acme/workloads"
@@ -357,7 +368,11 @@ def ask_the_data_plane(ask: Callable[..., httpx2.Response], planted: Planted) ->
 
 
 def run_the_commands(
-    surfaces: Surfaces, server: Served, planted: Planted, folder: Path, patch: pytest.MonkeyPatch
+    surfaces: Surfaces,
+    server: ServeProcess,
+    planted: Planted,
+    folder: Path,
+    patch: pytest.MonkeyPatch,
 ) -> None:
     """Every verb that reads or writes, in every form, with good and with refused input."""
     clean = clean_environment(folder)
@@ -487,10 +502,10 @@ def run_the_commands(
         ],
     )
     assert done.exit_code == 0
-    planted.commanded = minted("a token made by a command", done.stdout.strip())
+    planted.commanded = planted_value("a token made by a command", done.stdout.strip())
 
 
-def break_the_backend(surfaces: Surfaces, server: Served, planted: Planted) -> None:
+def break_the_backend(surfaces: Surfaces, server: ServeProcess, planted: Planted) -> None:
     """Let a backend die with its secrets on its lips, and rotate one under a running one."""
     with server.management() as mgmt:
         mgmt.ensure(leaky("--die", name="dying"))
@@ -522,7 +537,7 @@ def _command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
-def read_the_files(surfaces: Surfaces, server: Served, when: str) -> None:
+def read_the_files(surfaces: Surfaces, server: ServeProcess, when: str) -> None:
     """Files that the server keeps."""
     for path in [*server.db.parent.glob("holdfast.db*"), *server.db.parent.glob("serve.*")]:
         if path.is_file():
@@ -536,7 +551,7 @@ def read_the_files(surfaces: Surfaces, server: Served, when: str) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def read_the_processes(surfaces: Surfaces, server: Served) -> None:
+def read_the_processes(surfaces: Surfaces, server: ServeProcess) -> None:
     """What other users of the machine may see of a process, and what a child was given."""
     for child in server.children():
         surfaces.add("process command lines", _command_line(child.pid))
@@ -590,8 +605,8 @@ def test_no_planted_secret_is_seen_anywhere(
         "CUDA_API_KEY": server_env.value,
     }
     verbose = ("--log-level", "debug", "--log-format")
-    with no_orphans(tmp_path):
-        with serving(tmp_path, *verbose, "json", "--leave-running", env=given) as server:
+    with killing_orphans(tmp_path):
+        with running_serve(tmp_path, *verbose, "json", "--leave-running", env=given) as server:
             plant_tokens(server, planted)
             with debug_log(surfaces):
                 ask_the_sdk(surfaces, server, planted)
@@ -601,7 +616,7 @@ def test_no_planted_secret_is_seen_anywhere(
             break_the_backend(surfaces, server, planted)
             read_the_files(surfaces, server, "json")
             read_the_processes(surfaces, server)
-        with serving(tmp_path, *verbose, "text", env=given) as server:
+        with running_serve(tmp_path, *verbose, "text", env=given) as server:
             with server.management() as mgmt:
                 mgmt.wait_until_ready("leaky", timeout=60, silent=True)
             ask_over_http(surfaces, server, planted, "text")
@@ -617,8 +632,12 @@ def test_no_planted_secret_is_seen_anywhere(
 
 
 def test_a_secret_in_the_path_or_request_id_of_a_good_caller_is_not_kept(tmp_path: Path) -> None:
-    surfaces, hub, unknown = Surfaces(), shaped("a hub token", "hf_A{}"), token("a token")
-    with serving(tmp_path, "--no-run") as server:
+    surfaces, hub, unknown = (
+        Surfaces(),
+        planted_secret("a hub token", "hf_A{}"),
+        planted_token("a token"),
+    )
+    with running_serve(tmp_path, "--no-run") as server:
         good = bearer(server.token("acme"))
         with httpx2.Client(base_url=server.url, headers=good, trust_env=False) as http:
             for each in (hub, unknown):
@@ -631,8 +650,8 @@ def test_a_secret_in_the_path_or_request_id_of_a_good_caller_is_not_kept(tmp_pat
 
 
 def test_the_search_finds_each_form_of_a_secret_and_names_it_without_showing_it() -> None:
-    canary = token("a label")
-    for form, text in forms_of(canary.needle):
+    canary = planted_token("a label")
+    for form, text in encodings_of(canary.needle):
         surfaces = Surfaces()
         surfaces.add("somewhere", b"before " + text + b" after")
         (found,) = [leak for leak in surfaces.leaks([canary]) if f"({form})" in leak]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from tests.support.processes import echo_command, wait_until
 from tests.support.serving import (
-    Served,
-    children_of,
+    ServeProcess,
     clean_environment,
-    no_orphans,
+    killing_orphans,
+    replica_processes,
+    running_serve,
     serve_command,
-    serving,
 )
 
 from holdfast import Health, ManagementClient, NotFound, Phase, WorkloadSpec
@@ -36,7 +36,7 @@ ECHO = WorkloadSpec(
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Where a server keeps everything; nothing that it started outlives the test."""
-    with no_orphans(tmp_path):
+    with killing_orphans(tmp_path):
         yield tmp_path
 
 
@@ -49,13 +49,13 @@ def actions(mgmt: ManagementClient, slug: str = "chat") -> list[str]:
     return [entry.action for entry in mgmt.history(slug=slug)]
 
 
-def ask(server: Served) -> str:
+def ask(server: ServeProcess) -> str:
     with server.data("chat") as data:
         return data.endpoint("chat").generate_text(prompt="are you there").text
 
 
 def test_a_killed_server_finds_its_workloads_running_and_takes_them_over(folder: Path) -> None:
-    with serving(folder) as first:
+    with running_serve(folder) as first:
         with first.management() as mgmt:
             mgmt.ensure(ECHO)
             ready(mgmt)
@@ -67,7 +67,7 @@ def test_a_killed_server_finds_its_workloads_running_and_takes_them_over(folder:
         first.kill()
         assert first.leaders() == running, "the backends outlive their server"
 
-    with serving(folder) as second, second.management() as mgmt:
+    with running_serve(folder) as second, second.management() as mgmt:
         ready(mgmt)
         assert second.leaders() == running
         assert ask(second) == "echo: are you there"
@@ -86,14 +86,14 @@ def test_a_killed_server_finds_its_workloads_running_and_takes_them_over(folder:
 
 
 def test_what_died_with_its_server_is_started_anew(folder: Path) -> None:
-    with serving(folder) as first:
+    with running_serve(folder) as first:
         with first.management() as mgmt:
             mgmt.ensure(ECHO)
             ready(mgmt)
         lost, kept = sorted(first.leaders().items())
         first.kill()
     os.kill(lost[1], signal.SIGKILL)
-    with serving(folder) as second, second.management() as mgmt:
+    with running_serve(folder) as second, second.management() as mgmt:
         ready(mgmt)
         leaders = second.leaders()
         assert kept in leaders.items()
@@ -109,7 +109,7 @@ def test_a_server_told_to_stop_stops_everything_that_it_started(folder: Path) ->
         command=shlex.join(["sh", "-c", f"sleep 600 & exec {shlex.join(echo_command())}"]),
         health=ECHO.health,
     )
-    with serving(folder) as server:
+    with running_serve(folder) as server:
         with server.management() as mgmt:
             mgmt.ensure_all([ECHO, family])
             ready(mgmt)
@@ -120,25 +120,27 @@ def test_a_server_told_to_stop_stops_everything_that_it_started(folder: Path) ->
         assert server.process is not None and server.process.returncode == 0
         assert server.children() == []
 
-    with serving(folder, "--no-run") as idle, idle.management() as mgmt:
+    with running_serve(folder, "--no-run") as idle, idle.management() as mgmt:
         assert idle.children() == []
         assert mgmt.get("chat").status.phase is Phase.ERROR
         assert mgmt.drifts(include_resolved=True) == [], "an ordered stop is no drift"
 
 
 def test_workloads_left_running_are_taken_over_by_the_next_server(folder: Path) -> None:
-    with serving(folder, "--leave-running") as first:
+    with running_serve(folder, "--leave-running") as first:
         with first.management() as mgmt:
             mgmt.ensure(ECHO)
             ready(mgmt)
         running = first.leaders()
         first.stop()
-    assert {child.pid for child in children_of(folder / "holdfast.db")} >= set(running.values())
-    with serving(folder) as second, second.management() as mgmt:
+    assert {child.pid for child in replica_processes(folder / "holdfast.db")} >= set(
+        running.values()
+    )
+    with running_serve(folder) as second, second.management() as mgmt:
         ready(mgmt)
         assert second.leaders() == running
         assert ask(second) == "echo: are you there"
-    assert children_of(folder / "holdfast.db") == [], "this one was not told to leave them"
+    assert replica_processes(folder / "holdfast.db") == [], "this one was not told to leave them"
 
 
 def refused(folder: Path, *flags: str) -> str:
@@ -159,7 +161,7 @@ def refused(folder: Path, *flags: str) -> str:
 
 
 def test_a_second_server_on_the_same_file_is_refused_and_told_who_holds_it(folder: Path) -> None:
-    with serving(folder) as first, first.management() as mgmt:
+    with running_serve(folder) as first, first.management() as mgmt:
         mgmt.ensure(ECHO)
         ready(mgmt)
         running = first.leaders()
@@ -172,7 +174,7 @@ def test_a_second_server_on_the_same_file_is_refused_and_told_who_holds_it(folde
 
 def test_a_backup_put_back_is_refused_until_it_is_accepted(folder: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
-    with serving(folder) as server, server.management() as mgmt:
+    with running_serve(folder) as server, server.management() as mgmt:
         mgmt.ensure(WorkloadSpec(name="old", model="m", backend="echo", replicas=0))
         with server.admin() as store:
             store.backup(backup)
@@ -186,7 +188,7 @@ def test_a_backup_put_back_is_refused_until_it_is_accepted(folder: Path, tmp_pat
     assert "is older than it was" in said
     assert "--accept-rollback" in said
 
-    with serving(folder, "--accept-rollback") as server, server.management() as mgmt:
+    with running_serve(folder, "--accept-rollback") as server, server.management() as mgmt:
         assert [live.id.slug for live in mgmt.list()] == ["old"]
-    with serving(folder):
+    with running_serve(folder):
         pass  # accepted once is accepted

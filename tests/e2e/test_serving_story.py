@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.load import Load
+from tests.e2e.load import Load
 from tests.support.processes import (
     BACKENDS,
-    alive,
     echo_command,
+    is_alive,
     llama_command,
     rogue_command,
     wait_until,
 )
-from tests.support.serving import Served, no_orphans, serving
+from tests.support.serving import ServeProcess, killing_orphans, running_serve
 
 from holdfast import (
     Canary,
@@ -47,14 +47,14 @@ PROJECTS = (f"story-{number}" for number in itertools.count(1))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     folder = tmp_path_factory.mktemp("story")
-    with no_orphans(folder), serving(folder, "--log-level", "warning") as served:
+    with killing_orphans(folder), running_serve(folder, "--log-level", "warning") as served:
         yield served
 
 
 @pytest.fixture
-def mgmt(server: Served) -> Iterator[ManagementClient]:
+def mgmt(server: ServeProcess) -> Iterator[ManagementClient]:
     """A client for a project of the test's own, whose workloads are gone after it."""
     with server.management(next(PROJECTS)) as client:
         yield client
@@ -70,12 +70,12 @@ def echo(*flags: str, **more: Any) -> WorkloadSpec:
     )
 
 
-def under_load(server: Served, mgmt: ManagementClient, **options: Any) -> Load:
+def under_load(server: ServeProcess, mgmt: ManagementClient, **options: Any) -> Load:
     key = server.data_key(mgmt.project, "chat")
     return Load(server.url, mgmt.project, "chat", key, **options)
 
 
-def settle(mgmt: ManagementClient, server: Served, replicas: int) -> dict[str, int]:
+def settle(mgmt: ManagementClient, server: ServeProcess, replicas: int) -> dict[str, int]:
     """Wait until exactly the declared replicas serve and every older one is gone."""
     mgmt.wait_until_ready("chat", timeout=60, silent=True)
 
@@ -89,7 +89,7 @@ def settle(mgmt: ManagementClient, server: Served, replicas: int) -> dict[str, i
 
 
 def test_a_real_inference_server_answers_is_rolled_and_heals_after_a_kill(
-    server: Served, mgmt: ManagementClient, tmp_path: Path
+    server: ServeProcess, mgmt: ManagementClient, tmp_path: Path
 ) -> None:
     pytest.importorskip("xllamacpp")
     pytest.importorskip("gguf")
@@ -117,7 +117,7 @@ def test_a_real_inference_server_answers_is_rolled_and_heals_after_a_kill(
         assert mgmt.ensure(changed).outcome is Outcome.UNCHANGED
         (second,) = settle(mgmt, server, 1).values()
         assert second != first
-        wait_until(lambda: not alive(first), 30, "the old process to be reaped")
+        wait_until(lambda: not is_alive(first), 30, "the old process to be reaped")
         assert chat.generate_text(prompt="hello", temperature=0).text == ALPHABET
         assert mgmt.drifts(slug="chat", include_resolved=True) == []
 
@@ -145,7 +145,7 @@ def test_a_real_inference_server_answers_is_rolled_and_heals_after_a_kill(
 
 
 def test_no_request_fails_while_command_replicas_and_secret_change(
-    server: Served, mgmt: ManagementClient
+    server: ServeProcess, mgmt: ManagementClient
 ) -> None:
     server.put_secret(mgmt.project, "hub", "token", "first-value")
     spec = echo(
@@ -187,7 +187,7 @@ def test_no_request_fails_while_command_replicas_and_secret_change(
 
 
 def test_a_canary_gets_its_share_once_it_is_ready_and_no_request_fails(
-    server: Served, mgmt: ManagementClient
+    server: ServeProcess, mgmt: ManagementClient
 ) -> None:
     spec = echo("--model", "stable")
     slow = shlex.join(echo_command("--model", "fresh", "--startup-delay", "2"))
@@ -237,7 +237,7 @@ def test_a_canary_gets_its_share_once_it_is_ready_and_no_request_fails(
 
 
 def test_a_revision_that_cannot_start_leaves_the_old_one_serving_and_says_why(
-    server: Served, mgmt: ManagementClient
+    server: ServeProcess, mgmt: ManagementClient
 ) -> None:
     spec = echo()
     mgmt.ensure(spec)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster, KubectlFailed
-from tests.support.processes import ROOT, alive, wait_until
+from tests.support.processes import ROOT, is_alive, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -244,10 +244,10 @@ def test_every_process_of_a_cluster_ends_with_whoever_keeps_it_alive(
             assert user.stdout is not None
             keeper, *parts = [int(pid) for pid in user.stdout.readline().split()]
             assert len(parts) == 5
-            assert all(alive(pid) for pid in parts)
+            assert all(is_alive(pid) for pid in parts)
             os.kill(user.pid if killed == "its last user" else keeper, signal.SIGKILL)
             wait_until(
-                lambda: not any(alive(pid) for pid in (keeper, *parts)), 30, "all of it to end"
+                lambda: not any(is_alive(pid) for pid in (keeper, *parts)), 30, "all of it to end"
             )
         finally:
             user.kill()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.kube_faults import KubeFaults, faults_before
 from tests.support.cluster import Cluster
-from tests.support.kube_faults import KubeFaults, faults_before
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.adapters.kubernetes.harness import HastyClock, api_for, cluster_config
-from tests.support.kube_faults import KubeFaults
+from tests.faults.kube_faults import KubeFaults
 
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.core.errors import HoldfastError

@@ -16,10 +16,10 @@ from tests.faults.converge import MANAGER, Converger, seen
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.adapters.kubernetes.lease import LeaderElection, LeadershipLost, Timing
+from holdfast.adapters.kubernetes.lease import LeaderElection, LeadershipLost, LeaseTiming
 from holdfast.reconcile.kube import KubeConflict, ref_of
 
-QUICK = Timing(duration=3.0, renew_within=2.0, every=0.3)
+QUICK = LeaseTiming(duration=3.0, renew_within=2.0, every=0.3)
 
 
 async def main(kubeconfig: Path, namespace: str, identity: str) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.kube_faults import ApiCall, KubeFaults, api_call_of
 from tests.support.cluster import Cluster
-from tests.support.kube_api import MERGE_PATCH, KubeApi, RequestFailed
-from tests.support.kube_faults import Call, KubeFaults, call_of
-from tests.support.operator_process import service
+from tests.support.control_plane import MERGE_PATCH, AdminApi, ApiRequestFailed
+from tests.support.operator_process import small_service
 from tests.support.processes import wait_until
 
 from holdfast.wire.crd import GROUP, PLURAL, VERSION
@@ -82,11 +82,11 @@ class Stage:
     """A namespace with services in it."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.api: KubeApi = cluster.api()
+        self.api: AdminApi = cluster.api()
         self.namespace = namespace
 
     def create(self, name: str, change: dict[str, Any] | None = None) -> dict[str, Any]:
-        item = service(self.namespace, change, name=name)
+        item = small_service(self.namespace, change, name=name)
         return self.api.request("POST", SERVICES % self.namespace, item)
 
     def change(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Stage:
         kind, _, name = about.partition("/")
         try:
             return self.api.request("GET", f"{CHILDREN[kind] % self.namespace}/{name}")
-        except RequestFailed as failed:
+        except ApiRequestFailed as failed:
             if failed.status != 404:
                 raise
             return None
@@ -240,7 +240,7 @@ def address(name: str) -> str:
     return rf"/{name}(-[a-z]+)?(/status)?(\?|$)"
 
 
-def about(name: str) -> Callable[[Call], bool]:
+def about(name: str) -> Callable[[ApiCall], bool]:
     """The calls of the operator about one service: itself, and its children."""
     return lambda call: call.name == name or call.name.startswith(f"{name}-")
 
@@ -250,7 +250,7 @@ def status_problems(kube: KubeFaults, namespace: str) -> list[str]:
     newest: dict[str, int] = {}
     problems = []
     for request in kube.requests:
-        call = call_of(request)
+        call = api_call_of(request)
         if call.resource == f"{PLURAL}/status" and call.namespace == namespace:
             said = json.loads(request.body)["status"].get("observedGeneration", 0)
             if said < newest.get(call.name, 0):

@@ -19,9 +19,9 @@ from tests.adapters.kubernetes.harness import (
     eventually,
 )
 from tests.faults.converge import MANAGER, Converger, play
+from tests.faults.kube_faults import KubeFaults, calls, faults_before
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import When
-from tests.support.kube_faults import KubeFaults, calls, faults_before
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
@@ -33,7 +33,13 @@ from holdfast.core.errors import (
     PermissionDenied,
     TargetUnavailable,
 )
-from holdfast.reconcile.kube import ConflictReason, Expired, KindNotServed, KubeConflict, ref_of
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KindNotServed,
+    KubeConflict,
+    VersionExpired,
+    ref_of,
+)
 
 Fault = Callable[[KubeFaults, When], None]
 
@@ -272,7 +278,7 @@ def test_a_list_that_expires_on_any_page_is_whole_in_the_end(
                 await listing()
             kube.heal()
             kube.answer(calls("GET", r"/configmaps", times=None), 410)
-            with pytest.raises(Expired):
+            with pytest.raises(VersionExpired):
                 await listing()
 
     asyncio.run(story())

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.gitops_story import PROJECT, StoryWorld
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.faults.gitops_story import PROJECT, StoryWorld
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.errors import (
     Conflict,
@@ -27,27 +27,27 @@ from holdfast.core.gitops.application import (
     SyncSpec,
 )
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.apply import AT_ONCE
-from holdfast.reconcile.gitops.ports import PullState, RecordKind
+from holdfast.reconcile.gitops.apply import MAX_PARALLEL
+from holdfast.reconcile.gitops.ports import PullRequestState, RecordKind
 
 A, B = config_ref("a"), config_ref("b")
 Work = Callable[[], Awaitable[object] | None]
 
 
-def set_x(world: World, ref: ObjectRef, value: str, manager: str = "kubectl-edit") -> None:
+def set_x(world: GitopsWorld, ref: ObjectRef, value: str, manager: str = "kubectl-edit") -> None:
     world.kube.edit(ref, lambda item: item["data"].update(x=value), manager=manager)
 
 
-async def applied(*routes: object, prune: bool = True, **more: object) -> World:
-    world = World(*routes, sync=SyncSpec(automatic=True, prune=prune), **more)  # type: ignore[arg-type]
+async def applied(*routes: object, prune: bool = True, **more: object) -> GitopsWorld:
+    world = GitopsWorld(*routes, sync=SyncSpec(automatic=True, prune=prune), **more)  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
     await world.look()
     return world
 
 
-def just_before(world: World, verb: str, work: Work) -> None:
+def just_before(world: GitopsWorld, verb: str, work: Work) -> None:
     """Have something happen right before the next write that is no dry run."""
     plain = getattr(world.kube, verb)
 
@@ -118,11 +118,11 @@ async def test_what_changes_between_look_and_prune_is_looked_at_again(change: st
     else:
         assert live is None
     assert world.following is not None
-    assert set(world.following.shelf.inventory) == {A}
+    assert set(world.following.state.inventory) == {A}
 
 
 async def test_one_who_creates_what_is_declared_a_moment_before_us_is_not_overwritten() -> None:
-    world = World(route(Remediation.REPORT), sync=SyncSpec(automatic=True))
+    world = GitopsWorld(route(Remediation.REPORT), sync=SyncSpec(automatic=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     theirs: Fields = {
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "theirs"},
@@ -170,8 +170,8 @@ def switched(spec: ApplicationSpec, to: str) -> ApplicationSpec:
 async def test_another_policy_in_the_middle_counts_before_the_next_write(
     work: str, to: str
 ) -> None:
-    world = World(route(Remediation.SELF_HEAL))
-    names = [f"c{n}" for n in range(4 * AT_ONCE)]
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
+    names = [f"c{n}" for n in range(4 * MAX_PARALLEL)]
     world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in names})
     following = await world.start()
     if work == "heal":
@@ -193,7 +193,7 @@ async def test_another_policy_in_the_middle_counts_before_the_next_write(
     count = len(world.kube.writes)
     await world.look()
     written = [write for write in world.kube.writes[count:] if not write.dry_run]
-    assert 1 <= len(written) <= (AT_ONCE if work == "sync" else 1), "those that had begun"
+    assert 1 <= len(written) <= (MAX_PARALLEL if work == "sync" else 1), "those that had begun"
     for _ in range(2):
         world.pass_time(61)
         await world.fetch_and_look()
@@ -268,7 +268,7 @@ async def test_a_proposal_that_is_merged_while_the_live_value_moved_on_is_asked_
     (drift,) = world.drifts
     assert [(entry.desired, entry.live) for entry in drift.entries] == [("9", "10")]
     states = [pull.state for pull in world.hub.pulls.values()]
-    assert states == [PullState.MERGED, PullState.OPEN]
+    assert states == [PullRequestState.MERGED, PullRequestState.OPEN]
     world.merge(world.branch)
     for _ in range(4):
         world.pass_time(61)
@@ -290,7 +290,7 @@ async def test_a_proposal_that_conflicts_with_its_base_is_marked_and_left_as_it_
     (drift,) = world.drifts
     assert "conflicts" in drift.note
     assert world.git.branches[world.branch] is pushed, "not rebased behind the reviewers' backs"
-    assert [pull.state for pull in world.hub.pulls.values()] == [PullState.OPEN]
+    assert [pull.state for pull in world.hub.pulls.values()] == [PullRequestState.OPEN]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ async def test_a_forge_that_refuses_delays_nothing_else_and_is_asked_again(
     for _ in range(6):
         world.pass_time(61)
         await world.fetch_and_look()
-    assert [pull.state for pull in world.hub.pulls.values()] == [PullState.OPEN]
+    assert [pull.state for pull in world.hub.pulls.values()] == [PullRequestState.OPEN]
     world.merge(world.branch)
     for _ in range(3):
         world.pass_time(61)

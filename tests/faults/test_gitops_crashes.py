@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.gitops_story import (
-    End,
-    Fault,
+from tests.faults.gitops_story import (
+    CallFault,
+    EndState,
     StoryWorld,
-    end_of,
+    end_state_of,
     play,
     resolved_once,
 )
@@ -59,12 +59,12 @@ async def quiet() -> StoryWorld:
     return _quiet[0]
 
 
-async def compare(fault: Fault) -> StoryWorld:
+async def compare(fault: CallFault) -> StoryWorld:
     """Play with a fault, and hold the end against the quiet one."""
-    reference: End = await end_of(await quiet())
+    reference: EndState = await end_state_of(await quiet())
     world = StoryWorld(fault)
     await play(world)
-    assert await end_of(world) == reference, fault
+    assert await end_state_of(world) == reference, fault
     assert world.tap.unclaimed == [], fault
     assert await resolved_once(world), fault
     return world
@@ -73,7 +73,7 @@ async def compare(fault: Fault) -> StoryWorld:
 async def test_a_quiet_story_writes_what_it_has_to_and_then_nothing() -> None:
     world = StoryWorld()
     await play(world)
-    end = await end_of(world)
+    end = await end_state_of(world)
     assert set(end.creates) == {"heal", "ask", "propose", "undo", "hold", "old"}
     assert end.creates["heal"] == 2, "it was deleted once"
     assert end.deletes == {"old": 1}
@@ -96,7 +96,7 @@ def _some(calls: list[str]) -> Iterator[tuple[int, bool]]:
 async def test_a_crash_at_a_write_changes_neither_the_end_nor_what_is_written(part: int) -> None:
     calls = (await quiet()).tap.calls
     for number, after in list(_some(calls))[part::4]:
-        world = await compare(Fault(at=number, after=after))
+        world = await compare(CallFault(at=number, after=after))
         assert world.crashes == 1
 
 
@@ -106,7 +106,7 @@ async def test_a_crash_at_any_call_changes_neither_the_end_nor_what_is_written(p
     calls = (await quiet()).tap.calls
     for number in range(1 + part, len(calls) + 1, 4):
         for after in (False, True):
-            world = await compare(Fault(at=number, after=after))
+            world = await compare(CallFault(at=number, after=after))
             assert world.crashes == 1
 
 
@@ -116,7 +116,7 @@ async def test_a_controller_that_crashes_again_while_it_recovers_gets_there(time
     """The next calls crash too, whatever they are by then."""
     calls = (await quiet()).tap.calls
     for number in range(1, len(calls) + 1):
-        await compare(Fault(at=number, after=number % 2 == 0, times=times))
+        await compare(CallFault(at=number, after=number % 2 == 0, times=times))
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -125,7 +125,7 @@ async def test_an_error_at_a_call_changes_neither_the_end_nor_what_is_written(na
     total = sum(call.startswith(part) for call in (await quiet()).tap.calls)
     for number in range(1, total + 1, max(1, total // 6)):
         await compare(
-            Fault(
+            CallFault(
                 at=number, error=error, part=part, times=1 + number % 3,
                 after=name in UNANSWERED and number % 2 == 0,
             )
@@ -142,4 +142,4 @@ async def test_an_error_at_any_call_changes_neither_the_end_nor_what_is_written(
     total = sum(call.startswith(part) for call in (await quiet()).tap.calls)
     for number in range(1, total + 1):
         for after in (False, True) if name in UNANSWERED else (False,):
-            await compare(Fault(at=number, error=error, part=part, times=times, after=after))
+            await compare(CallFault(at=number, error=error, part=part, times=times, after=after))

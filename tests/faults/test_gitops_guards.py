@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
-from holdfast.adapters.memory.kube.kinds import custom
+from holdfast.adapters.memory.kube.kinds import custom_kind
 from holdfast.core.gitops.application import DriftSpec, OrphanPolicy, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import Park
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.guard import ApprovalReason
+from holdfast.core.object_ref import ObjectRef
 
-CLAIMS = custom("v1", "PersistentVolumeClaim")
+CLAIMS = custom_kind("v1", "PersistentVolumeClaim")
 PRUNES = SyncSpec(automatic=True, prune=True)
 
 
@@ -22,20 +22,20 @@ def files(numbers: range, value: str = "1") -> dict[str, str]:
     return {f"{n}.yaml": configmap(f"c{n}", x=value) for n in numbers}
 
 
-async def applied(some: dict[str, str], sync: SyncSpec = PRUNES) -> World:
-    world = World(sync=sync)
+async def applied(some: dict[str, str], sync: SyncSpec = PRUNES) -> GitopsWorld:
+    world = GitopsWorld(sync=sync)
     world.kube.serve(CLAIMS)
     world.git.commit(some)
     await world.look()
     return world
 
 
-def reasons(world: World) -> set[Park]:
+def reasons(world: GitopsWorld) -> set[ApprovalReason]:
     assert world.following is not None
-    return {why for plan in world.following.shelf.plans.values() for why in plan.reasons}
+    return {why for plan in world.following.state.plans.values() for why in plan.reasons}
 
 
-async def count(world: World) -> int:
+async def count(world: GitopsWorld) -> int:
     return sum([await world.live(f"c{n}") is not None for n in range(100)])
 
 
@@ -47,7 +47,7 @@ async def test_a_series_of_commits_cannot_delete_nearly_everything_unasked() -> 
         await world.start()  # a restart forgets nothing of it
         await world.fetch_and_look()
     assert await count(world) == 81
-    assert reasons(world) == {Park.MASS_DELETE}
+    assert reasons(world) == {ApprovalReason.MASS_DELETE}
     world.pass_time(24 * 3600)
     world.git.commit(files(range(70)))
     await world.fetch_and_look()
@@ -59,7 +59,7 @@ async def test_five_of_six_are_not_deleted_unasked() -> None:
     world.git.commit(files(range(1)))
     await world.fetch_and_look()
     assert await count(world) == 6
-    assert reasons(world) == {Park.MASS_DELETE}
+    assert reasons(world) == {ApprovalReason.MASS_DELETE}
 
 
 async def test_a_commit_that_updates_everything_waits_as_a_whole_and_no_part_of_it_is_done() -> (
@@ -71,9 +71,9 @@ async def test_a_commit_that_updates_everything_waits_as_a_whole_and_no_part_of_
     await world.look({config_ref("c5")})
     assert await world.data("c5") == {"x": "1"}
     assert await world.live("new") is None
-    assert reasons(world) == {Park.MASS_CHANGE}
+    assert reasons(world) == {ApprovalReason.MASS_CHANGE}
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     assert len(plan.steps) == 61
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     result = await world.fetch_and_look()
@@ -85,7 +85,7 @@ async def test_whoever_asks_for_a_sync_has_asked_for_its_updates() -> None:
     world = await applied(files(range(60)))
     world.git.commit(files(range(60), "2"))
     assert world.following is not None
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     await world.sync()
     assert await world.data("c59") == {"x": "2"}
 
@@ -98,7 +98,7 @@ async def test_small_commits_add_up_to_a_large_one() -> None:
         await world.fetch_and_look()
     assert await world.data("c39") == {"x": "2"}
     assert await world.data("c59") == {"x": "1"}
-    assert reasons(world) == {Park.MASS_CHANGE}
+    assert reasons(world) == {ApprovalReason.MASS_CHANGE}
 
 
 async def test_a_name_with_a_new_hash_is_no_deletion() -> None:
@@ -121,9 +121,9 @@ async def test_a_claim_of_storage_is_never_pruned_unasked() -> None:
         api_version="v1", kind="PersistentVolumeClaim", namespace=NAMESPACE, name="data"
     )
     assert await world.kube.get(ref) is not None
-    assert reasons(world) == {Park.DATA_LOSS}
+    assert reasons(world) == {ApprovalReason.DATA_LOSS}
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_look()
     assert await world.kube.get(ref) is None
@@ -131,7 +131,7 @@ async def test_a_claim_of_storage_is_never_pruned_unasked() -> None:
 
 async def test_an_orphaned_claim_of_storage_is_never_deleted_unasked() -> None:
     drift = DriftSpec(namespaces=(NAMESPACE,), orphans=OrphanPolicy.REMEDIATE)
-    world = World(route(Remediation.SELF_HEAL), drift=drift)
+    world = GitopsWorld(route(Remediation.SELF_HEAL), drift=drift)
     world.kube.serve(CLAIMS)
     world.git.commit(files(range(2)))
     await world.look()
@@ -165,4 +165,4 @@ async def test_scaling_everything_to_zero_asks(steps: tuple[tuple[int, int], ...
     ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="b")
     live = await world.kube.get(ref)
     assert live is not None and live["spec"]["replicas"] == 2  # type: ignore[index,call-overload]
-    assert reasons(world) == {Park.TO_ZERO}
+    assert reasons(world) == {ApprovalReason.TO_ZERO}

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies  # noqa: F401  # loads the profile of the suites
-from tests.support.gitops_world import NAMESPACE, World, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, route
 
 from holdfast.core.gitops.application import DriftSpec, IgnoreSpec, Remediation
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 
 Item = dict[str, Any]  # Any: a Deployment, as JSON
 D = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="d")
@@ -111,7 +111,7 @@ async def story(rule: str, edited: dict[str, str], declared: set[str]) -> None:
     """Somebody edits fields, then Git moves others, and everything that may be healed is."""
     given_rule, hidden = RULES[rule]
     spec = IgnoreSpec(name="r", owner="team", **given_rule)  # type: ignore[arg-type]
-    world = World(route(Remediation.SELF_HEAL), drift=DriftSpec(ignore=(spec,)))
+    world = GitopsWorld(route(Remediation.SELF_HEAL), drift=DriftSpec(ignore=(spec,)))
     first = deployment()
     world.git.commit({"d.yaml": json.dumps(first)})
     await world.look()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.gitops.application import Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.grouping import Limits, Waiting, batch
+from holdfast.core.gitops.notification import ChannelLimits, WaitingNotice, make_batch
 
 
-async def drifted(remediation: Remediation, many: int) -> World:
+async def drifted(remediation: Remediation, many: int) -> GitopsWorld:
     """An application whose controller starts to find everything changed."""
-    world = World(route(remediation), sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(route(remediation), sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({"all.yaml": "---\n".join(configmap(f"c{n}", x="1") for n in range(many))})
     await world.look()
     for n in range(many):
@@ -21,10 +21,10 @@ async def drifted(remediation: Remediation, many: int) -> World:
     return world
 
 
-def messages(world: World) -> int:
+def messages(world: GitopsWorld) -> int:
     """How many messages a channel gets of what was told so far, once its window is over."""
-    waiting = [Waiting(notice=each, since=0.0) for each in world.notices]
-    found = batch(waiting, now=61.0, limits=Limits(), tokens=10)
+    waiting = [WaitingNotice(notice=each, since=0.0) for each in world.notices]
+    found = make_batch(waiting, now=61.0, limits=ChannelLimits(), tokens=10)
     return len(found.groups) + bool(found.digest)
 
 
@@ -47,6 +47,6 @@ async def test_drift_of_everything_at_the_start_is_no_storm(
     lines = [line for line, _ in world.book._lines if line.action in ("parked", "pull-opened")]
     assert len(lines) <= 3
     if remediation is Remediation.SELF_HEAL:
-        assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+        assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
         await world.sync()  # a person who says so gets it
         assert world.drifts == []

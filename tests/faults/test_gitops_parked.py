@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import World, configmap
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import GitopsWorld, configmap
 
 from holdfast.core.errors import PermissionDenied
 from holdfast.core.gitops.application import DriftSpec, SyncSpec
 from holdfast.core.gitops.source import Ancestry
-from holdfast.reconcile.gitops.following import SyncRequest
+from holdfast.reconcile.gitops.application_context import SyncRequest
 
 
 def files(count: int, value: str) -> dict[str, str]:
@@ -20,18 +20,18 @@ def files(count: int, value: str) -> dict[str, str]:
 async def test_a_commit_that_also_changes_something_waits_once_and_for_its_deletions_alone(
     left: int,
 ) -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit(files(20, "1"))
     await world.look()
     world.git.ancestry = Ancestry.DIVERGED if left == 19 else None
     world.git.commit(files(left, "2"))
     await world.fetch_and_look()
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     assert len(plan.steps) == 20 - left
     assert await world.data("c0") == {"x": "2"}, "nothing else waits"
     await world.look()
-    assert [kept.digest for kept in world.following.shelf.plans.values()] == [plan.digest]
+    assert [kept.digest for kept in world.following.state.plans.values()] == [plan.digest]
     parked = [line for line, _ in world.book._lines if line.action == "parked"]
     assert len(parked) == 1, "told once"
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
@@ -40,13 +40,13 @@ async def test_a_commit_that_also_changes_something_waits_once_and_for_its_delet
 
 
 async def test_approved_deletions_bring_nothing_else_where_syncs_are_asked_for() -> None:
-    world = World(sync=SyncSpec(prune=True))
+    world = GitopsWorld(sync=SyncSpec(prune=True))
     world.git.commit(files(20, "1"))
     await world.sync()
     world.git.commit(files(12, "2"))
     await world.fetch_and_look()
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_look()
     assert await world.live("c19") is None
@@ -54,15 +54,15 @@ async def test_approved_deletions_bring_nothing_else_where_syncs_are_asked_for()
 
 
 async def test_who_asked_for_a_sync_cannot_approve_what_it_would_delete() -> None:
-    world = World(sync=SyncSpec(automatic=True), drift=DriftSpec(four_eyes=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True), drift=DriftSpec(four_eyes=True))
     world.git.commit(files(20, "1"))
     await world.look()
     world.git.commit(files(12, "1"))
     assert world.following is not None
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     world.following.request = SyncRequest(actor="maria (t1)", prune=True)
     await world.look()
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     with pytest.raises(PermissionDenied, match="somebody else"):
         await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria (t2)")
     assert await world.live("c19") is not None

@@ -10,18 +10,23 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.gitops_races import Races
-from tests.support.gitops_story import PROJECT, Fault, StoryWorld
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.faults.gitops_races import Races
+from tests.faults.gitops_story import PROJECT, CallFault, StoryWorld
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.errors import Conflict, NotFound, StoreUnavailable, TargetUnavailable
-from holdfast.core.gitops.application import HoldEnd, PullKind, Remediation, SyncSpec
+from holdfast.core.gitops.application import HoldEnd, PullRequestKind, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.apply import AT_ONCE
-from holdfast.reconcile.gitops.following import SyncRequest
-from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
+from holdfast.reconcile.gitops.application_context import SyncRequest
+from holdfast.reconcile.gitops.apply import MAX_PARALLEL
+from holdfast.reconcile.gitops.ports import (
+    NewPullRequest,
+    PullRequest,
+    PullRequestState,
+    RecordKind,
+)
 
 A = config_ref("a")
 
@@ -44,22 +49,22 @@ async def _schedules(seeds: range) -> None:
         assert races.wrong == [], f"schedule {seed}"
 
 
-async def one(*routes: object, **more: object) -> World:
+async def one(*routes: object, **more: object) -> GitopsWorld:
     """An application of one object, applied and edited."""
-    world = World(*routes, **more)  # type: ignore[arg-type]
+    world = GitopsWorld(*routes, **more)  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     edit(world, "9")
     return world
 
 
-def edit(world: World, value: str) -> None:
+def edit(world: GitopsWorld, value: str) -> None:
     world.kube.edit(A, lambda item: item["data"].update(x=value))
 
 
-def second(world: World) -> World:
+def second(world: GitopsWorld) -> GitopsWorld:
     """Another controller with the same ledger, cluster, repository and forge."""
-    other = World()
+    other = GitopsWorld()
     other.clock, other.book, other.git, other.forge = (
         world.clock, world.book, world.git, world.forge,
     )  # fmt: skip
@@ -90,7 +95,7 @@ async def test_a_hold_that_another_controller_began_counts_here_too() -> None:
 
 
 async def test_a_merged_decision_is_not_used_for_what_moved_before_it_was_carried_out() -> None:
-    world = await one(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT))
+    world = await one(route(Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT))
     await world.look()
     (branch,) = world.git.branches
     world.git.merge(branch)
@@ -131,7 +136,7 @@ async def test_a_ledger_that_does_not_answer_is_read_before_anything_is_decided(
     (drift,) = world.drifts
     writes = sum(call == "book.write" for call in world.tap.calls)
     assert writes
-    world.tap.fault = Fault(
+    world.tap.fault = CallFault(
         at=2, part="book", after=taken, error=lambda: StoreUnavailable("No answer.")
     )
     with pytest.raises(StoreUnavailable):
@@ -153,7 +158,7 @@ async def test_a_pause_that_failed_does_not_hold() -> None:
     world.git.commit({"heal.yaml": configmap("heal", x="1")})
     following = await world.start()
     await world.look()
-    world.tap.fault = Fault(at=2, part="book", error=lambda: StoreUnavailable("No answer."))
+    world.tap.fault = CallFault(at=2, part="book", error=lambda: StoreUnavailable("No answer."))
     until = world.clock.now() + timedelta(hours=1)
     with pytest.raises(StoreUnavailable):
         await world.desk().pause(following, actor="maria", reason="INC-1", until=until)
@@ -171,17 +176,17 @@ async def test_a_pause_that_two_controllers_were_asked_for_at_once_holds_in_both
     other = second(world)
     there = await other.start()
     until = world.clock.now() + timedelta(hours=1)
-    commit = here.shelf.commit
+    commit = here.state.commit
 
     async def later() -> None:
         monkeypatch.undo()
         await other.desk().pause(there, actor="maria", reason="INC-1", until=until)
         await commit()
 
-    monkeypatch.setattr(here.shelf, "commit", later)
+    monkeypatch.setattr(here.state, "commit", later)
     with pytest.raises(Conflict):
         await world.desk().pause(here, actor="maria", reason="INC-1", until=until)
-    assert set(here.shelf.holds) == set(there.shelf.holds) != set()
+    assert set(here.state.holds) == set(there.state.holds) != set()
     await world.look()
     assert await world.data("a") == {"x": "9"}
 
@@ -194,7 +199,7 @@ async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() 
     world.edit("propose", "9")
     opened = world.hub.open
 
-    async def lost(new: NewPull) -> Pull:
+    async def lost(new: NewPullRequest) -> PullRequest:
         world.hub.open = opened  # type: ignore[method-assign]
         await opened(new)
         raise TargetUnavailable("No answer.")
@@ -202,7 +207,7 @@ async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() 
     world.hub.open = lost  # type: ignore[method-assign]
     await world.look()
     assert len(world.hub.pulls) == 1
-    world.hub.pulls[1] = replace(world.hub.pulls[1], state=PullState.CLOSED)
+    world.hub.pulls[1] = replace(world.hub.pulls[1], state=PullRequestState.CLOSED)
     for _ in range(4):
         world.pass_time(61)
         await world.look()
@@ -277,7 +282,7 @@ async def test_a_pause_does_not_undo_a_rejection() -> None:
 
 
 async def test_a_snoozed_drift_is_not_proposed_before_its_time() -> None:
-    world = World(route(Remediation.PULL_REQUEST))
+    world = GitopsWorld(route(Remediation.PULL_REQUEST))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     assert world.following is not None
@@ -297,16 +302,16 @@ async def test_a_snoozed_drift_is_not_proposed_before_its_time() -> None:
 
 
 async def test_a_plan_that_a_person_asked_for_can_be_approved_later() -> None:
-    world = World(sync=SyncSpec(automatic=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     await world.look()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
     assert world.following is not None
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     await world.sync(prune=True)
     await world.look({config_ref("c1")})
     await world.fetch_and_look()
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     assert await world.live("c19") is not None
     parked = [line for line, _ in world.book._lines if line.action == "parked"]
     assert len(parked) == 1, "told once"
@@ -349,7 +354,7 @@ async def test_what_happened_before_a_restart_may_happen_again(again: str) -> No
         edit(world, "1")
         world.pass_time(61)
         await world.look()
-        assert [pull.state for pull in world.forge.pulls.values()] == [PullState.CLOSED]
+        assert [pull.state for pull in world.forge.pulls.values()] == [PullRequestState.CLOSED]
     await world.start()
     if again == "hold":
         annotate(world, timedelta(hours=2))
@@ -359,10 +364,10 @@ async def test_what_happened_before_a_restart_may_happen_again(again: str) -> No
         edit(world, "9")
         await world.look()
         states = [pull.state for pull in world.forge.pulls.values()]
-        assert states == [PullState.CLOSED, PullState.OPEN]
+        assert states == [PullRequestState.CLOSED, PullRequestState.OPEN]
 
 
-def annotate(world: World, lasts: timedelta | None) -> None:
+def annotate(world: GitopsWorld, lasts: timedelta | None) -> None:
     def change(item: dict) -> None:  # type: ignore[type-arg]
         annotations = item["metadata"]["annotations"]
         if lasts is None:
@@ -375,8 +380,8 @@ def annotate(world: World, lasts: timedelta | None) -> None:
 
 @pytest.mark.parametrize("work", ["sync", "heal"])
 async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> None:
-    world = World(route(Remediation.SELF_HEAL))
-    names = [f"c{n}" for n in range(4 * AT_ONCE)]
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
+    names = [f"c{n}" for n in range(4 * MAX_PARALLEL)]
     world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in names})
     following = await world.start()
     if work == "heal":
@@ -401,7 +406,7 @@ async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> 
     count = len(world.kube.writes)
     await world.look()
     written = [write for write in world.kube.writes[count:] if not write.dry_run]
-    assert 1 <= len(written) <= (AT_ONCE if work == "sync" else 1), "those that had begun"
+    assert 1 <= len(written) <= (MAX_PARALLEL if work == "sync" else 1), "those that had begun"
     await asyncio.gather(*paused)
     await world.fetch_and_look()
     again = [write for write in world.kube.writes[count:] if not write.dry_run]

@@ -10,16 +10,16 @@ import sys
 from datetime import timedelta
 
 import pytest
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.errors import ConfigurationError, HoldfastError, ValidationError
 from holdfast.core.gitops.application import DriftSpec, IgnoreSpec, MatchSpec, Remediation
-from holdfast.core.gitops.application_check import problems
+from holdfast.core.gitops.application_validation import spec_problems
+from holdfast.core.gitops.external_ignore import pattern_of_jq
 from holdfast.core.gitops.ignore import FIELDS, MANAGERS, annotated_rules, ignore_problems
-from holdfast.core.gitops.jq_path import pattern_of_jq
 from holdfast.core.glob import Glob
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.ignore import IgnoreRule
 
 MANY = 10_000
@@ -48,8 +48,8 @@ def rule(**given: object) -> IgnoreSpec:
 
 def refused(spec: IgnoreSpec) -> bool:
     """True when an application with such a rule is refused before anything is looked at."""
-    world = World(drift=DriftSpec(ignore=(spec,)))
-    found = problems(world.application.spec)
+    world = GitopsWorld(drift=DriftSpec(ignore=(spec,)))
+    found = spec_problems(world.application.spec)
     return any(problem.field.startswith("drift.ignore[0]") for problem in found)
 
 
@@ -75,7 +75,7 @@ async def test_a_pointer_to_nothing_hides_nothing(pointer: str) -> None:
     spec = rule(pointer=pointer, kind="ConfigMap")
     if refused(spec):
         return
-    world = World(route(Remediation.REPORT), drift=DriftSpec(ignore=(spec,)))
+    world = GitopsWorld(route(Remediation.REPORT), drift=DriftSpec(ignore=(spec,)))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
@@ -136,7 +136,7 @@ def test_a_field_of_security_is_not_hidden_by_the_way(kind: str, field: str) -> 
 @pytest.mark.parametrize("hidden", ["/spec/template", "spec.**", "spec.template.*", "spec.temp*"])
 async def test_a_rule_for_what_stands_around_it_hides_no_field_of_security(hidden: str) -> None:
     given = {"pointer": hidden} if hidden.startswith("/") else {"path": hidden}
-    world = World(route(Remediation.REPORT), drift=DriftSpec(ignore=(rule(**given),)))
+    world = GitopsWorld(route(Remediation.REPORT), drift=DriftSpec(ignore=(rule(**given),)))
     if refused(rule(**given)):
         return
     world.git.commit(
@@ -183,8 +183,8 @@ async def test_a_hostile_condition_of_a_route_is_refused_or_passed_over(
     part: str, name: str
 ) -> None:
     match = MatchSpec(**{part: (GLOBS[name],)})  # type: ignore[arg-type]
-    world = World(route(Remediation.SELF_HEAL, match=match))
-    if problems(world.application.spec):
+    world = GitopsWorld(route(Remediation.SELF_HEAL, match=match))
+    if spec_problems(world.application.spec):
         return
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
@@ -208,7 +208,7 @@ def test_an_expression_that_is_more_than_a_path_is_not_understood(expression: st
 
 @pytest.mark.parametrize("path", ["*", "**", "**.*", "*.*", "[*]", ".", "", "spec", "data.x.", "/"])
 async def test_a_person_can_hide_for_a_while_only_what_drifted(path: str) -> None:
-    world = World(route(Remediation.REPORT))
+    world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"a.yaml": configmap("a", x="1", y="1")})
     await world.look()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))

@@ -13,25 +13,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.canaries import Canary, Surfaces, shaped
-from tests.support.gitops_story import PROJECT, StoryWorld
+from tests.faults.gitops_story import PROJECT, StoryWorld
 from tests.support.gitops_world import NAMESPACE, route
+from tests.support.planted_secrets import PlantedSecret, Surfaces, planted_secret
 
-from holdfast.adapters.notify import slack, webhook
+from holdfast.adapters.notify.channels import cloud_event, slack_message
 from holdfast.core.errors import (
     HoldfastError,
     PermissionDenied,
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.core.gitops.application import DriftSpec, MatchSpec, PullKind, Remediation
-from holdfast.core.gitops.codify import Codified
+from holdfast.core.gitops.application import DriftSpec, MatchSpec, PullRequestKind, Remediation
+from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.hold import PAUSE_REASON, PAUSED_UNTIL
+from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.source import Commit
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.objects import ObjectRef
-from holdfast.reconcile.gitops.following import Following
+from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.wire.application_v1alpha1 import status_to_json
 
@@ -41,25 +41,27 @@ REMEDIATIONS = [*Remediation]
 class Planted(StoryWorld):
     """One Secret and one Deployment, with canaries in everything that may hold one."""
 
-    def __init__(self, remediation: Remediation, pull: PullKind | None = None) -> None:
+    def __init__(self, remediation: Remediation, pull: PullRequestKind | None = None) -> None:
         every = MatchSpec(kinds=("*",))
         super().__init__(
             None, route(remediation, match=every, pull=pull),
             drift=DriftSpec(namespaces=(NAMESPACE,)),
         )  # fmt: skip
-        self.canaries: dict[str, Canary] = {
-            "declared": shaped("declared Secret", "declared-{}"),
-            "live": shaped("live Secret", "live-{}"),
-            "again": shaped("live Secret, once more", "again-{}"),
-            "env": shaped("declared env value", "ghp_{}aaaaaaaaaaaaaaaa"),
-            "live env": shaped("live env value", "hf_{}"),
-            "named env": shaped("live env value by its name", "plain{}"),
-            "annotation": shaped("annotation", "glpat-{}"),
-            "reason": shaped("reason of a hold", "sk-{}"),
-            "git": shaped("credential of the repository", "https://bot:{}@git.example.com/x"),
-            "subject": shaped("subject of a commit", "ghp_{}bbbbbbbbbbbb"),
-            "comment": shaped("comment", "password={}"),
-            "stray": shaped("orphan Secret", "stray-{}"),
+        self.canaries: dict[str, PlantedSecret] = {
+            "declared": planted_secret("declared Secret", "declared-{}"),
+            "live": planted_secret("live Secret", "live-{}"),
+            "again": planted_secret("live Secret, once more", "again-{}"),
+            "env": planted_secret("declared env value", "ghp_{}aaaaaaaaaaaaaaaa"),
+            "live env": planted_secret("live env value", "hf_{}"),
+            "named env": planted_secret("live env value by its name", "plain{}"),
+            "annotation": planted_secret("annotation", "glpat-{}"),
+            "reason": planted_secret("reason of a hold", "sk-{}"),
+            "git": planted_secret(
+                "credential of the repository", "https://bot:{}@git.example.com/x"
+            ),
+            "subject": planted_secret("subject of a commit", "ghp_{}bbbbbbbbbbbb"),
+            "comment": planted_secret("comment", "password={}"),
+            "stray": planted_secret("orphan Secret", "stray-{}"),
         }
         self.surfaces = Surfaces()
         self.git.commit({"secret.yaml": self._secret(), "deployment.yaml": self._deployment()})
@@ -91,9 +93,11 @@ class Planted(StoryWorld):
             "        - {name: API_TOKEN, value: 'one'}\n"
         )
 
-    async def codify(self, following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def codify(
+        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         """What is written into files has a suite of its own."""
-        return Codified(files={"x.yaml": b"x"}, lines=(), layer="file", notes=("A note.",))
+        return CodifyResult(files={"x.yaml": b"x"}, lines=(), layer="file", notes=("A note.",))
 
     def drift_everything(self, value: str) -> None:
         """Somebody changes the Secret, and puts credentials where they do not belong."""
@@ -142,8 +146,8 @@ class Planted(StoryWorld):
             shown.add("journal", repr(line), detail)
         for notice in self.notices:
             shown.add_value("notice", notice)
-            shown.add("body of a webhook", json.dumps(webhook.event(notice)))
-            shown.add("message to Slack", json.dumps(slack.message([notice])))
+            shown.add("body of a webhook", json.dumps(cloud_event(notice)))
+            shown.add("message to Slack", json.dumps(slack_message([notice])))
         if self.last is not None:
             shown.add("status", json.dumps(status_to_json(self.last.status)))
         for pull in self.hub.pulls.values():
@@ -153,8 +157,8 @@ class Planted(StoryWorld):
         for branch, push in self.git.branches.items():
             shown.add("push", branch, push.message, repr(dict(push.files)))
         if self.following is not None:
-            shown.add("memory", repr(self.following.glances), repr(self.following.failed))
-            shown.add("memory", repr(self.following.shelf.drifts), repr(self.following.wanted))
+            shown.add("memory", repr(self.following.object_states), repr(self.following.failed))
+            shown.add("memory", repr(self.following.state.drifts), repr(self.following.desired))
         # What stands in the declared object's own place is not a leak.
         live = [item for item in self.kube._store.items.values() if item["kind"] != "Secret"]
         shown.add("applied marks", [item["metadata"]["annotations"].get("holdfast.dev/applied")
@@ -188,10 +192,10 @@ async def _live(world: Planted) -> None:
     await world.look_at_all()
 
 
-@pytest.mark.parametrize("pull", [None, PullKind.REVERT])
+@pytest.mark.parametrize("pull", [None, PullRequestKind.REVERT])
 @pytest.mark.parametrize("remediation", REMEDIATIONS)
 async def test_no_secret_shows_whatever_is_done_about_drift(
-    remediation: Remediation, pull: PullKind | None, caplog: pytest.LogCaptureFixture
+    remediation: Remediation, pull: PullRequestKind | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     world = Planted(remediation, pull)
@@ -231,7 +235,7 @@ async def test_no_credential_of_a_repository_or_forge_shows_when_it_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    world = Planted(Remediation.PULL_REQUEST, PullKind.REVERT)
+    world = Planted(Remediation.PULL_REQUEST, PullRequestKind.REVERT)
     await world.look_at_all()
     world.drift_everything("live")
     told = f"fatal: unable to access {world['git']}: 403"

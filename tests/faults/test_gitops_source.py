@@ -9,31 +9,36 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import MemorySources, World, config_ref, configmap, route
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import GitopsWorld, MemorySources, config_ref, configmap, route
 
-from holdfast.apps.gitops.due import HINTED, Due
+from holdfast.apps.gitops.controller import HINT_RETRIES, PassSchedule
 from holdfast.core.gitops.application import GuardSpec, Remediation, SyncSpec
-from holdfast.core.gitops.guard import limit
+from holdfast.core.gitops.guard import change_limit
 from holdfast.core.gitops.source import Ancestry, Commit
-from holdfast.reconcile.gitops.follow import INTERVAL, JITTER, LONGEST, Follower
 from holdfast.reconcile.gitops.ports import RecordKind, SourceUnavailable
+from holdfast.reconcile.gitops.source_poller import (
+    DEFAULT_INTERVAL,
+    JITTER,
+    MAX_INTERVAL,
+    SourcePoller,
+)
 
 DAY = 86_400.0
 A, B = config_ref("a"), config_ref("b")
 DOWN = "git.example.com refused the connection."
 
 
-async def two(**sync: object) -> World:
+async def two(**sync: object) -> GitopsWorld:
     """An application of two objects that may do everything by itself, applied."""
     given = SyncSpec(automatic=True, prune=True, **sync)  # type: ignore[arg-type]
-    world = World(route(Remediation.SELF_HEAL), sync=given)
+    world = GitopsWorld(route(Remediation.SELF_HEAL), sync=given)
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
     await world.look()
     return world
 
 
-def asked(world: World) -> list[datetime]:
+def asked(world: GitopsWorld) -> list[datetime]:
     """Note when the repository is asked from now on."""
     times: list[datetime] = []
     fetch = world.git.fetch
@@ -46,7 +51,7 @@ def asked(world: World) -> list[datetime]:
     return times
 
 
-def edit(world: World) -> None:
+def edit(world: GitopsWorld) -> None:
     world.kube.edit(A, lambda item: item["data"].update(x="9"))
 
 
@@ -62,16 +67,16 @@ async def test_a_repository_that_stays_away_is_asked_less_and_less_and_at_once_w
     gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
     assert len(times) == 7, "the first look is within the interval of the last good answer"
     assert gaps == sorted(gaps)
-    assert gaps[0] >= 2 * INTERVAL * (1 - JITTER)
-    assert LONGEST * (1 - JITTER) <= gaps[-1] <= LONGEST * (1 + JITTER) + 1
+    assert gaps[0] >= 2 * DEFAULT_INTERVAL * (1 - JITTER)
+    assert MAX_INTERVAL * (1 - JITTER) <= gaps[-1] <= MAX_INTERVAL * (1 + JITTER) + 1
     assert world.following is not None
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     await world.look()
     assert len(times) == 8
     world.git.down = ""
-    world.pass_time(2 * LONGEST)
+    world.pass_time(2 * MAX_INTERVAL)
     await world.look()
-    world.pass_time(INTERVAL * (1 + JITTER))
+    world.pass_time(DEFAULT_INTERVAL * (1 + JITTER))
     await world.look()
     assert len(times) == 10, "once it answers, it is asked at its interval again"
 
@@ -97,11 +102,11 @@ async def test_two_controllers_do_not_ask_in_step() -> None:
         world = await two()
         world.git.down = DOWN
         sources = MemorySources(world.git, world.renders, None)
-        follower = Follower(sources, world.clock, lambda chance=chance: chance)  # type: ignore[misc]
+        follower = SourcePoller(sources, world.clock, lambda chance=chance: chance)  # type: ignore[misc]
         await follower.follow(world.application, None)
         pauses.add(follower.wait)
     assert len(pauses) == 3
-    assert max(pauses) - min(pauses) <= 2 * INTERVAL * JITTER
+    assert max(pauses) - min(pauses) <= 2 * DEFAULT_INTERVAL * JITTER
 
 
 @pytest.mark.parametrize("failures", [1_000, 5_000])
@@ -110,12 +115,12 @@ async def test_a_repository_that_is_away_for_months_stops_nothing_else(failures:
     world.git.down = DOWN
     assert world.following is not None
     for _ in range(failures):
-        world.following.follower.hasten()
-        await world.following.follower.follow(world.application, world.following.shelf.followed)
+        world.following.poller.hasten()
+        await world.following.poller.follow(world.application, world.following.state.followed)
     edit(world)
     result = await world.fetch_and_look()
     assert await world.data("a") == {"x": "1"}, "drift is still put back"
-    assert world.following.follower.wait <= LONGEST * (1 + JITTER)
+    assert world.following.poller.wait <= MAX_INTERVAL * (1 + JITTER)
     stale = {each.type: each.message for each in result.status.conditions}["SourceStale"]
     assert DOWN in stale
 
@@ -132,7 +137,7 @@ async def test_a_stale_source_tells_since_when_and_keeps_its_commit() -> None:
     assert status.fetched_at == first.fetched_at, "its age is the time since then"
     (told,) = [notice for notice in world.notices if "stale" in notice.type]
     assert DOWN in told.text
-    assert {A, B} == set(world.following.shelf.inventory)  # type: ignore[union-attr]
+    assert {A, B} == set(world.following.state.inventory)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("ancestry", [Ancestry.DIVERGED, Ancestry.REWOUND, Ancestry.UNRELATED])
@@ -147,15 +152,15 @@ async def test_a_rewritten_branch_does_not_stick_once_somebody_agreed(ancestry: 
     await world.fetch_and_look()
     assert await world.live("b") is not None
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     for _ in range(3):
         await world.fetch_and_look()
         world.pass_time(61)
     assert await world.data("a") == {"x": value}
     assert await world.live("b") is None
-    assert world.following.shelf.followed is not None
-    assert world.following.shelf.followed.commit == new
+    assert world.following.state.followed is not None
+    assert world.following.state.followed.commit == new
     world.git.ancestry = None
     world.git.commit({"a.yaml": configmap("a", x="3")})
     result = await world.fetch_and_look()
@@ -169,7 +174,7 @@ async def test_an_agreement_to_one_strange_commit_is_none_to_the_next() -> None:
     world.git.commit({"a.yaml": configmap("a", x="2"), "b.yaml": configmap("b", x="1")})
     await world.fetch_and_look()
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     world.git.commit({"a.yaml": configmap("a", x="3"), "b.yaml": configmap("b", x="1")})
     for _ in range(3):
@@ -180,37 +185,41 @@ async def test_an_agreement_to_one_strange_commit_is_none_to_the_next() -> None:
 async def test_a_hint_that_comes_before_its_commit_is_followed_until_it_is_there() -> None:
     world = await two()
     assert world.following is not None
-    follower, due, old = world.following.follower, Due(at=world.clock.now()), world.git.head_sha
+    follower, due, old = (
+        world.following.poller,
+        PassSchedule(at=world.clock.now()),
+        world.git.head_sha,
+    )
     times = asked(world)
     due.hint(follower)
     await world.look()
-    for pause in HINTED[:2]:
-        assert due.follow_hint(follower) == pause
+    for pause in HINT_RETRIES[:2]:
+        assert due.retry_hint(follower) == pause
         assert follower.wait == pytest.approx(pause)
         world.pass_time(pause)
         status = (await world.look()).status
         assert status.revision == old, "nothing but what is there is applied"
     assert len(times) == 3
     new = world.git.commit({"a.yaml": configmap("a", x="2"), "b.yaml": configmap("b", x="1")})
-    assert due.follow_hint(follower) == HINTED[2]
-    world.pass_time(HINTED[2])
+    assert due.retry_hint(follower) == HINT_RETRIES[2]
+    world.pass_time(HINT_RETRIES[2])
     await world.look()
-    assert world.following.shelf.followed is not None
-    assert world.following.shelf.followed.commit == new
-    assert due.follow_hint(follower) is None
+    assert world.following.state.followed is not None
+    assert world.following.state.followed.commit == new
+    assert due.retry_hint(follower) is None
 
 
 async def test_a_hint_that_was_for_nothing_is_given_up() -> None:
     world = await two()
     assert world.following is not None
-    due = Due(at=world.clock.now())
-    due.hint(world.following.follower)
+    due = PassSchedule(at=world.clock.now())
+    due.hint(world.following.poller)
     waits = []
-    while (pause := due.follow_hint(world.following.follower)) is not None:
+    while (pause := due.retry_hint(world.following.poller)) is not None:
         waits.append(pause)
         world.pass_time(pause)
         await world.look()
-    assert tuple(waits) == HINTED
+    assert tuple(waits) == HINT_RETRIES
 
 
 async def test_an_empty_repository_is_carried_out_only_where_it_may_be_meant_and_is_agreed_to() -> (
@@ -223,7 +232,7 @@ async def test_an_empty_repository_is_carried_out_only_where_it_may_be_meant_and
         world.pass_time(61)
     assert await world.live("a") is not None, "the switch alone is no agreement"
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     assert len(plan.steps) == 2
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_look()
@@ -235,7 +244,7 @@ async def test_an_agreed_empty_repository_is_refused_once_the_switch_is_off_agai
     world.git.commit({"README.md": "nothing here any more"})
     await world.fetch_and_look()
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     spec = world.application.spec
     off = replace(spec, sync=SyncSpec(automatic=True, prune=True))
@@ -256,12 +265,12 @@ async def test_an_agreed_empty_repository_is_refused_once_the_switch_is_off_agai
 def test_how_many_objects_may_go_at_once(
     inventory: int, guard: GuardSpec | None, most: int
 ) -> None:
-    assert limit(inventory, guard) == most
+    assert change_limit(inventory, guard) == most
 
 
 @pytest.mark.parametrize("gone", [5, 6])
 async def test_the_guard_lets_five_of_few_go_and_not_six(gone: int) -> None:
-    world = World(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, prune=True))
     files = {f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)}
     world.git.commit(files)
     await world.look()
@@ -273,7 +282,7 @@ async def test_the_guard_lets_five_of_few_go_and_not_six(gone: int) -> None:
 
 
 async def test_one_file_that_cannot_be_read_keeps_every_other_from_being_taken_for_gone() -> None:
-    world = World(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True, prune=True))
     files = {f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(6)}
     world.git.commit(files)
     await world.look()

@@ -8,15 +8,15 @@ from itertools import pairwise
 
 import pytest
 import tests.support.gitops_world as world_module
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import World, config_ref, configmap, route
-from tests.support.service_world import StoryClock
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
+from tests.support.operator_world import ManualClock
 
 from holdfast.core.errors import TargetUnavailable, ValidationError
 from holdfast.core.gitops.application import DriftSpec, HoldEnd, IgnoreSpec, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import PAUSED_UNTIL
-from holdfast.core.objects import ref_of
+from holdfast.core.object_ref import ref_of
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.ports import RecordKind
 
@@ -24,7 +24,7 @@ A = config_ref("a")
 HOUR, DAY, DECADE = timedelta(hours=1), timedelta(days=1), timedelta(days=3650)
 
 
-class JumpClock(StoryClock):
+class JumpClock(ManualClock):
     """Time that somebody sets, while the seconds that pass are counted all the same."""
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class JumpClock(StoryClock):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_module, "StoryClock", JumpClock)
+    monkeypatch.setattr(world_module, "ManualClock", JumpClock)
 
 
-def jumping(world: World) -> JumpClock:
+def jumping(world: GitopsWorld) -> JumpClock:
     assert isinstance(world.clock, JumpClock)
     return world.clock
 
 
-async def one(remediation: Remediation = Remediation.SELF_HEAL) -> World:
-    world = World(route(remediation))
+async def one(remediation: Remediation = Remediation.SELF_HEAL) -> GitopsWorld:
+    world = GitopsWorld(route(remediation))
     spec = world.application.spec
     slow = replace(spec, source=replace(spec.source, interval="6h"))
     world.application = replace(world.application, spec=slow)
@@ -65,17 +65,17 @@ async def one(remediation: Remediation = Remediation.SELF_HEAL) -> World:
     return world
 
 
-def edit(world: World, value: str = "9", manager: str = "rogue-cron") -> None:
+def edit(world: GitopsWorld, value: str = "9", manager: str = "rogue-cron") -> None:
     world.kube.edit(A, lambda item: item["data"].update(x=value), manager=manager)
 
 
-def heals(world: World) -> int:
+def heals(world: GitopsWorld) -> int:
     """Writes to the object beside its creation, dry runs aside."""
     ours = (w for w in world.kube.writes if w.ref == A and w.manager == "holdfast-gitops")
     return sum(not write.dry_run for write in ours) - 1
 
 
-async def fought(world: World, lasts: timedelta, every: float = 1.0) -> list[float]:
+async def fought(world: GitopsWorld, lasts: timedelta, every: float = 1.0) -> list[float]:
     """Somebody puts it back a moment after each heal. Gives the seconds at which it was healed."""
     began, healed, seen = world.clock.now(), [], heals(world)
     last = world.last
@@ -131,7 +131,7 @@ async def test_an_annotation_does_not_hold_for_ever() -> None:
     for _ in range(3):
         await world.fetch_and_look()
         assert world.following is not None
-        assert not world.following.shelf.holds
+        assert not world.following.state.holds
         jumping(world).passed += 60
     # Longer than annotations are granted was asked for, so its end is its route's, and says so.
     assert await world.data("a") == {"x": "1"}
@@ -196,7 +196,7 @@ async def test_an_admission_that_rewrites_gets_few_writes_and_an_alarm(tells: bo
             world.pass_time(60)
         assert heals(world) - before <= 5
     (drift,) = world.drifts
-    assert (drift.state, drift.altered) == (DriftState.PARKED, True), "nobody is named for it"
+    assert (drift.state, drift.altered) == (DriftState.BLOCKED, True), "nobody is named for it"
     assert [notice for notice in world.notices if "failed" in notice.type]
     world.kube.apply = plain  # type: ignore[method-assign]
     for _minute in range(31):
@@ -287,7 +287,7 @@ async def test_a_hold_that_ended_is_not_revived(jump: timedelta, by: str) -> Non
     jumping(world).passed += 1801
     await world.look()
     assert world.following is not None
-    assert not world.following.shelf.holds
+    assert not world.following.state.holds
     jumping(world).jump(jump)
     for restart in (False, True):
         if restart:
@@ -295,7 +295,7 @@ async def test_a_hold_that_ended_is_not_revived(jump: timedelta, by: str) -> Non
             assert world.following is not None
         edit(world)
         await world.look()
-        assert not world.following.shelf.holds
+        assert not world.following.state.holds
         assert await world.data("a") == {"x": "1"}
         jumping(world).passed += 700
 
@@ -317,7 +317,7 @@ async def test_a_hold_is_not_cut_short_by_a_clock_that_is_set_back(
     jumping(world).passed += 3601
     await world.look()
     assert world.following is not None
-    assert not world.following.shelf.holds
+    assert not world.following.state.holds
 
 
 @pytest.mark.usefixtures("clock")
@@ -335,7 +335,7 @@ async def test_a_change_under_a_hold_is_not_healed_away_when_the_clock_leaps_ove
     )  # fmt: skip
     edit(world)
     jumping(world).jump(jump)
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     for _ in range(2):
         await world.look()
         jumping(world).passed += 30
@@ -387,7 +387,7 @@ async def test_an_approval_holds_for_its_plan_whatever_the_clock_says(jump: time
     assert [each.state for each in world.drifts] == [DriftState.AWAITING]
 
 
-async def hold(world: World, until: datetime, by: str) -> None:
+async def hold(world: GitopsWorld, until: datetime, by: str) -> None:
     assert world.following is not None
     if by == "command":
         await world.desk().pause(
@@ -398,7 +398,7 @@ async def hold(world: World, until: datetime, by: str) -> None:
     world.kube.edit(A, lambda item: item["metadata"]["annotations"].update({PAUSED_UNTIL: stamp}))
 
 
-async def hidden(world: World) -> tuple[str, DriftState]:
+async def hidden(world: GitopsWorld) -> tuple[str, DriftState]:
     """The value of the field and the state of its drift after the controller's own next pass.
 
     It looks at nothing else than what time alone brings up, when it said that it would.
@@ -413,11 +413,11 @@ async def hidden(world: World) -> tuple[str, DriftState]:
 
 @pytest.mark.parametrize("whose", ["ledger", "application"])
 async def test_a_rule_that_expires_is_looked_at_when_it_does(whose: str) -> None:
-    start = World().clock.now()
+    start = GitopsWorld().clock.now()
     expires = (start + timedelta(seconds=30)).isoformat()
     rule = IgnoreSpec(name="test", owner="maria", pointer="/data/x", expires=expires)
     drift = DriftSpec(ignore=(rule,)) if whose == "application" else DriftSpec()
-    world = World(route(Remediation.REPORT), drift=drift)
+    world = GitopsWorld(route(Remediation.REPORT), drift=drift)
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))

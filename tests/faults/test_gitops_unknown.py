@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import tests.support.gitops_world as world_module
-from tests.support.gitops_story import PROJECT
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.faults.gitops_story import PROJECT
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.errors import (
     AuthError,
@@ -21,93 +21,93 @@ from holdfast.core.errors import (
 from holdfast.core.gitops.application import (
     DriftSpec,
     OrphanPolicy,
-    PullKind,
+    PullRequestKind,
     Remediation,
     SourceSpec,
     SyncSpec,
 )
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.source import Ancestry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Put, RecordKind, SourceUnavailable
+from holdfast.reconcile.gitops.ports import LedgerWrite, RecordKind, SourceUnavailable
 
 COUNT = 12
 FILES = {f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(COUNT)}
 MODES = [
     *(pytest.param(route(each), id=each.value) for each in Remediation),
-    pytest.param(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT), id="revert"),
+    pytest.param(route(Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT), id="revert"),
 ]
-Form = Callable[[World], Awaitable[None]]
+Form = Callable[[GitopsWorld], Awaitable[None]]
 
 
-async def applied(*routes: object, **more: object) -> World:
+async def applied(*routes: object, **more: object) -> GitopsWorld:
     """An application that may do everything by itself: sync, prune, and heal."""
-    world = World(*routes, sync=SyncSpec(automatic=True, prune=True), **more)  # type: ignore[arg-type]
+    world = GitopsWorld(*routes, sync=SyncSpec(automatic=True, prune=True), **more)  # type: ignore[arg-type]
     world.git.commit(FILES)
     await world.look()
     return world
 
 
-def writes(world: World) -> list[str]:
+def writes(world: GitopsWorld) -> list[str]:
     return [f"{w.verb} {w.ref.name}" for w in world.kube.writes if w.changed and not w.dry_run]
 
 
-async def missing_path(world: World) -> None:
+async def missing_path(world: GitopsWorld) -> None:
     world.renders.refused = SourceUnavailable("There is no directory deploy.")
 
 
-async def broken_file(world: World) -> None:
+async def broken_file(world: GitopsWorld) -> None:
     world.git.commit({"0.yaml": "apiVersion: v1\nkind: ["})
 
 
-async def renderer_that_dies(world: World) -> None:
+async def renderer_that_dies(world: GitopsWorld) -> None:
     world.renders.refused = SourceUnavailable("The renderer took too long.")
 
 
-async def invalid_declaration(world: World) -> None:
+async def invalid_declaration(world: GitopsWorld) -> None:
     world.renders.refused = ValidationError("c0 is declared twice.")
 
 
-async def no_objects(world: World) -> None:
+async def no_objects(world: GitopsWorld) -> None:
     world.git.commit({"README.md": "nothing here any more"})
 
 
-async def empty_file(world: World) -> None:
+async def empty_file(world: GitopsWorld) -> None:
     world.git.commit({"0.yaml": "# nothing\n"})
 
 
-async def unrelated_history(world: World) -> None:
+async def unrelated_history(world: GitopsWorld) -> None:
     world.git.commit({"0.yaml": FILES["0.yaml"]})
     world.git.ancestry = Ancestry.UNRELATED
 
 
-async def older_commit(world: World) -> None:
+async def older_commit(world: GitopsWorld) -> None:
     world.git.commit({"0.yaml": FILES["0.yaml"]})
     world.git.ancestry = Ancestry.REWOUND
 
 
-async def rewritten_branch(world: World) -> None:
+async def rewritten_branch(world: GitopsWorld) -> None:
     world.git.commit({n: FILES[n] for n in list(FILES)[:-1]})
     world.git.ancestry = Ancestry.DIVERGED
 
 
-async def most_objects_gone(world: World) -> None:
+async def most_objects_gone(world: GitopsWorld) -> None:
     world.git.commit({n: FILES[n] for n in list(FILES)[:4]})
 
 
-async def remote_down(world: World) -> None:
+async def remote_down(world: GitopsWorld) -> None:
     world.git.commit({})
     world.git.down = "git.example.com refused the connection."
 
 
-async def every_read_refused(world: World) -> None:
+async def every_read_refused(world: GitopsWorld) -> None:
     world.git.commit({n: FILES[n] for n in list(FILES)[:-2]})
     for _ in range(10 * COUNT):
         world.kube.fail_next("get", PermissionDenied("configmaps is forbidden."))
 
 
-async def one_read_times_out(world: World) -> None:
+async def one_read_times_out(world: GitopsWorld) -> None:
     world.git.commit({n: FILES[n] for n in list(FILES)[:-2]})
     plain = world.kube.get
 
@@ -119,12 +119,12 @@ async def one_read_times_out(world: World) -> None:
     world.kube.get = get  # type: ignore[method-assign]
 
 
-async def credential_over(world: World) -> None:
+async def credential_over(world: GitopsWorld) -> None:
     for _ in range(10 * COUNT):
         world.kube.fail_next("get", AuthError("The token is over."))
 
 
-async def kind_not_served(world: World) -> None:
+async def kind_not_served(world: GitopsWorld) -> None:
     world.kube.unserve("ConfigMap")
 
 
@@ -167,7 +167,7 @@ async def test_a_forced_sync_does_not_make_an_empty_repository_meant(form: Form)
     await world.fetch_and_look()
     await world.sync(prune=True, force=True)
     assert world.following is not None
-    for plan in list(world.following.shelf.plans.values()):
+    for plan in list(world.following.state.plans.values()):
         await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_look()
     assert await world.live("c0") is not None
@@ -238,15 +238,15 @@ async def test_a_damaged_inventory_prunes_nothing_that_is_not_surely_ours(damage
         assert gone == (name in known), "what is still on record is pruned, nothing else"
 
 
-def _put(record: object) -> Put:
-    return Put(
+def _put(record: object) -> LedgerWrite:
+    return LedgerWrite(
         kind=record.kind, application=record.application, key=record.key, seen=record.version,  # type: ignore[attr-defined]
     )  # fmt: skip
 
 
 async def test_a_commit_that_was_applied_in_part_is_not_rolled_back_by_a_restart() -> None:
     """Only whole commits are on record, so without its repository the newer one is not known."""
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
     await world.look()
     world.git.commit({"a.yaml": configmap("a", x="2"), "b.yaml": configmap("b", x="2")})
@@ -280,7 +280,7 @@ async def test_a_path_that_moved_is_not_an_empty_one() -> None:
 async def test_a_lost_fingerprint_key_makes_no_drift_and_reverts_no_rotation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": secret(f"s{n}", f"value-{n}") for n in range(10)})
     await world.look()
     rotated = base64.b64encode(b"rotated").decode()
@@ -298,7 +298,7 @@ async def test_a_lost_fingerprint_key_makes_no_drift_and_reverts_no_rotation(
 
 
 async def test_many_secrets_that_drift_at_once_are_not_healed_by_themselves() -> None:
-    world = World(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
+    world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
     world.git.commit({f"{n}.yaml": secret(f"s{n}", f"value-{n}") for n in range(10)})
     await world.look()
     rotated = base64.b64encode(b"rotated").decode()
@@ -310,13 +310,13 @@ async def test_many_secrets_that_drift_at_once_are_not_healed_by_themselves() ->
     live = await world.kube.get(secret_ref("s0"))
     assert live is not None
     assert live["data"] == {"password": rotated}
-    assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+    assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
     parked = [line for line, _ in world.book._lines if line.action == "parked"]
     assert len(parked) == 1, "told once, not at every look"
 
 
 async def test_a_secret_that_is_rotated_between_look_and_write_is_not_reverted() -> None:
-    world = World(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
+    world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
     world.git.commit({"s.yaml": secret("s", "declared")})
     await world.look()
     ref = secret_ref("s")

@@ -12,9 +12,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.faults.kube_faults import (
+    REASONS,
+    KubeFaults,
+    calls,
+    coalesce_events,
+    duplicate_event,
+    faults_before,
+    swap_events,
+)
 from tests.support.cluster import Cluster
-from tests.support.kube_faults import REASONS, KubeFaults, calls, faults_before
-from tests.support.kube_streams import coalesced, doubled, swapped
 from tests.support.processes import wait_until
 
 
@@ -196,9 +203,12 @@ def test_a_watch_can_fall_silent_with_its_connection_open(kube: KubeFaults, clie
 @pytest.mark.parametrize(
     ("make", "seen"),
     [
-        (lambda: doubled, [("ADDED", "1"), ("ADDED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2")]),
-        (swapped, [("MODIFIED", "2"), ("ADDED", "1")]),
-        (coalesced, [("ADDED", "3")]),
+        (
+            lambda: duplicate_event,
+            [("ADDED", "1"), ("ADDED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2")],
+        ),
+        (swap_events, [("MODIFIED", "2"), ("ADDED", "1")]),
+        (coalesce_events, [("ADDED", "3")]),
         (lambda: lambda _: [], []),
     ],
     ids=["doubled", "swapped", "coalesced", "dropped"],

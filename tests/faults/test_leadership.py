@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests.adapters.kubernetes.harness import api_for, cluster_config, eventually
 from tests.faults.converge import MANAGER, Converger, seen, text_of
+from tests.faults.kube_faults import KubeFaults, calls
 from tests.faults.leader import QUICK
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import When
-from tests.support.kube_faults import KubeFaults, calls
 from tests.support.processes import ROOT
 
 from holdfast.adapters.clock import SystemClock
@@ -232,7 +232,7 @@ def test_a_deleted_lease_is_made_again_without_two_acting(cluster: Cluster, name
             first = Candidate(one, namespace, "first", log)
             await eventually(lambda: bool(log), "the first leader")
             second = Candidate(two, namespace, "second", log)
-            await eventually(lambda: second.election._seen is not None, "the other's look")
+            await eventually(lambda: second.election._observed is not None, "the other's look")
             for _ in range(5):
                 lease = await one.get(LEASES, "holdfast", namespace=namespace)
                 await one.delete(LEASES, "holdfast", namespace=namespace)
@@ -315,7 +315,7 @@ def test_a_twin_with_the_same_name_waits_its_turn(cluster: Cluster, namespace: s
             first = Candidate(one, namespace, "twin", log)
             await eventually(lambda: bool(log), "the first twin")
             second = Candidate(two, namespace, "twin", log)
-            await eventually(lambda: second.election._seen is not None, "the other's look")
+            await eventually(lambda: second.election._observed is not None, "the other's look")
             assert log == ["twin begins"] and not second.election.leads
             await first.stop()
             await eventually(lambda: log.count("twin begins") == 2, "the second twin", seconds=40)

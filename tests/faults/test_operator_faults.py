@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from tests.faults.kube_faults import KubeFaults, calls
 from tests.faults.operator_story import (
     CHANGE,
     CREATE,
@@ -22,10 +23,9 @@ from tests.faults.operator_story import (
     status_problems,
 )
 from tests.support.cluster import Cluster
+from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
 from tests.support.fault_proxy import When
-from tests.support.kube_api import MERGE_PATCH, RequestFailed
-from tests.support.kube_faults import KubeFaults, calls
-from tests.support.operator_process import install, pause, running
+from tests.support.operator_process import install_service_crd, pause, running_operator
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -61,7 +61,7 @@ SOON = ("--resync", "3s", "--no-leader-election")
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    install(cluster)
+    install_service_crd(cluster)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_fault_at_a_write_of_the_operator_changes_neither_end_nor_writes(
         name = f"s{nth}"
         hits[name] = calls(path=address(name), nth=nth, times=2)
         FAULTS[fault](kube, hits[name])
-    with running(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         compare(kube, stage, list(hits), SHORT, "quiet")
     assert all(when.hit for when in hits.values())
 
@@ -116,7 +116,7 @@ def test_a_fault_at_any_call_of_the_operator_changes_neither_end_nor_writes(
         if nth > SURE:
             del hits[name]
     names = [f"s{place}" for place in range(len(FAULTS))]
-    with running(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         compare(kube, stage, names, STORY, "quiet")
     assert all(when.hit for when in hits.values())
 
@@ -127,14 +127,14 @@ def test_an_operator_killed_between_two_writes_is_finished_by_the_next(
     stage.create("bot", {"replicas": 1})
     hung = calls(path=address("bot"), writes=True, nth=2)
     kube.hang(hung, after_bytes=0)
-    with running(
+    with running_operator(
         cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig, name="first"
     ) as operator:
         stage.wait(lambda: hung.hit, "the second write")
         operator.kill()
     kube.heal()
     assert len(stage.children()) < 4
-    with running(
+    with running_operator(
         cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig, name="next"
     ):
         stage.wait(lambda: stage.settled("bot"), "the rest")
@@ -149,7 +149,7 @@ def test_an_operator_killed_after_every_single_write_still_gets_there(
 ) -> None:
     """No life of it gets beyond one write: what is half done is finished by the next."""
     quiet = "quiet"
-    with running(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         reference = stage.play([quiet])
         stage.end([quiet])
     lives = Lives(kube, cluster, stage.namespace, tmp_path)
@@ -189,7 +189,7 @@ class Lives:
         hung = calls(path=address("bot"), writes=True)
         # The write is done and its answer is never seen: that is where the process dies.
         self._kube.hang(hung, after_bytes=0)
-        with running(
+        with running_operator(
             self._cluster,
             self._namespace,
             self._directory,
@@ -224,7 +224,7 @@ def test_a_storm_of_other_writers_neither_stops_the_operator_nor_makes_it_spin(
         (container,) = primary["spec"]["template"]["spec"]["containers"]
         return {"name": "A", "value": "3"} in container["env"]
 
-    with running(cluster, stage.namespace, tmp_path, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, kubeconfig=kube.kubeconfig):
         stage.play(["bot"], SHORT)
         with Storm(stage) as storm:
             wait_until(lambda: storm.writes > 100, 60, "the storm")
@@ -291,7 +291,7 @@ def test_in_peace_the_operator_writes_nothing_and_two_of_them_do_not_fight(
     with ExitStack() as both:
         for name in ("old", "new"):
             both.enter_context(
-                running(
+                running_operator(
                     cluster,
                     stage.namespace,
                     tmp_path,
@@ -325,7 +325,7 @@ def test_in_peace_the_operator_writes_nothing_and_two_of_them_do_not_fight(
 
 @pytest.fixture
 def operated(kube: KubeFaults, stage: Stage, cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
-    with running(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         yield stage
 
 
@@ -344,12 +344,12 @@ def test_a_change_there_and_back_ends_where_it_began(operated: Stage, kube: Kube
 def test_what_is_deleted_while_the_operator_is_down_leaves_nothing(
     kube: KubeFaults, stage: Stage, cluster: Cluster, tmp_path: Path
 ) -> None:
-    with running(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig):
         stage.play(["bot"], SHORT)
     stage.end(["bot"])
     stage.create("bot", {"replicas": 1, "env": {"A": "9"}})
     made = len(kube.calls)
-    with running(
+    with running_operator(
         cluster, stage.namespace, tmp_path, *SOON, kubeconfig=kube.kubeconfig, name="next"
     ):
         stage.wait(lambda: stage.settled("bot"), "the new service of that name")
@@ -407,7 +407,7 @@ def test_a_name_of_any_length_works_or_is_refused_before_anything_is_made(
 ) -> None:
     name = "n" * length
     if length > 40:
-        with pytest.raises(RequestFailed) as raised:
+        with pytest.raises(ApiRequestFailed) as raised:
             operated.create(name)
         assert raised.value.status == 422
         assert not operated.children()

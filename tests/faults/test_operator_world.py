@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.kube_faults import KubeFaults, faults_before
 from tests.faults.operator_story import CREATE, STORY, Stage, history
 from tests.support.cluster import Cluster
-from tests.support.kube_api import MERGE_PATCH, RequestFailed
-from tests.support.kube_faults import KubeFaults, faults_before
-from tests.support.operator_process import KIND, condition, install, running
+from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
+from tests.support.operator_process import (
+    SERVICES,
+    condition,
+    install_service_crd,
+    running_operator,
+)
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
@@ -22,12 +27,12 @@ OPTIONS = ("--resync", "3s", "--no-leader-election")
 
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
-    install(cluster)
+    install_service_crd(cluster)
 
 
 @pytest.fixture
 def operated(kube: KubeFaults, cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Stage]:
-    with running(cluster, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig):
+    with running_operator(cluster, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig):
         yield Stage(cluster, namespace)
 
 
@@ -75,7 +80,7 @@ def refused(stage: Stage, path: str, item: dict[str, Any]) -> bool:
     """Whether admission refuses an object now; it takes a while to hear of a policy."""
     try:
         stage.api.request("POST", f"{path % stage.namespace}?dryRun=All", item)
-    except RequestFailed:
+    except ApiRequestFailed:
         return True
     return False
 
@@ -204,7 +209,9 @@ def test_a_namespace_that_is_going_takes_nothing_with_it(
 ) -> None:
     namespace = cluster.create_namespace()
     stage = Stage(cluster, namespace)
-    with running(cluster, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig) as operator:
+    with running_operator(
+        cluster, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig
+    ) as operator:
         stage.play(["a", "b"], (CREATE,))
         before = len(kube.calls)
         cluster.delete_namespace(namespace)
@@ -212,7 +219,7 @@ def test_a_namespace_that_is_going_takes_nothing_with_it(
         def gone() -> bool:
             try:
                 stage.api.request("GET", f"/api/v1/namespaces/{namespace}")
-            except RequestFailed as failed:
+            except ApiRequestFailed as failed:
                 return failed.status == 404
             return False
 
@@ -245,7 +252,7 @@ def test_poison_beside_them_stops_no_other_service(operated: Stage, cluster: Clu
     operated.play(["a", "b"], (CREATE, STORY[1]))
     # The last one can go once somebody takes its finalizer away.
     cluster.kubectl(
-        "patch", KIND, "poison4", "-n", operated.namespace,
+        "patch", SERVICES, "poison4", "-n", operated.namespace,
         "--type=merge", "-p", '{"metadata":{"finalizers":null}}',
     )  # fmt: skip
 
@@ -391,18 +398,20 @@ def test_a_definition_that_is_deleted_ends_no_operator(tmp_path: Path) -> None:
     """On a cluster of its own, as everybody else's services would go too."""
     private = Cluster.join(tmp_path / "private")
     try:
-        install(private)
+        install_service_crd(private)
         namespace = private.create_namespace()
         stage = Stage(private, namespace)
         with (
             faults_before(private, tmp_path, namespace=namespace) as kube,
-            running(private, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig) as operator,
+            running_operator(
+                private, namespace, tmp_path, *OPTIONS, kubeconfig=kube.kubeconfig
+            ) as operator,
         ):
             stage.play(["bot"], (CREATE,))
-            private.kubectl("delete", "crd", KIND)
+            private.kubectl("delete", "crd", SERVICES)
             operator.wait_for("watch-interrupted")
             assert not kube.deleted()
-            install(private)
+            install_service_crd(private)
             stage.play(["next"], (CREATE,))
             assert operator.process.poll() is None
     finally:

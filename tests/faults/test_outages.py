@@ -22,17 +22,16 @@ from tests.adapters.kubernetes.harness import (
     eventually,
 )
 from tests.faults.converge import STORY, Converger, text_of
-from tests.support.control_plane import ControlPlane
+from tests.faults.kube_faults import KubeFaults, calls
+from tests.support.control_plane import ApiRequestFailed, ControlPlane
 from tests.support.fault_proxy import Recorded
-from tests.support.kube_api import RequestFailed
-from tests.support.kube_faults import KubeFaults, calls
 from tests.support.processes import wait_until
-from tests.support.testbed import find
+from tests.support.testbed import find_testbed
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 WATCH = "watch=true"
@@ -43,7 +42,7 @@ class Plane(ControlPlane):
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
-        super().__init__(directory, find())
+        super().__init__(directory, find_testbed())
         self._start_api()
         self.database = directory / "etcd"
         wait_until(self._has_default, 30, "the default namespace")
@@ -51,7 +50,7 @@ class Plane(ControlPlane):
     def _has_default(self) -> bool:
         try:
             self.api().request("GET", "/api/v1/namespaces/default")
-        except RequestFailed:
+        except ApiRequestFailed:
             return False
         return True
 
@@ -176,7 +175,7 @@ def test_a_cluster_restored_from_an_older_snapshot_is_believed_as_it_is(
     async def story() -> None:
         async with api_for(cluster_config(kube.kubeconfig), clock=SystemClock()) as api:
             controller = Converger(ClusterClient(api), "default", "g")
-            scope = Scope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
+            scope = ResourceScope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
             copy = Copy(Informer(api, scope, silence=4.0))
             running = asyncio.ensure_future(copy.informer.run())
             try:
@@ -210,7 +209,7 @@ def test_a_version_that_was_really_compacted_away_leads_to_a_new_list(
     async def story() -> None:
         async with api_for(cluster_config(kube.kubeconfig), clock=HastyClock()) as api:
             controller = Converger(ClusterClient(api), "default", "g")
-            scope = Scope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
+            scope = ResourceScope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
             copy = Copy(Informer(api, scope, silence=10.0))
             kube.silence(calls(path=WATCH), after=2)
             running = asyncio.ensure_future(copy.informer.run())

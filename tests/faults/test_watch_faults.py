@@ -19,15 +19,22 @@ from tests.adapters.kubernetes.harness import (
     status,
 )
 from tests.faults.converge import Converger, text_of
+from tests.faults.kube_faults import (
+    Change,
+    Event,
+    KubeFaults,
+    calls,
+    coalesce_events,
+    duplicate_event,
+    swap_events,
+)
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import When
-from tests.support.kube_faults import KubeFaults, calls
-from tests.support.kube_streams import Change, Event, coalesced, doubled, swapped
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 from holdfast.core.errors import PermissionDenied
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
 
@@ -69,7 +76,7 @@ async def world(
         api_for(cluster_config(cluster.kubeconfig)) as direct,
         api_for(cluster_config(kube.kubeconfig)) as api,
     ):
-        scope = Scope(resource=CONFIG_MAPS, namespace=namespace, labels="group=g")
+        scope = ResourceScope(resource=CONFIG_MAPS, namespace=namespace, labels="group=g")
         informer = Informer(api, scope, silence=silence)
         shown = World(direct, informer, namespace)
         running = asyncio.ensure_future(informer.run())
@@ -189,7 +196,7 @@ def overwritten(event: Event) -> list[Event]:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: overwritten, lambda: doubled, swapped, coalesced],
+    [lambda: overwritten, lambda: duplicate_event, swap_events, coalesce_events],
     ids=["lost", "doubled", "swapped", "coalesced"],
 )
 def test_events_that_are_lost_doubled_swapped_or_joined_lead_to_the_same_copy(
@@ -304,7 +311,7 @@ def test_a_list_of_a_restored_cluster_counts_although_its_objects_look_older() -
             watches=[[status(410, "Expired")], ["hang"]],
         )
         async with serving(script) as url, api_for(url) as api:
-            informer = Informer(api, Scope(resource=CONFIG_MAPS))
+            informer = Informer(api, ResourceScope(resource=CONFIG_MAPS))
             running = asyncio.ensure_future(informer.run())
             try:
 

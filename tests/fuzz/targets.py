@@ -17,29 +17,28 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.git.address import parse_address
-from holdfast.adapters.git.revision import parse_revision
+from holdfast.adapters.git.address import parse_address, parse_revision
 from holdfast.adapters.kubernetes.kubeconfig import Kubeconfig
-from holdfast.apps.server.framing import BadFraming, Chunks
+from holdfast.apps.server.protocol import BadFraming, ChunkedBody
 from holdfast.core.command import canonical_command, split_command
 from holdfast.core.desired import desired_of
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import HoldfastError
-from holdfast.core.glob import glob
+from holdfast.core.glob import compiled_glob
 from holdfast.core.live import Absent
-from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.plan import Plan, make_plan
 from holdfast.core.quantity import canonical_quantity, parse_duration, parse_quantity
 from holdfast.core.redact import Secret
 from holdfast.core.tokens import parse as parse_token
 from holdfast.core.workload import WorkloadSpec
 from holdfast.wire.application_v1alpha1 import application_from_json
-from holdfast.wire.forge_webhooks import Hint, Provider, read, verify
+from holdfast.wire.forge_webhooks import ForgeProvider, PushHint, read_webhook, verify_webhook
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 from holdfast.wire.plan_v1 import PlanForm, plan_from_json, plan_to_json, step_from_json
 from holdfast.wire.spec_v1 import spec_from_document, spec_to_document
 from holdfast.wire.yaml import read_documents, write_document
-from holdfast.wire.yaml_edit import Edit, edit
+from holdfast.wire.yaml_edit import Edit, apply_edits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK = SystemClock()
@@ -84,7 +83,7 @@ def read_service(data: bytes) -> None:
 
 def edit_yaml(data: bytes) -> None:
     """An edit either says exactly what was asked for, or is refused."""
-    changed = edit(data, [Edit(path=("data", "key"), value="new")], document=0)
+    changed = apply_edits(data, [Edit(path=("data", "key"), value="new")], document=0)
     before = read_documents(data, source="fuzz")
     after = read_documents(changed, source="fuzz")
     assert len(before) == len(after)
@@ -107,11 +106,11 @@ def receive_webhook(data: bytes) -> None:
     head, _, body = data.partition(b"\n\n")
     lines = (line.partition(":") for line in head.decode("latin-1").splitlines())
     headers = {name.strip(): value.strip() for name, _, value in lines}
-    for provider in Provider:
+    for provider in ForgeProvider:
         for secret in ("0123456789abcdef", "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="):
-            assert verify(provider, headers, body, Secret(secret), now=NOW) is not None
-        found = read(provider, headers, body)
-        if isinstance(found, Hint):
+            assert verify_webhook(provider, headers, body, Secret(secret), now=NOW) is not None
+        found = read_webhook(provider, headers, body)
+        if isinstance(found, PushHint):
             assert found.repositories
 
 
@@ -121,7 +120,7 @@ def frame_chunks(data: bytes) -> None:
 
 
 def _framed(pieces: list[bytes]) -> tuple[bool, int] | None:
-    chunks, beyond = Chunks(), 0
+    chunks, beyond = ChunkedBody(), 0
     try:
         for piece in pieces:
             beyond += len(chunks.feed(piece)) if not chunks.ended else len(piece)
@@ -183,7 +182,7 @@ def parse_amount(data: bytes) -> None:
 def match_glob(data: bytes) -> None:
     pattern, _, text = _text(data).partition("\n")
     with suppress(ValueError):
-        glob(pattern).matches(text)
+        compiled_glob(pattern).matches(text)
 
 
 def read_managed_fields(data: bytes) -> None:

@@ -28,8 +28,8 @@ from holdfast.core.plan import Action, Plan, Step, delete_plan, make_plan
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler
-from holdfast.reconcile.colour import run
-from holdfast.reconcile.reconciler import ATTEMPTS
+from holdfast.reconcile.reconciler import MAX_ATTEMPTS
+from holdfast.reconcile.sync_bridge import run_sync
 
 T = TypeVar("T")
 CHAT = WorkloadId(project="acme", slug="chat")
@@ -83,7 +83,7 @@ class World:
 
 
 def ensure(world: World, desired: Desired = DESIRED, **given: Any) -> Any:
-    return run(reconciler.ensure(world, desired, key="k", **given))
+    return run_sync(reconciler.ensure(world, desired, key="k", **given))
 
 
 def test_an_absent_workload_is_created() -> None:
@@ -201,9 +201,9 @@ def test_a_workload_deleted_in_the_middle_is_created_as_the_policy_for_absence_s
 def test_endless_conflict_ends_in_an_error_that_changed_nothing() -> None:
     world = World({CHAT: live(model="other")})
     world.before_perform = lambda step: world.meddle(name="again")
-    with pytest.raises(Conflict, match=f"{ATTEMPTS} times"):
+    with pytest.raises(Conflict, match=f"{MAX_ATTEMPTS} times"):
         ensure(world)
-    assert len(world.keys) == len(set(world.keys)) == ATTEMPTS
+    assert len(world.keys) == len(set(world.keys)) == MAX_ATTEMPTS
     assert world.workloads[CHAT].fields["model"] == "other"
 
 
@@ -213,7 +213,7 @@ def test_what_the_target_cannot_honour_is_refused_before_anything_is_written(cal
     world = World(refused=[problem])
     calls: dict[str, Callable[[], object]] = {
         "ensure": lambda: ensure(world),
-        "plan": lambda: run(reconciler.plan(world, [DESIRED])),
+        "plan": lambda: run_sync(reconciler.plan(world, [DESIRED])),
     }
     with pytest.raises(ValidationError) as caught:
         calls[call]()
@@ -224,7 +224,7 @@ def test_what_the_target_cannot_honour_is_refused_before_anything_is_written(cal
 def test_planning_changes_nothing() -> None:
     world = World({EMBED: live(EMBED, model="other")})
     other = Desired(id=EMBED, fields={"model": "m"})
-    plan, drifts = run(reconciler.plan(world, [other, DESIRED]))
+    plan, drifts = run_sync(reconciler.plan(world, [other, DESIRED]))
     assert [step.action for step in plan.steps] == [Action.CREATE, Action.UPDATE]
     assert [drift.desired.id for drift in drifts] == [EMBED, CHAT]
     assert world.keys == []
@@ -235,13 +235,13 @@ def planned(world: World, **wanted: Fields) -> Plan:
         Desired(id=WorkloadId(project="acme", slug=slug), fields=fields)
         for slug, fields in wanted.items()
     ]
-    return run(reconciler.plan(world, desired))[0]
+    return run_sync(reconciler.plan(world, desired))[0]
 
 
 def test_a_plan_is_applied_in_order_and_answers_for_each_step() -> None:
     world = World({EMBED: live(EMBED, model="e")})
     plan = planned(world, chat={"model": "m"}, embed={"model": "e"})
-    results = run(reconciler.apply(world, plan, key="k"))
+    results = run_sync(reconciler.apply(world, plan, key="k"))
     assert results == (world.workloads[CHAT], world.workloads[EMBED])
     assert world.writes == 1
     assert not planned(world, chat={"model": "m"}, embed={"model": "e"})
@@ -249,16 +249,16 @@ def test_a_plan_is_applied_in_order_and_answers_for_each_step() -> None:
 
 def test_an_applied_deletion_answers_with_nothing() -> None:
     world = World({CHAT: live(model="m")})
-    assert run(reconciler.apply(world, delete_plan(world.workloads[CHAT]), key="k")) == (None,)
+    assert run_sync(reconciler.apply(world, delete_plan(world.workloads[CHAT]), key="k")) == (None,)
     assert world.workloads == {}
 
 
 def test_a_plan_is_applied_once() -> None:
     world = World({CHAT: live(model="other")})
     plan = planned(world, chat={"model": "m"})
-    run(reconciler.apply(world, plan, key="k"))
+    run_sync(reconciler.apply(world, plan, key="k"))
     with pytest.raises(StalePlan):
-        run(reconciler.apply(world, plan, key="other"))
+        run_sync(reconciler.apply(world, plan, key="other"))
     assert world.writes == 1
 
 
@@ -267,7 +267,7 @@ def test_a_stale_plan_is_refused_before_the_first_write() -> None:
     plan = planned(world, chat={"model": "m"}, embed={"model": "e"})
     world.workloads[EMBED] = live(EMBED, version=2, model="moved")
     with pytest.raises(StalePlan, match="acme/embed was changed meanwhile"):
-        run(reconciler.apply(world, plan, key="k"))
+        run_sync(reconciler.apply(world, plan, key="k"))
     assert world.keys == []
     assert CHAT not in world.workloads
 
@@ -277,7 +277,7 @@ def test_a_plan_is_not_called_stale_because_the_target_is_silent() -> None:
     plan = planned(world, chat={"model": "m"})
     world.before_observe = unavailable
     with pytest.raises(TargetUnavailable) as caught:
-        run(reconciler.apply(world, plan, key="k"))
+        run_sync(reconciler.apply(world, plan, key="k"))
     assert caught.value.changed == "Nothing was changed."
     assert world.keys == []
 
@@ -309,14 +309,14 @@ def test_an_error_in_the_middle_says_how_many_changes_were_made(
 
     world.before_perform = fail
     with pytest.raises(type(error)) as caught:
-        run(reconciler.apply(world, plan, key="k"))
+        run_sync(reconciler.apply(world, plan, key="k"))
     assert caught.value.changed == changed
     assert set(world.workloads) == {in_sync, CHAT}
 
 
 def test_keys_differ_by_step() -> None:
     world = World()
-    run(reconciler.apply(world, planned(world, chat={}, embed={}), key="k"))
+    run_sync(reconciler.apply(world, planned(world, chat={}, embed={}), key="k"))
     assert world.keys == ["k-0", "k-1"]
 
 
@@ -325,4 +325,4 @@ def test_an_empty_plan_does_nothing() -> None:
     coroutine: Coroutine[Any, Any, tuple[Live | None, ...]] = reconciler.apply(
         world, make_plan([]), key="k"
     )
-    assert run(coroutine) == ()
+    assert run_sync(coroutine) == ()

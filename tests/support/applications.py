@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.custom_resource import API_VERSION
 from holdfast.core.gitops.application import KIND
-from holdfast.core.resource import API_VERSION
 
 
 # Any: documents as they come over the wire, here and below.
@@ -58,7 +58,7 @@ def matching(**match: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedApplication:
     """A change that makes an Application wrong."""
 
     why: str
@@ -68,8 +68,10 @@ class Refused:
     """False for what the API server cannot tell."""
 
 
-def _refused(why: str, field: str, change: Mapping[str, Any], *, server: bool = True) -> Refused:
-    return Refused(why=why, field=field, change=change, server=server)
+def _refused(
+    why: str, field: str, change: Mapping[str, Any], *, server: bool = True
+) -> RefusedApplication:
+    return RefusedApplication(why=why, field=field, change=change, server=server)
 
 
 REFUSED = [

@@ -1,6 +1,6 @@
 """A real Kubernetes cluster for tests and demos: how to get one, and what to ask it.
 
-The processes live in tests/support/cluster_keeper.py; this is the handle that tests hold. Called
+The processes live in tests/support/cluster_process.py; this is the handle that tests hold. Called
 by the cluster fixture, by end-to-end tests and by tools/cluster.py.
 """
 
@@ -14,17 +14,70 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.support import metrics_stub
-from tests.support.audit import AuditEvent, read_events
 from tests.support.certificates import Authority, Certificate
-from tests.support.control_plane import write_kubeconfig
-from tests.support.kube_api import KubeApi
-from tests.support.processes import ROOT, alive, wait_until
-from tests.support.testbed import Programs, find
+from tests.support.cluster_process import set_usage
+from tests.support.control_plane import AdminApi, write_kubeconfig
+from tests.support.processes import ROOT, is_alive, wait_until
+from tests.support.testbed import Programs, find_testbed
+
+WRITES = ("create", "update", "patch", "delete", "deletecollection")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """One request that was answered."""
+
+    time: str
+    user: str
+    user_agent: str
+    verb: str
+    resource: str
+    """The plural, with its subresource: `deployments/scale`. Empty for a bare URL."""
+    namespace: str
+    name: str
+    code: int
+    uri: str
+    """Path and query: shows `dryRun`, `fieldManager` and `force` of an apply."""
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it changed something, or would have; a dry run or a refusal did not."""
+        return self.verb in WRITES and self.code < 400 and "dryRun=All" not in self.uri
+
+
+def read_events(log: Path, *, containing: str = "") -> Iterator[AuditEvent]:
+    """Give every event of the log, oldest first.
+
+    `containing` skips lines without that text before they are parsed: a long run logs a lot.
+    """
+    wanted = containing.encode()
+    with log.open("rb") as lines:
+        for line in lines:
+            # The last line may be half written.
+            if wanted in line and line.endswith(b"\n"):
+                yield _event(json.loads(line))
+
+
+def _event(record: dict[str, Any]) -> AuditEvent:  # Any: a line of JSON
+    about = record.get("objectRef", {})
+    parts = [about.get("resource", ""), about.get("subresource", "")]
+    return AuditEvent(
+        time=record["stageTimestamp"],
+        user=record["user"].get("username", ""),
+        user_agent=record.get("userAgent", ""),
+        verb=record["verb"],
+        resource="/".join(part for part in parts if part),
+        namespace=about.get("namespace", ""),
+        name=about.get("name", ""),
+        code=record.get("responseStatus", {}).get("code", 0),
+        uri=record["requestURI"],
+    )
+
 
 START_TIMEOUT = 90.0
 STOP_TIMEOUT = 15.0
@@ -58,7 +111,7 @@ class Cluster:
 
         It ends when the last process that joined has left or died; with `stay`, only by `stop`.
         """
-        programs = find()
+        programs = find_testbed()
         directory.mkdir(parents=True, exist_ok=True)
         lifeline = None
         if not stay:
@@ -82,7 +135,7 @@ class Cluster:
         self.leave()
         if is_running(self.directory):
             os.kill(self.keeper, signal.SIGTERM)
-            wait_until(lambda: not alive(self.keeper), STOP_TIMEOUT, "the cluster to end")
+            wait_until(lambda: not is_alive(self.keeper), STOP_TIMEOUT, "the cluster to end")
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
@@ -159,7 +212,7 @@ class Cluster:
 
     def set_usage(self, namespace: str, **usage: str) -> None:
         """Choose what each container of a namespace is said to use: `cpu="900m"`."""
-        metrics_stub.set_usage(self.directory / "usage", namespace, usage)
+        set_usage(self.directory / "usage", namespace, usage)
 
     def kubeconfig_for(
         self, user: str, groups: Sequence[str] = (), *, namespace: str = "default"
@@ -187,7 +240,7 @@ class Cluster:
         resource: str = "",
         namespace: str = "",
     ) -> list[AuditEvent]:
-        """Give the finished requests that match, oldest first; see tests/support/audit.py."""
+        """Give the finished requests that match, oldest first; see tests/support/cluster.py."""
         return [
             event
             for event in read_events(self.directory / "audit.log", containing=namespace)
@@ -198,13 +251,15 @@ class Cluster:
             and (not namespace or event.namespace == namespace)
         ]
 
-    def api(self) -> KubeApi:
+    def api(self) -> AdminApi:
         """Give a bare connection as admin, for set-up that should cost nothing."""
         user = json.loads(self.kubeconfig.read_text())["users"][0]["user"]
         identity = Certificate(
             certificate=Path(user["client-certificate"]), key=Path(user["client-key"])
         )
-        return KubeApi(server=self.server, authority=self._authority.certificate, identity=identity)
+        return AdminApi(
+            server=self.server, authority=self._authority.certificate, identity=identity
+        )
 
     def _kubeconfig(self, user: dict[str, str], namespace: str) -> Path:
         path = self.directory / f"{secrets.token_hex(6)}.kubeconfig"
@@ -239,7 +294,7 @@ def _start(directory: Path, *, stay: bool) -> None:
         leftover.unlink(missing_ok=True)
     with (directory / "keeper.log").open("wb") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.cluster_keeper", str(directory)]
+            [sys.executable, "-m", "tests.support.cluster_process", str(directory)]
             + (["--stay"] if stay else []),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,

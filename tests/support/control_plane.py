@@ -1,24 +1,83 @@
 """Runs the processes of a real Kubernetes control plane in one directory, on loopback.
 
 Kept alive by the process that started it: the kernel ends them when that one dies, however it
-dies. Called by tests/support/cluster_keeper.py, which is that process for a whole test run.
+dies. Called by tests/support/cluster_process.py, which is that process for a whole test run.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from tests.support.certificates import Authority, Certificate
-from tests.support.kube_api import KubeApi
 from tests.support.processes import free_port, wait_until
 from tests.support.testbed import STAGES, Programs
+
+REQUEST_TIMEOUT = 10.0
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class ApiRequestFailed(Exception):
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"{status}: {said}")
+        self.status = status
+
+
+class AdminApi:
+    def __init__(self, *, server: str, authority: Path, identity: Certificate) -> None:
+        self._address = urlsplit(server).netloc
+        self._context = ssl.create_default_context(cafile=str(authority))
+        self._context.load_cert_chain(identity.certificate, identity.key)
+
+    def ready(self) -> bool:
+        try:
+            return self._send("GET", "/readyz", None, JSON)[0] == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+    # Any: objects of the Kubernetes API as they come over the wire.
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = JSON,
+    ) -> dict[str, Any]:
+        """Send one request and give the object it answers with; raises RequestFailed."""
+        status, answer = self._send(method, path, body, content_type)
+        if status >= http.HTTPStatus.BAD_REQUEST:
+            raise ApiRequestFailed(status, answer.decode(errors="replace"))
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, content_type: str
+    ) -> tuple[int, bytes]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": "holdfast-testbed"}
+        connection = http.client.HTTPSConnection(
+            self._address, timeout=REQUEST_TIMEOUT, context=self._context
+        )
+        try:
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
 
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 START_TIMEOUT = 60.0
@@ -52,8 +111,8 @@ class ControlPlane:
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in self._processes.items()}
 
-    def api(self) -> KubeApi:
-        return KubeApi(
+    def api(self) -> AdminApi:
+        return AdminApi(
             server=self.server, authority=self.authority.certificate, identity=self._admin
         )
 

@@ -22,8 +22,8 @@ from tests.support.ownership import apply
 
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ownership.delegated import FieldClass
+from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import Signal
-from holdfast.core.ownership.verdict import State
 
 CAPTURED = Path(__file__).parent.parent / "core" / "ownership" / "objects"
 SERVER = "spec.template.spec.containers[name=server]"
@@ -71,7 +71,7 @@ SECRET: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ExpectedDrift:
     """One finding."""
 
     path: str
@@ -88,9 +88,9 @@ class Edit:
 
     name: str
     calls: tuple[tuple[str, ...], ...]
-    state: State = State.DRIFTED
-    findings: tuple[Expected, ...] = ()
-    after_dry_run: State | None = None
+    state: ObjectState = ObjectState.DRIFTED
+    field_drifts: tuple[ExpectedDrift, ...] = ()
+    after_dry_run: ObjectState | None = None
     """The state once a dry run has been asked, if another one."""
     item: dict[str, Any]
     stdin: dict[str, Any] | None = None
@@ -102,7 +102,7 @@ class Edit:
         return CAPTURED / f"{re.sub(r'[^a-z]+', '-', self.name)}.json"
 
 
-def changed(item: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def with_change(item: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     copied = copy.deepcopy(item)
     change(copied)
     return copied
@@ -125,46 +125,52 @@ def _older(item: dict[str, Any]) -> None:
 
 
 EDITS = (
-    _deployment("nothing", state=State.IN_SYNC),
+    _deployment("nothing", state=ObjectState.IN_SYNC),
     _deployment(
         "kubectl edit",
         ("edit", "deployment", "bot"),
-        findings=(Expected(path=f"{SERVER}.image", manager="kubectl-edit", kind=DriftKind.IMAGE),),
+        field_drifts=(
+            ExpectedDrift(path=f"{SERVER}.image", manager="kubectl-edit", kind=DriftKind.IMAGE),
+        ),
     ),
     _deployment(
         "kubectl patch",
         _patch("deployment", "strategic", _container(args=["--port=1"])),
-        findings=(Expected(path=f"{SERVER}.args", manager="kubectl-patch"),),
+        field_drifts=(ExpectedDrift(path=f"{SERVER}.args", manager="kubectl-patch"),),
     ),
     _deployment(
         "kubectl set image",
         ("set", "image", "deployment/bot", "server=registry.example/vllm:v2"),
-        findings=(Expected(path=f"{SERVER}.image", manager="kubectl-set", kind=DriftKind.IMAGE),),
+        field_drifts=(
+            ExpectedDrift(path=f"{SERVER}.image", manager="kubectl-set", kind=DriftKind.IMAGE),
+        ),
     ),
     _deployment(
         "kubectl set env, a changed and a new variable",
         ("set", "env", "deployment/bot", "A=9", "NEW=1"),
-        findings=(
-            Expected(path=f"{SERVER}.env[name=A].value", manager="kubectl-set"),
-            Expected(path=f"{SERVER}.env[name=NEW]", signal=Signal.ADDED, manager="kubectl-set"),
+        field_drifts=(
+            ExpectedDrift(path=f"{SERVER}.env[name=A].value", manager="kubectl-set"),
+            ExpectedDrift(
+                path=f"{SERVER}.env[name=NEW]", signal=Signal.ADDED, manager="kubectl-set"
+            ),
         ),
     ),
     _deployment(
         "a variable removed",
         ("set", "env", "deployment/bot", "A-"),
-        findings=(Expected(path=f"{SERVER}.env[name=A]", cause=Cause.UNKNOWN),),
+        field_drifts=(ExpectedDrift(path=f"{SERVER}.env[name=A]", cause=Cause.UNKNOWN),),
     ),
     _deployment(
         "kubectl scale",
         ("scale", "deployment", "bot", "--replicas=4"),
-        findings=(Expected(path="spec.replicas", manager="kubectl"),),
+        field_drifts=(ExpectedDrift(path="spec.replicas", manager="kubectl"),),
     ),
     _deployment(
         "an autoscaler",
         ("autoscale", "deployment", "bot", "--min=3", "--max=5", "--cpu=50%"),
-        state=State.IN_SYNC,
-        findings=(
-            Expected(
+        state=ObjectState.IN_SYNC,
+        field_drifts=(
+            ExpectedDrift(
                 path="spec.replicas",
                 cause=Cause.AUTOSCALER,
                 manager="kube-controller-manager",
@@ -176,16 +182,18 @@ EDITS = (
     _deployment(
         "kubectl label",
         ("label", "deployment", "bot", "team=search"),
-        findings=(
-            Expected(path="metadata.labels.team", signal=Signal.ADDED, manager="kubectl-label"),
+        field_drifts=(
+            ExpectedDrift(
+                path="metadata.labels.team", signal=Signal.ADDED, manager="kubectl-label"
+            ),
         ),
     ),
     _deployment(
         "a label of a controller",
         ("label", "deployment", "bot", "seen=yes", "--field-manager=backup-operator"),
-        state=State.IN_SYNC,
-        findings=(
-            Expected(
+        state=ObjectState.IN_SYNC,
+        field_drifts=(
+            ExpectedDrift(
                 path="metadata.labels.seen",
                 signal=Signal.ADDED,
                 cause=Cause.CONTROLLER,
@@ -197,9 +205,9 @@ EDITS = (
     _deployment(
         "kubectl rollout restart",
         ("rollout", "restart", "deployment/bot"),
-        state=State.IN_SYNC,
-        findings=(
-            Expected(
+        state=ObjectState.IN_SYNC,
+        field_drifts=(
+            ExpectedDrift(
                 path="spec.template.metadata.annotations.kubectl.kubernetes.io/restartedAt",
                 signal=Signal.ADDED,
                 manager="kubectl-rollout",
@@ -224,8 +232,8 @@ EDITS = (
             },
             "--field-manager=miner-operator",
         ),
-        findings=tuple(
-            Expected(
+        field_drifts=tuple(
+            ExpectedDrift(
                 path=f"spec.template.spec.{path}",
                 signal=Signal.ADDED,
                 cause=Cause.CONTROLLER,
@@ -237,8 +245,8 @@ EDITS = (
     _deployment(
         "a client-side apply of an older file",
         ("apply", "-f", "-"),
-        stdin=changed(DEPLOYMENT, _older),
-        findings=(Expected(path=f"{SERVER}.args", manager="kubectl-client-side-apply"),),
+        stdin=with_change(DEPLOYMENT, _older),
+        field_drifts=(ExpectedDrift(path=f"{SERVER}.args", manager="kubectl-client-side-apply"),),
     ),
     _deployment(
         "a volume swapped for the host's",
@@ -253,9 +261,11 @@ EDITS = (
                 }
             ],
         ),
-        findings=(
-            Expected(path="spec.template.spec.volumes[name=models].emptyDir", cause=Cause.UNKNOWN),
-            Expected(
+        field_drifts=(
+            ExpectedDrift(
+                path="spec.template.spec.volumes[name=models].emptyDir", cause=Cause.UNKNOWN
+            ),
+            ExpectedDrift(
                 path="spec.template.spec.volumes[name=models].hostPath.path",
                 signal=Signal.ADDED,
                 manager="kubectl-patch",
@@ -266,10 +276,10 @@ EDITS = (
         "changed and changed back",
         ("set", "image", "deployment/bot", "server=registry.example/vllm:v2"),
         ("set", "image", "deployment/bot", "server=registry.example/vllm:v1"),
-        state=State.SUSPECT,
-        after_dry_run=State.IN_SYNC,
-        findings=(
-            Expected(
+        state=ObjectState.SUSPECT,
+        after_dry_run=ObjectState.IN_SYNC,
+        field_drifts=(
+            ExpectedDrift(
                 path=f"{SERVER}.image",
                 signal=Signal.LOST,
                 manager="kubectl-set",
@@ -284,10 +294,10 @@ EDITS = (
             "strategic",
             _container(resources={"requests": {"memory": "67108864", "cpu": "500m"}}),
         ),
-        state=State.SUSPECT,
-        after_dry_run=State.IN_SYNC,
-        findings=(
-            Expected(
+        state=ObjectState.SUSPECT,
+        after_dry_run=ObjectState.IN_SYNC,
+        field_drifts=(
+            ExpectedDrift(
                 path=f"{SERVER}.resources.requests.memory",
                 signal=Signal.LOST,
                 manager="kubectl-patch",
@@ -307,20 +317,20 @@ EDITS = (
                 }
             ],
         ),
-        state=State.IN_SYNC,
+        state=ObjectState.IN_SYNC,
     ),
     _deployment(
         "wiped ownership",
         _patch("deployment", "merge", {"metadata": {"managedFields": [{}]}}),
         ("set", "env", "deployment/bot", "A=9"),
-        state=State.WIPED,
-        findings=(Expected(path=f"{SERVER}.env[name=A].value", cause=Cause.UNKNOWN),),
+        state=ObjectState.WIPED,
+        field_drifts=(ExpectedDrift(path=f"{SERVER}.env[name=A].value", cause=Cause.UNKNOWN),),
     ),
     Edit(
         name="a selector of a service",
         item=SERVICE,
         calls=(("set", "selector", "service", "bot", "app=other"),),
-        findings=(Expected(path="spec.selector.app", manager="kubectl-set"),),
+        field_drifts=(ExpectedDrift(path="spec.selector.app", manager="kubectl-set"),),
     ),
     Edit(
         name="a port moved",
@@ -330,9 +340,9 @@ EDITS = (
                 "service", "json", [{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]
             ),
         ),
-        findings=(
-            Expected(path="spec.ports[port=80,protocol=TCP]", cause=Cause.UNKNOWN),
-            Expected(
+        field_drifts=(
+            ExpectedDrift(path="spec.ports[port=80,protocol=TCP]", cause=Cause.UNKNOWN),
+            ExpectedDrift(
                 path="spec.ports[port=81,protocol=TCP]",
                 signal=Signal.ADDED,
                 manager="kubectl-patch",
@@ -345,20 +355,20 @@ EDITS = (
         calls=(
             _patch("secret", "merge", {"stringData": {"token": "hunter2-next", "more": "hunter2"}}),
         ),
-        findings=(
-            Expected(
+        field_drifts=(
+            ExpectedDrift(
                 path="data.more",
                 signal=Signal.ADDED,
                 manager="kubectl-patch",
                 kind=DriftKind.SECRET,
             ),
-            Expected(path="data.token", manager="kubectl-patch", kind=DriftKind.SECRET),
+            ExpectedDrift(path="data.token", manager="kubectl-patch", kind=DriftKind.SECRET),
         ),
     ),
 )
 
 
-def make(edit: Edit, cluster: Cluster, namespace: str) -> dict[str, dict[str, Any]]:
+def make_edit(edit: Edit, cluster: Cluster, namespace: str) -> dict[str, dict[str, Any]]:
     """Apply, edit, and give what is there then, with the answer of a dry run."""
     apply(cluster, edit.item, namespace)
     with patch.dict(os.environ, {"KUBE_EDITOR": "sed -i s/vllm:v1/vllm:edited/"}):
@@ -387,7 +397,7 @@ def capture() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         cluster = Cluster.join(Path(scratch) / "cluster")
         for edit in EDITS:
-            found = make(edit, cluster, cluster.create_namespace())
+            found = make_edit(edit, cluster, cluster.create_namespace())
             for answer in found.values():
                 answer.pop("status", None)
             edit.file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

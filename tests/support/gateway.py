@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.support.cluster import Cluster
-from tests.support.cluster_fixture import REQUIRED
-from tests.support.kube_api import MERGE_PATCH
+from tests.support.cluster_fixtures import REQUIRED
+from tests.support.control_plane import MERGE_PATCH
 from tests.support.testbed import cache_root
 
 __all__ = ["GatewayController", "gateway_api"]
@@ -97,11 +97,11 @@ class GatewayController:
 def gateway_api(cluster: Cluster, pytestconfig: pytest.Config) -> GatewayController:
     """The cluster with the Gateway API in it, and the hand that plays its gateways."""
     try:
-        documents = definitions()
+        documents = gateway_definitions()
     except NoGatewayApi as missing:
         if os.environ.get(REQUIRED) == "1":
             pytest.fail(str(missing))
-        _say(pytestconfig, f"SKIPPED: tests with the Gateway API. {missing}")
+        _print_uncaptured(pytestconfig, f"SKIPPED: tests with the Gateway API. {missing}")
         pytest.skip(str(missing))
     cluster.apply(*documents)
     names = [f"crd/{kind}.{GROUP}" for kind in KINDS]
@@ -109,7 +109,7 @@ def gateway_api(cluster: Cluster, pytestconfig: pytest.Config) -> GatewayControl
     return GatewayController(cluster)
 
 
-def definitions() -> list[dict[str, Any]]:
+def gateway_definitions() -> list[dict[str, Any]]:
     """Give the CustomResourceDefinitions, fetching the module where it is not cached."""
     directory = cache_root() / "gateway-api" / VERSION
     if not directory.exists():
@@ -153,7 +153,7 @@ def _proxy() -> str:
     return "https://proxy.golang.org"
 
 
-def _say(config: pytest.Config, text: str) -> None:
+def _print_uncaptured(config: pytest.Config, text: str) -> None:
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is None:
         print(text, file=sys.stderr, flush=True)

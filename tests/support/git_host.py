@@ -30,7 +30,7 @@ _ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL"
 _START = 1_767_225_600  # 2026-01-01
 
 
-class Origin:
+class BareRepository:
     """A bare repository that others fetch from, and the commits that people make in it."""
 
     def __init__(self, path: Path) -> None:
@@ -122,7 +122,7 @@ class Origin:
 
 
 @dataclass
-class Fault:
+class HostFault:
     """How the host misbehaves."""
 
     on: str = ""
@@ -142,14 +142,14 @@ class Fault:
     """Send the body byte by byte, with pauses, for ever."""
 
 
-class Host:
+class GitHost:
     """Serves the repositories below a folder."""
 
     def __init__(self, root: Path, token: str = "", user: str = "holdfast") -> None:
         self.root = root
         self.token = token
         self.user = user
-        self.fault: Fault | None = None
+        self.fault: HostFault | None = None
         self.before: Callable[[str], None] = lambda _: None
         """Called with the kind of each request, before it is answered."""
         self.requests: list[str] = []
@@ -214,7 +214,7 @@ class Host:
         return status, headers, body
 
     async def _broken(
-        self, request: web.Request, fault: Fault, headers: dict[str, str], body: bytes
+        self, request: web.Request, fault: HostFault, headers: dict[str, str], body: bytes
     ) -> web.StreamResponse:
         answer = web.StreamResponse(headers={**headers, "Content-Length": str(len(body) + 1)})
         await answer.prepare(request)
@@ -247,9 +247,9 @@ def _kind(address: str, body: bytes) -> str:
 @contextmanager
 def serve(
     root: Path, *, token: str = "", user: str = "holdfast", tls: ssl.SSLContext | None = None
-) -> Iterator[Host]:
+) -> Iterator[GitHost]:
     """Serve every repository below a folder on loopback until the block ends."""
-    host = Host(root, token, user)
+    host = GitHost(root, token, user)
     loop = asyncio.new_event_loop()
     started = threading.Event()
     ended = asyncio.Event()
@@ -282,7 +282,7 @@ def serve(
         loop.close()
 
 
-def children_running(*words: str) -> list[int]:
+def running_children(*words: str) -> list[int]:
     """Name the child processes of this process whose command line has all of these words."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

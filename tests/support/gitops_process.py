@@ -24,13 +24,13 @@ from tests.support.cluster import Cluster
 from tests.support.processes import kill_group, wait_until
 from tests.support.server import EVERYTHING, RunningServer, bearer
 
-from holdfast.adapters.store import Scope
+from holdfast.adapters.store import TokenScope
+from holdfast.core.custom_resource import API_VERSION, GROUP
 from holdfast.core.gitops.application import KIND, PLURAL
-from holdfast.core.resource import API_VERSION, GROUP
-from holdfast.reconcile.gitops.report import RECONCILE_REQUESTED
+from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
 from holdfast.wire.application_crd import application_crd
 
-AGENT = "holdfast-gitops"
+GITOPS_AGENT = "holdfast-gitops"
 APPLICATIONS = f"{PLURAL}.{GROUP}"
 PROJECT = "ml-platform"
 _COMMAND = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()", "gitops"]
@@ -38,7 +38,7 @@ _QUIET = frozenset({"leases", "events"})
 T = TypeVar("T")
 
 
-def install(cluster: Cluster) -> None:
+def install_application_crd(cluster: Cluster) -> None:
     """Install the definition; it stays for whoever else uses the cluster."""
     text = json.dumps(application_crd())
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
@@ -46,7 +46,7 @@ def install(cluster: Cluster) -> None:
 
 
 # Any: objects of the Kubernetes API and answers of HTTP, here and below.
-def application(
+def application_of(
     name: str, namespace: str, url: str, spec: Mapping[str, Any] | None = None, **source: Any
 ) -> dict[str, Any]:
     """An Application that applies what is new by itself; `spec` is laid over that."""
@@ -137,7 +137,10 @@ class GitopsProcess:
             raise AssertionError(f"{error}\n{tail}") from None
 
     def token(
-        self, project: str = PROJECT, scopes: Iterable[Scope | str] = EVERYTHING, name: str = "test"
+        self,
+        project: str = PROJECT,
+        scopes: Iterable[TokenScope | str] = EVERYTHING,
+        name: str = "test",
     ) -> str:
         """Give a token, making the project when there is none."""
         return RunningServer(url=self.url, db=self.db).token(project, scopes, name=name)
@@ -187,7 +190,7 @@ class GitopsProcess:
         """What controllers wrote into a namespace, leases and events left out."""
         return [
             f"{event.verb} {event.resource} {event.name}"
-            for event in self.cluster.audit_events(user_agent=AGENT, namespace=namespace)
+            for event in self.cluster.audit_events(user_agent=GITOPS_AGENT, namespace=namespace)
             if event.wrote and event.resource not in _QUIET
         ]
 
@@ -196,7 +199,7 @@ class GitopsProcess:
 
 
 @contextmanager
-def gitops(
+def running_gitops(
     cluster: Cluster,
     directory: Path,
     *options: str,

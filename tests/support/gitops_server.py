@@ -17,29 +17,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support.gitops_world import World
+from tests.support.gitops_world import GitopsWorld
 from tests.support.server import RunningServer, running_server
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
-from holdfast.apps.server.services import HookAnswer, Services
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
+from holdfast.apps.server.services import Services, WebhookResponse
 from holdfast.core.errors import Conflict
-from holdfast.core.gitops.application import AppId
-from holdfast.reconcile.gitops.desk import Desk
-from holdfast.reconcile.gitops.following import Following
+from holdfast.core.gitops.application import ApplicationId
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.review import ReviewService
 
 PROJECT = "ml-platform"
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
-class Served:
+class ServedApplications:
     """A server with applications beside it."""
 
     server: RunningServer
-    worlds: tuple[World, ...]
+    worlds: tuple[GitopsWorld, ...]
     loop: asyncio.AbstractEventLoop
     services: Services
-    followed: dict[AppId, Following]
+    followed: dict[ApplicationId, ApplicationContext]
     """What the desk knows."""
     passes: bool = True
     """Whether a decision is followed by a pass."""
@@ -53,7 +53,7 @@ class Served:
         """Do something in the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
-    def look(self, world: World | None = None) -> None:
+    def look(self, world: GitopsWorld | None = None) -> None:
         """Make one pass."""
         self.run((world or self.worlds[0]).look())
 
@@ -65,21 +65,23 @@ class Served:
 
         return self.run(later())
 
-    def wake(self, world: World) -> None:
+    def wake(self, world: GitopsWorld) -> None:
         if self.passes:
-            task = self.loop.create_task(_woken(world))
+            task = self.loop.create_task(_reconcile_on_wake(world))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
 
-async def _woken(world: World) -> None:
+async def _reconcile_on_wake(world: GitopsWorld) -> None:
     with suppress(Conflict):  # the next pass reads the ledger anew
         await world.look()
 
 
-def world_named(name: str, *, project: str = PROJECT, book: MemoryBook, world: World) -> World:
+def rename_world(
+    name: str, *, project: str = PROJECT, book: MemoryLedgerStore, world: GitopsWorld
+) -> GitopsWorld:
     """Make a world one of several on a server: its own name, a common ledger."""
-    id = AppId(namespace="team", name=name)
+    id = ApplicationId(namespace="team", name=name)
     spec = replace(world.application.spec, project=project)
     world.application = replace(world.application, id=id, spec=spec)
     world.book = book
@@ -87,31 +89,31 @@ def world_named(name: str, *, project: str = PROJECT, book: MemoryBook, world: W
 
 
 @contextmanager
-def served(
+def serve_applications(
     tmp_path: Path,
-    *worlds: World,
-    hook: Callable[..., Awaitable[HookAnswer]] | None = None,
+    *worlds: GitopsWorld,
+    hook: Callable[..., Awaitable[WebhookResponse]] | None = None,
     **config: Any,
-) -> Iterator[Served]:
+) -> Iterator[ServedApplications]:
     """Serve these worlds until the block ends. They share the ledger of the first."""
-    kept: list[Served] = []
+    kept: list[ServedApplications] = []
     for world in worlds:
         world.book = worlds[0].book
         world.clock.time = datetime.now(UTC).replace(microsecond=0)
 
     @asynccontextmanager
     async def beside(services: Services, stop: Callable[[], None]) -> AsyncIterator[None]:
-        followed: dict[AppId, Following] = {}
+        followed: dict[ApplicationId, ApplicationContext] = {}
         for world in worlds:
             followed[world.application.id] = await world.start()
         first = worlds[0]
         by_id = {world.application.id: world for world in worlds}
-        running = Served(
+        running = ServedApplications(
             server=RunningServer(url="", db=tmp_path), worlds=worlds,
             loop=asyncio.get_running_loop(), services=services, followed=followed,
         )  # fmt: skip
         services.book, services.hook = first.book, hook
-        services.desk = Desk(
+        services.desk = ReviewService(
             followed, first.looking, first.syncing, first.clock,
             wake=lambda id: running.wake(by_id[id]), tell=first.tell,
         )  # fmt: skip

@@ -16,69 +16,72 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.support.service_world import StoryClock
+from tests.support.operator_world import ManualClock
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
 from holdfast.adapters.memory.kube import MemoryKube
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.application import (
-    AppId,
     Application,
+    ApplicationId,
     ApplicationSpec,
     DriftSpec,
     MatchSpec,
-    PullKind,
+    PullRequestKind,
     Remediation,
     RouteSpec,
     SourceSpec,
     SyncSpec,
 )
-from holdfast.core.gitops.codify import Codified
+from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
-from holdfast.core.gitops.notice import Notice
+from holdfast.core.gitops.notification import Notice
+from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.source import (
     Ancestry,
     Commit,
-    Declared,
+    DeclaredObject,
     Origin,
-    Rendered,
+    RenderedSource,
     Renderer,
 )
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.objects import ObjectRef, ref_of
+from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.tree import Fields, digest
-from holdfast.reconcile.gitops.apply import Applier
-from holdfast.reconcile.gitops.desk import Desk
-from holdfast.reconcile.gitops.follow import Follower
-from holdfast.reconcile.gitops.following import Following, SyncRequest
-from holdfast.reconcile.gitops.heal import Healer
-from holdfast.reconcile.gitops.ledger import CONTROLLER, open_shelf
-from holdfast.reconcile.gitops.looking import Looking
-from holdfast.reconcile.gitops.orphans import Orphans
+from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
+from holdfast.reconcile.gitops.application_state import CONTROLLER, open_state
+from holdfast.reconcile.gitops.apply import PlanApplier
+from holdfast.reconcile.gitops.heal import DriftHealer
+from holdfast.reconcile.gitops.object_observer import (
+    ExternalRulesReader,
+    ObjectObserver,
+    list_pods_with,
+    no_autoscalers,
+)
 from holdfast.reconcile.gitops.ports import (
+    BranchPush,
     Decryptor,
-    Export,
     Forge,
     HumanCommits,
-    NewPull,
-    Pull,
-    PullState,
-    Push,
+    NewPullRequest,
+    PullRequest,
+    PullRequestState,
+    SourceExport,
     SourceUnavailable,
 )
-from holdfast.reconcile.gitops.pulls import Pulls
-from holdfast.reconcile.gitops.reconciler import Parts, Reconciler
-from holdfast.reconcile.gitops.result import Result
-from holdfast.reconcile.gitops.survey import Surveyor, nothing_around, pods_listed_by
-from holdfast.reconcile.gitops.sync import Sync
-from holdfast.reconcile.gitops.theirs import Theirs
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.gitops.pull_requests import PullRequestFollower
+from holdfast.reconcile.gitops.reconciler import ApplicationReconciler, ReconcilerComponents
+from holdfast.reconcile.gitops.reporting import ApplicationResult
+from holdfast.reconcile.gitops.review import ReviewService
+from holdfast.reconcile.gitops.source_poller import SourcePoller
+from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.kube import KubeClient
+from holdfast.reconcile.resource_manager import ResourceManager
 from holdfast.wire.yaml import read_documents
 
 KEY = b"k" * 32
 NAMESPACE = "chat"
-APP = AppId(namespace="team", name="shop")
+APP = ApplicationId(namespace="team", name="shop")
 
 
 @dataclass
@@ -90,7 +93,7 @@ class MemoryRepository:
     ancestry: Ancestry | None = None
     down: str = ""
     """Why the remote does not answer."""
-    branches: dict[str, Push] = field(default_factory=dict)
+    branches: dict[str, BranchPush] = field(default_factory=dict)
     human: set[str] = field(default_factory=set)
     """Branches that a person pushed to."""
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gitops-world-")))
@@ -127,7 +130,7 @@ class MemoryRepository:
         return Commit(sha=self.head_sha, at=at, author="maria", subject="change", ancestry=ancestry)
 
     @contextlib.asynccontextmanager
-    async def export(self, commit: str) -> AsyncIterator[Export]:
+    async def export(self, commit: str) -> AsyncIterator[SourceExport]:
         root = self.scratch / commit
         if not root.exists():
             for name, data in self.commits[commit].items():
@@ -135,12 +138,12 @@ class MemoryRepository:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             root.mkdir(parents=True, exist_ok=True)
-        yield Export(commit=commit, root=root)
+        yield SourceExport(commit=commit, root=root)
 
     async def head(self, branch: str) -> str | None:
         return digest(branch) if branch in self.branches else None
 
-    async def push(self, push: Push) -> str:
+    async def push(self, push: BranchPush) -> str:
         if push.branch in self.human:
             raise HumanCommits(f"{push.branch} has commits of others.")
         self.branches[push.branch] = push
@@ -168,63 +171,63 @@ class MemoryForge:
     name = "gitea"
 
     def __init__(self) -> None:
-        self.pulls: dict[int, Pull] = {}
+        self.pulls: dict[int, PullRequest] = {}
         self.comments: dict[int, list[str]] = {}
 
-    async def find(self, branch: str) -> Pull | None:
+    async def find(self, branch: str) -> PullRequest | None:
         found = [pull for pull in self.pulls.values() if pull.branch == branch]
-        found.sort(key=lambda pull: (pull.state is PullState.OPEN, pull.number))
+        found.sort(key=lambda pull: (pull.state is PullRequestState.OPEN, pull.number))
         return found[-1] if found else None
 
-    async def get(self, number: int) -> Pull:
+    async def get(self, number: int) -> PullRequest:
         if number not in self.pulls:
             raise NotFound(f"There is no pull request {number}.")
         return self.pulls[number]
 
-    async def past(self, branch: str) -> Sequence[Pull]:
+    async def past(self, branch: str) -> Sequence[PullRequest]:
         found = [pull for pull in self.pulls.values() if pull.branch == branch]
-        return [pull for pull in reversed(found) if pull.state is not PullState.OPEN]
+        return [pull for pull in reversed(found) if pull.state is not PullRequestState.OPEN]
 
-    async def open(self, new: NewPull) -> Pull:
+    async def open(self, new: NewPullRequest) -> PullRequest:
         known = await self.find(new.branch)
-        if known is not None and known.state is PullState.OPEN:
+        if known is not None and known.state is PullRequestState.OPEN:
             return known
         number = len(self.pulls) + 1
-        pull = Pull(
-            number=number, url=f"https://git.example.com/pulls/{number}", state=PullState.OPEN,
+        pull = PullRequest(
+            number=number, url=f"https://git.example.com/pulls/{number}", state=PullRequestState.OPEN,
             branch=new.branch, base=new.base, title=new.title, body=new.body, mergeable=True,
         )  # fmt: skip
         self.pulls[number] = pull
         return pull
 
-    async def update(self, number: int, *, title: str, body: str) -> Pull:
+    async def update(self, number: int, *, title: str, body: str) -> PullRequest:
         self.pulls[number] = replace(self.pulls[number], title=title, body=body)
         return self.pulls[number]
 
     async def comment(self, number: int, body: str) -> None:
         self.comments.setdefault(number, []).append(body)
 
-    async def close(self, number: int, *, comment: str = "") -> Pull:
-        if self.pulls[number].state is PullState.OPEN:
+    async def close(self, number: int, *, comment: str = "") -> PullRequest:
+        if self.pulls[number].state is PullRequestState.OPEN:
             if comment:
                 await self.comment(number, comment)
-            self.pulls[number] = replace(self.pulls[number], state=PullState.CLOSED)
+            self.pulls[number] = replace(self.pulls[number], state=PullRequestState.CLOSED)
         return self.pulls[number]
 
     async def aclose(self) -> None:
         pass
 
 
-class PlainRenders:
+class PlainRenderer:
     """Reads every YAML file of an export. The real renderers have suites of their own."""
 
     def __init__(self) -> None:
         self.refused: Exception | None = None
-        self._made: dict[str, Rendered] = {}
+        self._made: dict[str, RenderedSource] = {}
 
     async def render(
-        self, export: Export, path: str, *, renderer: Renderer, namespace: str
-    ) -> Rendered:
+        self, export: SourceExport, path: str, *, renderer: Renderer, namespace: str
+    ) -> RenderedSource:
         if self.refused is not None:
             raise self.refused
         if export.commit in self._made:
@@ -239,18 +242,18 @@ class PlainRenders:
                 item = document.value
                 item["metadata"].setdefault("namespace", namespace)  # type: ignore[union-attr]
                 objects.append(
-                    Declared(
+                    DeclaredObject(
                         ref=ref_of(item), item=item,
                         origin=Origin(file=name, document=place, lines=document.lines),
                     )
                 )  # fmt: skip
-        made = Rendered(
+        made = RenderedSource(
             commit=export.commit, objects=tuple(objects), digest=digest([o.item for o in objects])
         )
         self._made[export.commit] = made
         return made
 
-    def trail(self, export: Export, path: str, *, renderer: Renderer) -> None:
+    def trail(self, export: SourceExport, path: str, *, renderer: Renderer) -> None:
         """Files stand for themselves here."""
 
 
@@ -259,13 +262,13 @@ class MemorySources:
     """One repository and one forge for everybody."""
 
     repo: MemoryRepository
-    plain: PlainRenders
+    plain: PlainRenderer
     hub: MemoryForge | None
 
     async def repository(self, application: Application) -> MemoryRepository:
         return self.repo
 
-    async def renders(self, application: Application) -> PlainRenders:
+    async def renders(self, application: Application) -> PlainRenderer:
         return self.plain
 
     async def decryptor(self, application: Application) -> Decryptor | None:
@@ -291,14 +294,14 @@ def route(
     *,
     name: str = "",
     match: MatchSpec | None = None,
-    pull: PullKind | None = None,
+    pull: PullRequestKind | None = None,
 ) -> RouteSpec:
     return RouteSpec(
         name=name or remediation.value, match=match, remediation=remediation, pull=pull
     )
 
 
-class World:
+class GitopsWorld:
     """One application and everything around it. Commit, edit, look."""
 
     def __init__(
@@ -308,12 +311,12 @@ class World:
         drift: DriftSpec | None = None,
         client: KubeClient | None = None,
     ) -> None:
-        self.clock = StoryClock()
+        self.clock = ManualClock()
         self.kube = MemoryKube(clock=self.clock)
-        self.book = MemoryBook(self.clock)
+        self.book = MemoryLedgerStore(self.clock)
         self.git = MemoryRepository()
         self.forge = MemoryForge()
-        self.renders = PlainRenders()
+        self.renders = PlainRenderer()
         self.notices: list[Notice] = []
         self.client = client or self.kube
         self.application = Application(
@@ -328,35 +331,35 @@ class World:
                 drift=replace(drift or DriftSpec(), routes=routes or None),
             ),
         )
-        self.following: Following | None = None
-        self.last: Result | None = None
+        self.following: ApplicationContext | None = None
+        self.last: ApplicationResult | None = None
 
-    async def start(self) -> Following:
+    async def start(self) -> ApplicationContext:
         """Begin as a controller does that knows nothing but the ledger."""
         sources = MemorySources(self.git, self.renders, self.forge)
-        keeper = Keeper(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
-        surveyor = Surveyor(
+        keeper = ResourceManager(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
+        surveyor = ObjectObserver(
             self.client,
             keeper,
-            around=nothing_around,
-            pods=pods_listed_by(self.client),
-            theirs=Theirs(self.client, self.clock),
+            around=no_autoscalers,
+            pods=list_pods_with(self.client),
+            theirs=ExternalRulesReader(self.client, self.clock),
             key=KEY,
         )
-        looking = Looking(surveyor, Orphans(self.client), self.clock)
-        applier = Applier(self.client, keeper, self.clock)
-        self.looking, self.syncing = looking, Sync(looking, applier, self.clock)
-        self.reconciler = Reconciler(
-            Parts(
-                looking=looking, healer=Healer(looking, applier, self.clock),
+        looking = ApplicationObserver(surveyor, OrphanFinder(self.client), self.clock)
+        applier = PlanApplier(self.client, keeper, self.clock)
+        self.looking, self.syncing = looking, Syncer(looking, applier, self.clock)
+        self.reconciler = ApplicationReconciler(
+            ReconcilerComponents(
+                looking=looking, healer=DriftHealer(looking, applier, self.clock),
                 sync=self.syncing,
-                pulls=Pulls(sources, self.codify), clock=self.clock, tell=self.tell, key=KEY,
+                pulls=PullRequestFollower(sources, self.codify), clock=self.clock, tell=self.tell, key=KEY,
             )
         )  # fmt: skip
-        self.following = Following(
+        self.following = ApplicationContext(
             application=self.application,
-            shelf=await open_shelf(self.book, self.application.id, self.clock),
-            follower=Follower(sources, self.clock, lambda: 0.5),
+            state=await open_state(self.book, self.application.id, self.clock),
+            poller=SourcePoller(sources, self.clock, lambda: 0.5),
         )
         return self.following
 
@@ -364,21 +367,25 @@ class World:
         if notice.id not in {known.id for known in self.notices}:
             self.notices.append(notice)
 
-    def desk(self) -> Desk:
+    def desk(self) -> ReviewService:
         """Where people decide about this application."""
         assert self.following is not None
-        return Desk(
+        return ReviewService(
             {self.application.id: self.following}, self.looking, self.syncing, self.clock,
             wake=lambda application: None, tell=self.tell,
         )  # fmt: skip
 
-    async def codify(self, following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def codify(
+        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         """Stands in for the editor of files: the whole object as it is."""
         assert seen.declared is not None
         data = str(seen.live).encode()
-        return Codified(files={seen.declared.origin.file: data}, lines=(), layer="file", notes=())
+        return CodifyResult(
+            files={seen.declared.origin.file: data}, lines=(), layer="file", notes=()
+        )
 
-    async def look(self, only: Collection[ObjectRef] | None = None) -> Result:
+    async def look(self, only: Collection[ObjectRef] | None = None) -> ApplicationResult:
         """Make one pass."""
         following = self.following or await self.start()
         following.application = self.application
@@ -387,13 +394,13 @@ class World:
             self.application = replace(self.application, status=self.last.status)
         return self.last
 
-    async def fetch_and_look(self) -> Result:
+    async def fetch_and_look(self) -> ApplicationResult:
         """Make one pass that asks the repository first."""
         following = self.following or await self.start()
-        following.follower.hasten()
+        following.poller.hasten()
         return await self.look()
 
-    async def sync(self, **more: bool) -> Result:
+    async def sync(self, **more: bool) -> ApplicationResult:
         """Make one pass that a person asked for."""
         following = self.following or await self.start()
         following.request = SyncRequest(actor="maria", **more)
@@ -412,4 +419,4 @@ class World:
     @property
     def drifts(self) -> list[ObjectDrift]:
         assert self.following is not None
-        return sorted(self.following.shelf.drifts.values(), key=lambda each: str(each.object))
+        return sorted(self.following.state.drifts.values(), key=lambda each: str(each.object))

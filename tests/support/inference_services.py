@@ -45,7 +45,7 @@ def merged(old: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedService:
     """A change of the right service that makes it wrong, and the field that is blamed."""
 
     why: str
@@ -58,43 +58,43 @@ def canary(**given: Any) -> dict[str, Any]:
 
 
 REFUSED = [
-    Refused(why="no model", change={"modelRef": ""}, field="modelRef"),
-    Refused(why="a blank model", change={"modelRef": "  "}, field="modelRef"),
-    Refused(why="no replicas", change={"replicas": 0}, field="replicas"),
-    Refused(why="negative replicas", change={"replicas": -1}, field="replicas"),
-    Refused(
+    RefusedService(why="no model", change={"modelRef": ""}, field="modelRef"),
+    RefusedService(why="a blank model", change={"modelRef": "  "}, field="modelRef"),
+    RefusedService(why="no replicas", change={"replicas": 0}, field="replicas"),
+    RefusedService(why="negative replicas", change={"replicas": -1}, field="replicas"),
+    RefusedService(
         why="bounds the wrong way round",
         change={"minReplicas": 10, "maxReplicas": 5},
         field="minReplicas",
     ),
-    Refused(why="only a lower bound", change={"minReplicas": 2}, field="minReplicas"),
-    Refused(why="only an upper bound", change={"maxReplicas": 5}, field="minReplicas"),
-    Refused(
+    RefusedService(why="only a lower bound", change={"minReplicas": 2}, field="minReplicas"),
+    RefusedService(why="only an upper bound", change={"maxReplicas": 5}, field="minReplicas"),
+    RefusedService(
         why="a bound of zero",
         change={"minReplicas": 0, "maxReplicas": 5},
         field="minReplicas",
     ),
-    Refused(
+    RefusedService(
         why="a negative bound",
         change={"minReplicas": -1, "maxReplicas": 5},
         field="minReplicas",
     ),
-    Refused(
+    RefusedService(
         why="replicas outside the bounds",
         change={"replicas": 2, "minReplicas": 3, "maxReplicas": 5},
         field="replicas",
     ),
-    Refused(
+    RefusedService(
         why="an autoscaler without bounds",
         change={"autoscaling": {"metric": "cpu"}},
         field="autoscaling",
     ),
-    Refused(
+    RefusedService(
         why="scaling by a cpu that is not requested",
         change={"minReplicas": 1, "maxReplicas": 5, "resources": {"cpu": None}},
         field="autoscaling.metric",
     ),
-    Refused(
+    RefusedService(
         why="a metric without a target",
         change={
             "minReplicas": 1,
@@ -103,141 +103,153 @@ REFUSED = [
         },
         field="autoscaling.target",
     ),
-    Refused(
+    RefusedService(
         why="a canary without a model",
         change={"canary": {"modelRef": "", "weight": 20}},
         field="canary.modelRef",
     ),
-    Refused(
+    RefusedService(
         why="a canary that differs in nothing", change={"canary": {"weight": 20}}, field="canary"
     ),
-    Refused(
+    RefusedService(
         why="a canary with the primary's model",
         change=canary(modelRef="llama3-8b-q4"),
         field="canary",
     ),
-    Refused(why="a weight of 101", change=canary(weight=101), field="canary.weight"),
-    Refused(why="a weight of -1", change=canary(weight=-1), field="canary.weight"),
-    Refused(
+    RefusedService(why="a weight of 101", change=canary(weight=101), field="canary.weight"),
+    RefusedService(why="a weight of -1", change=canary(weight=-1), field="canary.weight"),
+    RefusedService(
         why="an analysis without a bound",
         change=canary(analysis={"metric": "error_rate"}),
         field="canary.analysis",
     ),
-    Refused(
+    RefusedService(
         why="an analysis without a break",
         change=canary(analysis={"metric": "error_rate", "max": 1, "interval": "0s"}),
         field="canary.analysis.interval",
     ),
-    Refused(why="an empty path", change={"healthCheck": {"path": ""}}, field="healthCheck.path"),
-    Refused(
+    RefusedService(
+        why="an empty path", change={"healthCheck": {"path": ""}}, field="healthCheck.path"
+    ),
+    RefusedService(
         why="a path without a slash",
         change={"healthCheck": {"path": "healthz"}},
         field="healthCheck.path",
     ),
-    Refused(
+    RefusedService(
         why="an interval of 0",
         change={"healthCheck": {"interval": "0s"}},
         field="healthCheck.interval",
     ),
-    Refused(
+    RefusedService(
         why="an interval of 0 nanoseconds",
         change={"healthCheck": {"interval": 0}},
         field="healthCheck.interval",
     ),
-    Refused(
+    RefusedService(
         why="a timeout of 0", change={"healthCheck": {"timeout": "0s"}}, field="healthCheck.timeout"
     ),
-    Refused(
+    RefusedService(
         why="a timeout that is no duration",
         change={"healthCheck": {"timeout": "soon"}},
         field="healthCheck.timeout",
     ),
-    Refused(
+    RefusedService(
         why="a timeout in parts of a second",
         change={"healthCheck": {"timeout": "500ms"}},
         field="healthCheck.timeout",
     ),
-    Refused(
+    RefusedService(
         why="a timeout longer than the interval",
         change={"healthCheck": {"timeout": "11s"}},
         field="healthCheck.timeout",
     ),
-    Refused(
+    RefusedService(
         why="a start-up budget of two days",
         change={"healthCheck": {"startup": "48h"}},
         field="healthCheck.startup",
     ),
-    Refused(
+    RefusedService(
         why="a memory that is no quantity",
         change={"resources": {"memory": "16 gigs"}},
         field="resources.memory",
     ),
-    Refused(why="a memory of 0", change={"resources": {"memory": "0Gi"}}, field="resources.memory"),
-    Refused(
+    RefusedService(
+        why="a memory of 0", change={"resources": {"memory": "0Gi"}}, field="resources.memory"
+    ),
+    RefusedService(
         why="gpu memory of 0",
         change={"resources": {"gpuMemory": "0"}},
         field="resources.gpuMemory",
     ),
-    Refused(why="a cpu of 0", change={"resources": {"cpu": "0"}}, field="resources.cpu"),
-    Refused(why="a negative cpu", change={"resources": {"cpu": "-1"}}, field="resources.cpu"),
-    Refused(
+    RefusedService(why="a cpu of 0", change={"resources": {"cpu": "0"}}, field="resources.cpu"),
+    RefusedService(
+        why="a negative cpu", change={"resources": {"cpu": "-1"}}, field="resources.cpu"
+    ),
+    RefusedService(
         why="gpu memory without a gpu",
         change={"resources": {"gpu": 0}},
         field="resources.gpuMemory",
     ),
-    Refused(why="too many gpus", change={"resources": {"gpu": 65}}, field="resources.gpu"),
-    Refused(why="a backend without an image", change={"backend": "tei"}, field="image"),
-    Refused(why="a backend that is not a slug", change={"backend": "My Own"}, field="backend"),
-    Refused(
+    RefusedService(why="too many gpus", change={"resources": {"gpu": 65}}, field="resources.gpu"),
+    RefusedService(why="a backend without an image", change={"backend": "tei"}, field="image"),
+    RefusedService(
+        why="a backend that is not a slug", change={"backend": "My Own"}, field="backend"
+    ),
+    RefusedService(
         why="a version of an image that is not used",
         change={"image": "registry.example/vllm:1", "vllmVersion": "0.31.0"},
         field="vllmVersion",
     ),
-    Refused(why="an image with spaces", change={"image": "my image"}, field="image"),
-    Refused(
+    RefusedService(why="an image with spaces", change={"image": "my image"}, field="image"),
+    RefusedService(
         why="a variable said twice",
         change={"env": {"A": "1"}, "secrets": {"A": {"name": "s", "key": "k"}}},
         field="env",
     ),
-    Refused(why="a variable that is taken", change={"env": {"PORT": "1"}}, field="env"),
-    Refused(why="no variable name", change={"env": {"1A": "1"}}, field="env"),
-    Refused(
+    RefusedService(why="a variable that is taken", change={"env": {"PORT": "1"}}, field="env"),
+    RefusedService(why="no variable name", change={"env": {"1A": "1"}}, field="env"),
+    RefusedService(
         why="an unusable secret",
         change={"secrets": {"A": {"name": "Not Usable", "key": "k"}}},
         field="secrets.A",
     ),
-    Refused(why="a port of its own", change={"args": ["--port", "9000"]}, field="args"),
-    Refused(why="a port of its own, inline", change={"command": ["x", "--port=9"]}, field="args"),
-    Refused(why="a port of the canary's own", change=canary(args=["--port=9"]), field="args"),
-    Refused(why="an empty command", change={"command": []}, field="command"),
-    Refused(why="an unknown policy", change={"onDrift": "panic"}, field="onDrift"),
-    Refused(why="an unknown task", change={"taskType": "magic"}, field="taskType"),
-    Refused(
+    RefusedService(why="a port of its own", change={"args": ["--port", "9000"]}, field="args"),
+    RefusedService(
+        why="a port of its own, inline", change={"command": ["x", "--port=9"]}, field="args"
+    ),
+    RefusedService(
+        why="a port of the canary's own", change=canary(args=["--port=9"]), field="args"
+    ),
+    RefusedService(why="an empty command", change={"command": []}, field="command"),
+    RefusedService(why="an unknown policy", change={"onDrift": "panic"}, field="onDrift"),
+    RefusedService(why="an unknown task", change={"taskType": "magic"}, field="taskType"),
+    RefusedService(
         why="a drain of nothing",
         change={"rollout": {"drainTimeout": "0s"}},
         field="rollout.drainTimeout",
     ),
-    Refused(
+    RefusedService(
         why="a secret to pull with that no object can be called",
         change={"imagePullSecrets": ["Not Usable"]},
         field="imagePullSecrets[0]",
     ),
-    Refused(
+    RefusedService(
         why="an account that no object can be called",
         change={"serviceAccountName": "Not_usable"},
         field="serviceAccountName",
     ),
-    Refused(
+    RefusedService(
         why="a volume at the root",
         change={"modelVolume": {"claim": "weights", "path": "/"}},
         field="modelVolume.path",
     ),
-    Refused(
+    RefusedService(
         why="a volume over the shared memory",
         change={"modelVolume": {"claim": "weights", "path": "/dev/shm"}},
         field="modelVolume.path",
     ),
-    Refused(
+    RefusedService(
         why="a volume without a claim",
         change={"modelVolume": {"path": "/models"}},
         field="modelVolume.claim",

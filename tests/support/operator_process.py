@@ -19,20 +19,20 @@ from tests.support.processes import kill_group, wait_until
 
 from holdfast.wire.crd import GROUP, PLURAL, crd
 
-AGENT = "holdfast-operator"
-KIND = f"{PLURAL}.{GROUP}"
+OPERATOR_AGENT = "holdfast-operator"
+SERVICES = f"{PLURAL}.{GROUP}"
 COMMAND = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()", "operator"]
 
 
-def install(cluster: Cluster) -> None:
+def install_service_crd(cluster: Cluster) -> None:
     """Install the definition; it stays for whoever else uses the cluster."""
     text = json.dumps(crd())
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{SERVICES}", "--timeout=30s")
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
-def service(namespace: str, change: dict[str, Any] | None = None, name: str = "bot") -> Any:
+def small_service(namespace: str, change: dict[str, Any] | None = None, name: str = "bot") -> Any:
     """A small service that the nodes of the test cluster can run."""
     small = {"resources": {"cpu": "100m", "memory": "64Mi", "gpuMemory": None}, "env": {"A": "1"}}
     return document({**small, **(change or {})}, name=name, namespace=namespace)
@@ -78,7 +78,7 @@ class OperatorProcess:
 
 
 @contextmanager
-def running(
+def running_operator(
     cluster: Cluster,
     namespace: str,
     directory: Path,
@@ -110,12 +110,12 @@ def running(
         kill_group(process)
 
 
-def status_of(cluster: Cluster, namespace: str, name: str = "bot") -> dict[str, Any]:
-    status: dict[str, Any] = cluster.get(KIND, name, namespace).get("status") or {}
+def service_status(cluster: Cluster, namespace: str, name: str = "bot") -> dict[str, Any]:
+    status: dict[str, Any] = cluster.get(SERVICES, name, namespace).get("status") or {}
     return status
 
 
-def wait_status(
+def wait_service_status(
     cluster: Cluster,
     namespace: str,
     until: Callable[[dict[str, Any]], object],
@@ -123,7 +123,9 @@ def wait_status(
     timeout: float = 45.0,
 ) -> dict[str, Any]:
     """Wait until the status is as it should be."""
-    found = cluster.wait(KIND, name, namespace, lambda it: until(it.get("status") or {}), timeout)
+    found = cluster.wait(
+        SERVICES, name, namespace, lambda it: until(it.get("status") or {}), timeout
+    )
     status: dict[str, Any] = found["status"]
     return status
 
@@ -137,12 +139,14 @@ def writes(cluster: Cluster, namespace: str, resource: str = "") -> list[str]:
     """What the operator wrote into a namespace, its leases and events left out."""
     return [
         f"{event.verb} {event.resource} {event.name}"
-        for event in cluster.audit_events(user_agent=AGENT, namespace=namespace, resource=resource)
+        for event in cluster.audit_events(
+            user_agent=OPERATOR_AGENT, namespace=namespace, resource=resource
+        )
         if event.wrote and event.resource not in ("leases", "events")
     ]
 
 
-def exists(cluster: Cluster, kind: str, name: str, namespace: str) -> bool:
+def object_exists(cluster: Cluster, kind: str, name: str, namespace: str) -> bool:
     try:
         cluster.get(kind, name, namespace)
     except KubectlFailed as error:

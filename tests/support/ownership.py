@@ -16,15 +16,15 @@ from tests.support.cluster import Cluster
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.core.ownership.delegated import ALONE, Surroundings
-from holdfast.core.ownership.objects import at
-from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.delegated import NO_CONTEXT, OwnershipContext
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.object_diff import ObjectDiff, diff_object
 from holdfast.core.ownership.signals import Declaration
 from holdfast.core.ownership.signals import declare as sealed
-from holdfast.core.ownership.verdict import Verdict, judge
 from holdfast.core.tree import Fields, digest
-from holdfast.reconcile.keeper import Keeper, Written
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
+from holdfast.reconcile.resource_manager import ResourceManager, WriteResult
 
 MANAGER = "holdfast-operator"
 KEY = b"a key of the tests"
@@ -39,21 +39,21 @@ def corpus() -> list[dict[str, Any]]:
     return [item for file in files for item in yaml.safe_load_all(file.read_text())]
 
 
-def declare(item: dict[str, Any], **more: Any) -> Declaration:
+def declaration_of(item: dict[str, Any], **more: Any) -> Declaration:
     return Declaration(item=item, digest=digest(item), managers=frozenset({MANAGER}), **more)
 
 
-def verdict(
+def diff_as_operator(
     item: dict[str, Any],
     live: dict[str, Any] | None,
     *,
-    around: Surroundings = ALONE,
+    around: OwnershipContext = NO_CONTEXT,
     dry_run: dict[str, Any] | None = None,
     **more: Any,
-) -> Verdict:
+) -> ObjectDiff:
     """Judge an object as the operator would."""
-    return judge(
-        declared=declare(item),
+    return diff_object(
+        declared=declaration_of(item),
         live=live,
         key=KEY,
         now=more.pop("now", NOW),
@@ -77,14 +77,16 @@ def apply(
     return found
 
 
-class Bench:
+class ResourceBench:
     """One object on a real cluster, and the keeper of it."""
 
     def __init__(self, cluster: Cluster, namespace: str, client: ClusterClient) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.client = client
-        self.keeper = Keeper(client, manager=MANAGER, key=KEY, clock=SystemClock())
+        self.resource_manager = ResourceManager(
+            client, manager=MANAGER, key=KEY, clock=SystemClock()
+        )
 
     def declared(self, item: dict[str, Any], **more: Any) -> Declaration:
         placed = {**item, "metadata": {**item["metadata"], "namespace": self.namespace}}
@@ -95,11 +97,11 @@ class Bench:
         assert found is not None
         return dict(found)
 
-    async def look(self, declared: Declaration, **more: Any) -> Verdict:
+    async def diff(self, declared: Declaration, **more: Any) -> ObjectDiff:
         """Look as a controller does: again when another writer was first."""
         while True:
             try:
-                return await self.keeper.look(declared, await self.live(declared), **more)
+                return await self.resource_manager.diff(declared, await self.live(declared), **more)
             except KubeConflict as conflict:
                 if conflict.reason is not ConflictReason.CHANGED:
                     raise
@@ -120,13 +122,13 @@ class Bench:
         *,
         leave: frozenset[tuple[str, ...]] = frozenset(),
         **more: Any,
-    ) -> Written:
+    ) -> WriteResult:
         """The same, and what the server made of it."""
         while True:
             live = await self.live(declared)
             try:
-                found = await self.keeper.look(declared, live, **more)
-                return await self.keeper.heal(declared, live, found, leave=leave)
+                found = await self.resource_manager.diff(declared, live, **more)
+                return await self.resource_manager.heal(declared, live, found, leave=leave)
             except KubeConflict as conflict:
                 if conflict.reason is not ConflictReason.CHANGED:
                     raise
@@ -138,20 +140,23 @@ class Bench:
         return self.kubectl("patch", kind, "bot", f"--type={form}", "-p", json.dumps(body), *flags)
 
 
-def on_cluster(
-    cluster: Cluster, namespace: str, story: Callable[[Bench], Awaitable[None]], **config: Any
+def run_on_cluster(
+    cluster: Cluster,
+    namespace: str,
+    story: Callable[[ResourceBench], Awaitable[None]],
+    **config: Any,
 ) -> None:
     """Play a story with a keeper on a real cluster."""
 
     async def played() -> None:
         kubeconfig = config.get("kubeconfig", cluster.kubeconfig)
         async with api_for(cluster_config(kubeconfig)) as api:
-            await story(Bench(cluster, namespace, ClusterClient(api)))
+            await story(ResourceBench(cluster, namespace, ClusterClient(api)))
 
     asyncio.run(played())
 
 
-def managers(live: Fields) -> set[tuple[str, str]]:
+def field_managers(live: Fields) -> set[tuple[str, str]]:
     """Every owner of something outside the status."""
-    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
     return {(entry.manager, entry.operation) for entry in entries if entry.subresource != "status"}

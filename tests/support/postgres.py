@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.cluster_fixtures import skip_without
 from tests.support.control_plane import DIE_WITH_PARENT
-from tests.support.missing import without
 from tests.support.processes import free_port, wait_until
 
 __all__ = ["Postgres", "postgres", "postgres_server"]
@@ -49,7 +49,7 @@ class NoPostgres(Exception):
     """It is not there, or cannot be run by this user; the text says why."""
 
 
-def find() -> Path:
+def find_postgres() -> Path:
     """Give the directory of PostgreSQL's programs; raises NoPostgres."""
     on_path = shutil.which("initdb")
     installed = sorted(DEBIAN.glob("*/bin"), key=lambda each: int(each.parent.name), reverse=True)
@@ -72,7 +72,7 @@ class Postgres:
     """One server, in a directory that goes when it does."""
 
     def __init__(self) -> None:
-        self._programs = find()
+        self._programs = find_postgres()
         self._user = _unprivileged()
         # Not below pytest's own directory, where only the user of the tests can look.
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
@@ -233,7 +233,7 @@ def postgres_server(pytestconfig: pytest.Config) -> Iterator[Postgres]:
     try:
         server = Postgres()
     except NoPostgres as missing:
-        without(pytestconfig, "PostgreSQL", missing)
+        skip_without(pytestconfig, "PostgreSQL", missing)
     try:
         server.start()
         yield server

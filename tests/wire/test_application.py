@@ -13,23 +13,22 @@ from typing import Any
 import pytest
 from tests.support.applications import ACCEPTED, FULL, document, routes
 
+from holdfast.core.custom_resource import Condition, schema_fields
 from holdfast.core.errors import InvalidSpec, ValidationError
 from holdfast.core.gitops.application import (
-    AppId,
+    ApplicationId,
     ApplicationSpec,
     ApplicationStatus,
     ObjectSummary,
 )
-from holdfast.core.resource import Condition
-from holdfast.core.shapes import members
 from holdfast.wire.application_crd import RESOURCE, application_crd
-from holdfast.wire.application_files import read_applications
 from holdfast.wire.application_v1alpha1 import (
     application_from_json,
+    read_applications,
     status_from_json,
     status_to_json,
 )
-from holdfast.wire.shaped_json import written
+from holdfast.wire.resource_json import json_fields
 from holdfast.wire.yaml import write_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("why", ACCEPTED)
 def test_nothing_of_an_object_is_lost_when_it_is_read(why: str) -> None:
     found = document(ACCEPTED[why])
-    assert written(application_from_json(found).spec) == found["spec"]
+    assert json_fields(application_from_json(found).spec) == found["spec"]
 
 
 def test_what_the_api_server_adds_is_read() -> None:
@@ -51,7 +50,7 @@ def test_what_the_api_server_adds_is_read() -> None:
     found["status"] = {"sync": "synced", "fromTheFuture": 1}
     application = application_from_json(found)
     assert (application.uid, application.generation, application.deleting) == ("u1", 3, True)
-    assert application.id == AppId(namespace="gitops", name="shop")
+    assert application.id == ApplicationId(namespace="gitops", name="shop")
     assert application.annotations["holdfast.dev/paused-until"] == "2026-11-20T18:00:00Z"
     assert application.status == ApplicationStatus(sync="synced")
 
@@ -59,7 +58,7 @@ def test_what_the_api_server_adds_is_read() -> None:
 def uncovered(kind: type, value: Any, path: str = "") -> list[str]:
     """The fields that a document leaves out, at any depth."""
     missing = []
-    for part in members(kind):
+    for part in schema_fields(kind):
         given = [each for each in value if part.wire in each]
         name = f"{path}{part.wire}"
         inner = part.shape.item if part.shape.item else part.shape
@@ -129,7 +128,7 @@ def test_the_schema_defaults_nothing_and_names_every_field() -> None:
     version = definition["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]["properties"]
     for part, kind in (("spec", ApplicationSpec), ("status", ApplicationStatus)):
-        assert set(schema[part]["properties"]) == {each.wire for each in members(kind)}
+        assert set(schema[part]["properties"]) == {each.wire for each in schema_fields(kind)}
     assert definition["spec"]["names"]["shortNames"] == ["holdapp"]
     assert definition["metadata"]["name"] == RESOURCE.name == "applications.holdfast.dev"
 
@@ -137,7 +136,7 @@ def test_the_schema_defaults_nothing_and_names_every_field() -> None:
 def fields_of(kind: type) -> set[str]:
     """The wire names of a type and of all that it holds."""
     names = set()
-    for part in members(kind):
+    for part in schema_fields(kind):
         names.add(part.wire)
         inner = part.shape.item or part.shape
         names |= fields_of(inner.base) if inner.is_nested else set()

@@ -17,17 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.gitops.application import Provider
+from holdfast.core.gitops.application import ForgeProvider
 from holdfast.core.redact import Secret
 from holdfast.wire.forge_webhooks import (
-    LARGEST,
-    Hint,
-    Refusal,
-    read,
-    receive,
+    MAX_BODY_BYTES,
+    PushHint,
+    WebhookRefusal,
+    read_webhook,
+    receive_webhook,
     repository_name,
     same_repository,
-    verify,
+    verify_webhook,
 )
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -86,12 +86,12 @@ GITEA_PUSH: dict[str, Any] = {
     },
 }
 DELIVERIES = [
-    (Provider.GITHUB, "push", GITHUB_PUSH),
-    (Provider.GITHUB, "pull_request", GITHUB_PULL),
-    (Provider.GITLAB, "Push Hook", GITLAB_PUSH),
-    (Provider.GITLAB, "Merge Request Hook", GITLAB_MERGE),
-    (Provider.GITLAB, "System Hook", GITLAB_PUSH),
-    (Provider.GITEA, "push", GITEA_PUSH),
+    (ForgeProvider.GITHUB, "push", GITHUB_PUSH),
+    (ForgeProvider.GITHUB, "pull_request", GITHUB_PULL),
+    (ForgeProvider.GITLAB, "Push Hook", GITLAB_PUSH),
+    (ForgeProvider.GITLAB, "Merge Request Hook", GITLAB_MERGE),
+    (ForgeProvider.GITLAB, "System Hook", GITLAB_PUSH),
+    (ForgeProvider.GITEA, "push", GITEA_PUSH),
 ]
 
 
@@ -100,19 +100,19 @@ def hexed(secret: Secret, body: bytes) -> str:
 
 
 def headers_for(
-    provider: Provider, event: str, body: bytes, secret: Secret = SECRET
+    provider: ForgeProvider, event: str, body: bytes, secret: Secret = SECRET
 ) -> dict[str, str]:
     """What the forge sends beside a body."""
     match provider:
-        case Provider.GITHUB:
+        case ForgeProvider.GITHUB:
             return {
                 "X-GitHub-Event": event,
                 "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
                 "X-Hub-Signature-256": f"sha256={hexed(secret, body)}",
             }
-        case Provider.GITLAB:
+        case ForgeProvider.GITLAB:
             return {"X-Gitlab-Event": event, "X-Gitlab-Token": secret.reveal()}
-        case Provider.GITEA:
+        case ForgeProvider.GITEA:
             return {
                 "X-Gitea-Event": event,
                 "X-Gitea-Delivery": "f6266f16-1bf3-46a5-9ea4-602e06ead473",
@@ -133,16 +133,16 @@ def standard(body: bytes, at: datetime = NOW, key: bytes = b"k" * 32) -> dict[st
     }
 
 
-def got(provider: Provider, event: str, payload: Any) -> Hint:
+def got(provider: ForgeProvider, event: str, payload: Any) -> PushHint:
     body = json.dumps(payload).encode()
-    hint = receive(provider, headers_for(provider, event, body), body, SECRET, now=NOW)
-    assert isinstance(hint, Hint)
+    hint = receive_webhook(provider, headers_for(provider, event, body), body, SECRET, now=NOW)
+    assert isinstance(hint, PushHint)
     return hint
 
 
 @pytest.mark.parametrize(("provider", "event", "payload"), DELIVERIES)
 def test_a_genuine_delivery_names_its_repository(
-    provider: Provider, event: str, payload: Any
+    provider: ForgeProvider, event: str, payload: Any
 ) -> None:
     hint = got(provider, event, payload)
     assert any(url.endswith("acme/infra.git") for url in hint.repositories)
@@ -151,43 +151,43 @@ def test_a_genuine_delivery_names_its_repository(
 
 
 def test_a_push_names_the_branch_and_a_pull_request_its_base() -> None:
-    assert got(Provider.GITHUB, "push", GITHUB_PUSH).branch == "main"
-    assert got(Provider.GITLAB, "Push Hook", GITLAB_PUSH).branch == "release/1.0"
+    assert got(ForgeProvider.GITHUB, "push", GITHUB_PUSH).branch == "main"
+    assert got(ForgeProvider.GITLAB, "Push Hook", GITLAB_PUSH).branch == "release/1.0"
     tag = {**GITHUB_PUSH, "ref": "refs/tags/v1"}
-    assert got(Provider.GITHUB, "push", tag).branch == "v1"
-    pull = got(Provider.GITHUB, "pull_request", GITHUB_PULL)
+    assert got(ForgeProvider.GITHUB, "push", tag).branch == "v1"
+    pull = got(ForgeProvider.GITHUB, "pull_request", GITHUB_PULL)
     assert (pull.branch, pull.pull) == ("main", True)
-    merge = got(Provider.GITLAB, "Merge Request Hook", GITLAB_MERGE)
+    merge = got(ForgeProvider.GITLAB, "Merge Request Hook", GITLAB_MERGE)
     assert (merge.branch, merge.pull) == ("main", True)
-    assert not got(Provider.GITEA, "push", GITEA_PUSH).pull
+    assert not got(ForgeProvider.GITEA, "push", GITEA_PUSH).pull
 
 
 @pytest.mark.parametrize(("provider", "event", "payload"), DELIVERIES)
-def test_no_hint_carries_a_revision(provider: Provider, event: str, payload: Any) -> None:
+def test_no_hint_carries_a_revision(provider: ForgeProvider, event: str, payload: Any) -> None:
     """An old delivery that is sent again must not be able to bring an old commit back."""
     hint = got(provider, event, payload)
     assert SHA not in str(hint)
-    fields = {field.name for field in dataclasses.fields(Hint)}
+    fields = {field.name for field in dataclasses.fields(PushHint)}
     assert fields == {"repositories", "branch", "pull", "delivery"}
 
 
 @pytest.mark.parametrize("event", ["ping", "issues", "star", "", "Note Hook"])
 def test_an_event_about_something_else_is_no_hint(event: str) -> None:
     body = json.dumps(GITHUB_PUSH).encode()
-    headers = headers_for(Provider.GITHUB, event, body)
-    assert receive(Provider.GITHUB, headers, body, SECRET, now=NOW) is None
+    headers = headers_for(ForgeProvider.GITHUB, event, body)
+    assert receive_webhook(ForgeProvider.GITHUB, headers, body, SECRET, now=NOW) is None
 
 
 def test_a_form_as_github_sends_by_default_is_read() -> None:
     body = urlencode({"payload": json.dumps(GITHUB_PUSH)}).encode()
-    headers = headers_for(Provider.GITHUB, "push", body)
+    headers = headers_for(ForgeProvider.GITHUB, "push", body)
     headers["Content-Type"] = "application/x-www-form-urlencoded"
-    hint = receive(Provider.GITHUB, headers, body, SECRET, now=NOW)
-    assert isinstance(hint, Hint)
+    hint = receive_webhook(ForgeProvider.GITHUB, headers, body, SECRET, now=NOW)
+    assert isinstance(hint, PushHint)
     assert hint.branch == "main"
 
 
-def tampered(provider: Provider, event: str, body: bytes) -> Iterator[tuple[str, Any, bytes]]:
+def tampered(provider: ForgeProvider, event: str, body: bytes) -> Iterator[tuple[str, Any, bytes]]:
     good = headers_for(provider, event, body)
     signing = next(name for name in good if "ignature" in name or "Token" in name)
     value = good[signing]
@@ -199,7 +199,7 @@ def tampered(provider: Provider, event: str, body: bytes) -> Iterator[tuple[str,
     yield "not ASCII", {**good, signing: value + "é\udc80"}, body
     sha1 = hmac.new(SECRET.reveal().encode(), body, "sha1").hexdigest()
     yield "another algorithm", {**good, signing: f"sha1={sha1}"}, body
-    if provider is Provider.GITLAB:
+    if provider is ForgeProvider.GITLAB:
         return  # a plain token says nothing about the body
     yield "upper case", {**good, signing: value.upper()}, body
     yield "body altered", good, body.replace(b"main", b"evil").replace(b"develop", b"evil")
@@ -209,24 +209,27 @@ def tampered(provider: Provider, event: str, body: bytes) -> Iterator[tuple[str,
 
 @pytest.mark.parametrize(("provider", "event", "payload"), DELIVERIES)
 def test_whatever_is_not_signed_as_it_should_be_is_refused(
-    provider: Provider, event: str, payload: Any
+    provider: ForgeProvider, event: str, payload: Any
 ) -> None:
     body = json.dumps(payload).encode()
     for name, headers, sent in tampered(provider, event, body):
         if sent == body and name in ("body altered",):
             continue
-        refusal = receive(provider, headers, sent, SECRET, now=NOW)
-        assert refusal in (Refusal.UNSIGNED, Refusal.WRONG_SIGNATURE), name
+        refusal = receive_webhook(provider, headers, sent, SECRET, now=NOW)
+        assert refusal in (WebhookRefusal.UNSIGNED, WebhookRefusal.WRONG_SIGNATURE), name
     for other in (Secret("another"), Secret(""), None):
         headers = headers_for(provider, event, body)
-        assert isinstance(receive(provider, headers, body, other, now=NOW), Refusal)
+        assert isinstance(receive_webhook(provider, headers, body, other, now=NOW), WebhookRefusal)
 
 
 def test_nothing_is_genuine_where_no_secret_is_configured() -> None:
     body = b"{}"
-    headers = headers_for(Provider.GITHUB, "push", body, Secret(""))
+    headers = headers_for(ForgeProvider.GITHUB, "push", body, Secret(""))
     for none in (None, Secret("")):
-        assert verify(Provider.GITHUB, headers, body, none, now=NOW) is Refusal.NO_SECRET
+        assert (
+            verify_webhook(ForgeProvider.GITHUB, headers, body, none, now=NOW)
+            is WebhookRefusal.NO_SECRET
+        )
 
 
 def test_nothing_is_parsed_before_the_signature_was_checked(
@@ -236,39 +239,44 @@ def test_nothing_is_parsed_before_the_signature_was_checked(
         raise AssertionError("a body was parsed that nobody had vouched for")
 
     monkeypatch.setattr("holdfast.wire.forge_webhooks._decode", parsed)
-    for provider in Provider:
-        found = receive(provider, {"X-GitHub-Event": "push"}, b"{", SECRET, now=NOW)
-        assert isinstance(found, Refusal)
+    for provider in ForgeProvider:
+        found = receive_webhook(provider, {"X-GitHub-Event": "push"}, b"{", SECRET, now=NOW)
+        assert isinstance(found, WebhookRefusal)
 
 
 def test_a_bad_signature_of_forgejo_is_not_rescued_by_a_good_one_of_gitea() -> None:
     body = json.dumps(GITEA_PUSH).encode()
-    headers = headers_for(Provider.GITEA, "push", body)
+    headers = headers_for(ForgeProvider.GITEA, "push", body)
     forgejo = {**headers, "X-Forgejo-Signature": hexed(SECRET, body)}
-    assert verify(Provider.GITEA, forgejo, body, SECRET, now=NOW) is None
+    assert verify_webhook(ForgeProvider.GITEA, forgejo, body, SECRET, now=NOW) is None
     bad = {**headers, "X-Forgejo-Signature": "0" * 64}
-    assert verify(Provider.GITEA, bad, body, SECRET, now=NOW) is Refusal.WRONG_SIGNATURE
+    assert (
+        verify_webhook(ForgeProvider.GITEA, bad, body, SECRET, now=NOW)
+        is WebhookRefusal.WRONG_SIGNATURE
+    )
 
 
 def test_names_of_headers_may_be_written_in_any_case() -> None:
     body = json.dumps(GITHUB_PUSH).encode()
-    headers = headers_for(Provider.GITHUB, "push", body)
+    headers = headers_for(ForgeProvider.GITHUB, "push", body)
     shouted = {name.upper(): value for name, value in headers.items()}
-    assert isinstance(receive(Provider.GITHUB, shouted, body, SECRET, now=NOW), Hint)
+    assert isinstance(
+        receive_webhook(ForgeProvider.GITHUB, shouted, body, SECRET, now=NOW), PushHint
+    )
 
 
 def test_a_signing_token_of_gitlab_covers_id_time_and_body() -> None:
     body = json.dumps(GITLAB_PUSH).encode()
     good = standard(body)
-    hint = receive(Provider.GITLAB, good, body, SIGNING, now=NOW)
-    assert isinstance(hint, Hint)
-    later = receive(
-        Provider.GITLAB, standard(body, NOW + timedelta(seconds=1)), body, SIGNING, now=NOW
+    hint = receive_webhook(ForgeProvider.GITLAB, good, body, SIGNING, now=NOW)
+    assert isinstance(hint, PushHint)
+    later = receive_webhook(
+        ForgeProvider.GITLAB, standard(body, NOW + timedelta(seconds=1)), body, SIGNING, now=NOW
     )
-    assert isinstance(later, Hint)
+    assert isinstance(later, PushHint)
     assert hint.delivery != later.delivery
     two = {**good, "webhook-signature": f"v1,AAAA {good['webhook-signature']}"}
-    assert verify(Provider.GITLAB, two, body, SIGNING, now=NOW) is None
+    assert verify_webhook(ForgeProvider.GITLAB, two, body, SIGNING, now=NOW) is None
     for wrong in (
         {**good, "webhook-id": "msg_2"},
         {**good, "webhook-timestamp": str(int(NOW.timestamp()) + 1)},
@@ -277,32 +285,46 @@ def test_a_signing_token_of_gitlab_covers_id_time_and_body() -> None:
         standard(body, key=b"x" * 32),
         standard(body + b" "),
     ):
-        assert verify(Provider.GITLAB, wrong, body, SIGNING, now=NOW) is Refusal.WRONG_SIGNATURE
+        assert (
+            verify_webhook(ForgeProvider.GITLAB, wrong, body, SIGNING, now=NOW)
+            is WebhookRefusal.WRONG_SIGNATURE
+        )
 
 
 def test_a_signed_time_that_is_long_ago_is_refused() -> None:
     body = json.dumps(GITLAB_PUSH).encode()
     for minutes in (-6, 6):
         late = standard(body, at=NOW + timedelta(minutes=minutes))
-        assert verify(Provider.GITLAB, late, body, SIGNING, now=NOW) is Refusal.OLD
+        assert (
+            verify_webhook(ForgeProvider.GITLAB, late, body, SIGNING, now=NOW) is WebhookRefusal.OLD
+        )
     near = standard(body, at=NOW - timedelta(minutes=4))
-    assert verify(Provider.GITLAB, near, body, SIGNING, now=NOW) is None
+    assert verify_webhook(ForgeProvider.GITLAB, near, body, SIGNING, now=NOW) is None
 
 
 def test_where_a_signing_token_is_configured_the_plain_token_does_not_do() -> None:
     """Who once saw the plain header could otherwise send whatever they like."""
     body = json.dumps(GITLAB_PUSH).encode()
     plain = {"X-Gitlab-Event": "Push Hook", "X-Gitlab-Token": SIGNING.reveal()}
-    assert verify(Provider.GITLAB, plain, body, SIGNING, now=NOW) is Refusal.UNSIGNED
+    assert (
+        verify_webhook(ForgeProvider.GITLAB, plain, body, SIGNING, now=NOW)
+        is WebhookRefusal.UNSIGNED
+    )
     broken = Secret("whsec_not base64")
-    assert verify(Provider.GITLAB, standard(body), body, broken, now=NOW) is Refusal.NO_SECRET
+    assert (
+        verify_webhook(ForgeProvider.GITLAB, standard(body), body, broken, now=NOW)
+        is WebhookRefusal.NO_SECRET
+    )
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_signed_or_read() -> None:
-    body = b" " * (LARGEST + 1)
+    body = b" " * (MAX_BODY_BYTES + 1)
     headers = {"X-GitHub-Event": "push", "X-Hub-Signature-256": "sha256=0"}
-    assert verify(Provider.GITHUB, headers, body, SECRET, now=NOW) is Refusal.TOO_LARGE
-    assert read(Provider.GITHUB, headers, body) is Refusal.TOO_LARGE
+    assert (
+        verify_webhook(ForgeProvider.GITHUB, headers, body, SECRET, now=NOW)
+        is WebhookRefusal.TOO_LARGE
+    )
+    assert read_webhook(ForgeProvider.GITHUB, headers, body) is WebhookRefusal.TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -318,8 +340,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_signed_or_read() -> No
 def test_a_body_without_a_repository_is_unreadable(body: bytes) -> None:
     for provider, event, _ in DELIVERIES:
         headers = headers_for(provider, event, body)
-        found = read(provider, headers, body)
-        assert found is Refusal.UNREADABLE or (event == "System Hook" and found is None)
+        found = read_webhook(provider, headers, body)
+        assert found is WebhookRefusal.UNREADABLE or (event == "System Hook" and found is None)
 
 
 def spoilt(payload: Any) -> Iterator[Any]:
@@ -350,13 +372,13 @@ def spoilt(payload: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("provider", "event", "payload"), DELIVERIES)
 def test_a_wrong_thing_at_any_node_is_survived(
-    provider: Provider, event: str, payload: Any
+    provider: ForgeProvider, event: str, payload: Any
 ) -> None:
     for each in spoilt(payload):
         body = json.dumps(each).encode()
         headers = headers_for(provider, event, body)
-        found = receive(provider, headers, body, SECRET, now=NOW)
-        assert found is None or isinstance(found, Hint | Refusal)
+        found = receive_webhook(provider, headers, body, SECRET, now=NOW)
+        assert found is None or isinstance(found, PushHint | WebhookRefusal)
 
 
 JSON = st.recursive(
@@ -390,20 +412,20 @@ HEADERS = st.dictionaries(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    provider=st.sampled_from(Provider),
+    provider=st.sampled_from(ForgeProvider),
     headers=HEADERS,
     body=st.binary() | SHAPED.map(lambda value: json.dumps(value).encode()),
     secret=st.sampled_from([None, SECRET, SIGNING, Secret(""), Secret("whsec_"), Secret("é")]),
 )
 def test_no_delivery_raises(
-    provider: Provider, headers: dict[str, str], body: bytes, secret: Secret | None
+    provider: ForgeProvider, headers: dict[str, str], body: bytes, secret: Secret | None
 ) -> None:
     for found in (
-        receive(provider, headers, body, secret, now=NOW),
-        read(provider, headers, body),
+        receive_webhook(provider, headers, body, secret, now=NOW),
+        read_webhook(provider, headers, body),
     ):
-        assert found is None or isinstance(found, Hint | Refusal)
-        if isinstance(found, Hint):
+        assert found is None or isinstance(found, PushHint | WebhookRefusal)
+        if isinstance(found, PushHint):
             assert found.repositories
             assert all(url.isprintable() for url in (*found.repositories, found.branch))
 
@@ -447,10 +469,10 @@ def test_characters_with_a_meaning_elsewhere_have_none_in_a_repository(other: st
 
 def test_a_delivery_is_known_by_what_is_signed_and_not_by_its_id() -> None:
     body = json.dumps(GITHUB_PUSH).encode()
-    headers = headers_for(Provider.GITHUB, "push", body)
-    one = receive(Provider.GITHUB, headers, body, SECRET, now=NOW)
-    again = receive(
-        Provider.GITHUB, {**headers, "X-GitHub-Delivery": "another"}, body, SECRET, now=NOW
+    headers = headers_for(ForgeProvider.GITHUB, "push", body)
+    one = receive_webhook(ForgeProvider.GITHUB, headers, body, SECRET, now=NOW)
+    again = receive_webhook(
+        ForgeProvider.GITHUB, {**headers, "X-GitHub-Delivery": "another"}, body, SECRET, now=NOW
     )
-    assert isinstance(one, Hint)
+    assert isinstance(one, PushHint)
     assert one == again

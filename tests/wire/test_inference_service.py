@@ -13,18 +13,18 @@ from hypothesis import given
 from tests.strategies import specs
 from tests.support.inference_services import ACCEPTED, canary, document
 
+from holdfast.core.custom_resource import schema_fields
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.policy import OnDrift
 from holdfast.core.quantity import parse_duration
-from holdfast.core.service.canary_state import CanaryState
 from holdfast.core.service.spec import (
+    CanaryState,
     Condition,
     InferenceService,
     InferenceServiceSpec,
     InferenceServiceStatus,
     SchedulingSpec,
 )
-from holdfast.core.shapes import members
 from holdfast.core.workload import Canary, SecretRef, WorkloadSpec
 from holdfast.wire.crd import crd
 from holdfast.wire.inference_service_v1alpha1 import (
@@ -271,8 +271,8 @@ def test_every_field_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "inference-service.md").read_text()
 
     def names(kind: type) -> set[str]:
-        found = {part.wire for part in members(kind)}
-        inner = [part.shape.base for part in members(kind) if part.shape.is_nested]
+        found = {part.wire for part in schema_fields(kind)}
+        inner = [part.shape.base for part in schema_fields(kind) if part.shape.is_nested]
         return found.union(*(names(each) for each in inner if each not in (SecretRef, CanaryState)))
 
     known = names(InferenceServiceSpec) | names(InferenceServiceStatus)

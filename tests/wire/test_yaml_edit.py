@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.errors import ValidationError
 from holdfast.core.tree import Tree
 from holdfast.wire.yaml import read_documents
-from holdfast.wire.yaml_edit import REMOVED, Edit, applied, edit, remove_document
+from holdfast.wire.yaml_edit import REMOVED, Edit, apply_edit, apply_edits, remove_document
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "codify"
 
@@ -59,10 +59,10 @@ def test_the_corpus_is_edited_byte_for_byte(case: dict[str, Tree]) -> None:
     before = text_of(case, "before")
     if "refused" in case:
         with pytest.raises(ValidationError) as caught:
-            edit(before, edits_of(case), document=document_of(case))
+            apply_edits(before, edits_of(case), document=document_of(case))
         assert str(case["refused"]) in str(caught.value)
         return
-    after = edit(before, edits_of(case), document=document_of(case))
+    after = apply_edits(before, edits_of(case), document=document_of(case))
     assert after.decode() == text_of(case, "after").decode()
 
 
@@ -72,7 +72,7 @@ def test_an_edit_leaves_lines_it_has_nothing_to_do_with(case: dict[str, Tree]) -
     if "refused" in case:
         return
     before = text_of(case, "before").decode()
-    after = edit(before.encode(), edits_of(case), document=document_of(case)).decode()
+    after = apply_edits(before.encode(), edits_of(case), document=document_of(case)).decode()
     comments = [line for line in before.splitlines() if line.strip().startswith("# ")]
     kept = [line for line in comments if "deeper than" not in line and "of u" not in line]
     assert all(line in after.splitlines() for line in kept)
@@ -81,8 +81,8 @@ def test_an_edit_leaves_lines_it_has_nothing_to_do_with(case: dict[str, Tree]) -
 def test_doing_an_edit_twice_is_doing_it_once() -> None:
     before = b"a:\n  b: 1 # b\n"
     edits = [Edit(path=("a", "c"), value="yes"), Edit(path=("a", "b"), value=2)]
-    once = edit(before, edits, document=0)
-    assert edit(once, edits, document=0) == once
+    once = apply_edits(before, edits, document=0)
+    assert apply_edits(once, edits, document=0) == once
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_document_that_is_not_there_cannot_go() -> None:
 
 
 def test_a_path_into_what_is_not_there_makes_it() -> None:
-    assert applied({"a": 1}, Edit(path=("b", "c", 0, "d"), value=2)) == {
+    assert apply_edit({"a": 1}, Edit(path=("b", "c", 0, "d"), value=2)) == {
         "a": 1,
         "b": {"c": [{"d": 2}]},
     }
@@ -118,6 +118,8 @@ def test_a_path_into_what_is_not_there_makes_it() -> None:
 
 def test_a_refusal_names_the_file_and_shows_no_value() -> None:
     with pytest.raises(ValidationError) as caught:
-        edit(b"a: hunter2\n", [Edit(path=("a", "b"), value="hunter3")], document=0, source="s.yaml")
+        apply_edits(
+            b"a: hunter2\n", [Edit(path=("a", "b"), value="hunter3")], document=0, source="s.yaml"
+        )
     assert "s.yaml" in str(caught.value)
     assert "hunter" not in str(caught.value)

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.support import testbed
 
-from holdfast.core.diff import same
+from holdfast.core.diff import same_value
 from holdfast.core.errors import ValidationError
 from holdfast.core.tree import Tree
 from holdfast.wire.nodes import UNPRINTABLE
 from holdfast.wire.yaml import read_documents
-from holdfast.wire.yaml_edit import REMOVED, Edit, Steps, applied, edit
+from holdfast.wire.yaml_edit import REMOVED, Edit, YamlPath, apply_edit, apply_edits
 
 AWKWARD = [
     "yes", "on", "y", "NO", "off", "null", "~", "", " ", "1_000", "0755", "0o17", "0x1F", "1e3",
@@ -68,7 +68,7 @@ def files(draw: st.DrawFn) -> bytes:
         for at in draw(st.lists(st.integers(0, len(lines) - 1), max_size=3)):
             commented = [*lines[:at], lines[at] + draw(st.sampled_from([" # c", "\n    # d"])),
                          *lines[at + 1 :]]  # fmt: skip
-            if same(values("\n".join(commented)), values("\n".join(lines))):
+            if same_value(values("\n".join(commented)), values("\n".join(lines))):
                 lines = commented
         texts.append("\n".join(lines) + "\n")
     text = "# head\n" + "---\n".join(texts)
@@ -83,7 +83,7 @@ def values(text: str | bytes) -> list[Tree]:
         return []
 
 
-def places(tree: Tree, path: Steps = ()) -> Iterator[Steps]:
+def places(tree: Tree, path: YamlPath = ()) -> Iterator[YamlPath]:
     if path:
         yield path
     if isinstance(tree, dict):
@@ -94,7 +94,7 @@ def places(tree: Tree, path: Steps = ()) -> Iterator[Steps]:
             yield from places(value, (*path, index))
 
 
-def at(tree: Tree, path: Steps) -> Tree:
+def at(tree: Tree, path: YamlPath) -> Tree:
     for step in path:
         tree = tree[step]  # type: ignore[index, call-overload]
     return tree
@@ -118,10 +118,10 @@ def test_an_edited_file_says_what_was_meant(data: st.DataObject, before: bytes) 
     trees = values(before)
     assume(len(trees) == 2)
     each = data.draw(edits(trees[0]))
-    after = edit(before, [each], document=0)
+    after = apply_edits(before, [each], document=0)
     found = values(after)
-    assert same(found[0], applied(trees[0], each))
-    assert same(found[1], trees[1])
+    assert same_value(found[0], apply_edit(trees[0], each))
+    assert same_value(found[1], trees[1])
     assert (b"\r\n" in after) == (b"\r\n" in before)
     assert b"\n" not in after.replace(b"\r\n", b"") or b"\r\n" not in before
 
@@ -140,7 +140,7 @@ def test_another_value_for_a_field_changes_its_line_alone(
     ]  # fmt: skip
     assume(single)
     path = data.draw(st.sampled_from(sorted(single, key=str)))
-    after = edit(before, [Edit(path=path, value=value)], document=0)
+    after = apply_edits(before, [Edit(path=path, value=value)], document=0)
     old, new = before.decode().split("\n"), after.decode().split("\n")
     changed = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
                if code[0] != "equal"]  # fmt: skip
@@ -157,7 +157,7 @@ def test_another_value_for_a_field_changes_its_line_alone(
 def test_text_is_read_back_as_that_text(value: str, style: str) -> None:
     before = f"a:\n  b: {style}\n  c: 1\n".encode()
     for path in (("a", "b"), ("a", "n")):
-        after = edit(before, [Edit(path=path, value=value)], document=0)
+        after = apply_edits(before, [Edit(path=path, value=value)], document=0)
         assert values(after)[0]["a"][path[1]] == value  # type: ignore[index, call-overload]
 
 
@@ -173,7 +173,7 @@ def test_kubernetes_reads_the_text_that_was_meant(tmp_path: Path) -> None:
     changes = [Edit(path=("data",), value={**meant}),
                Edit(path=("metadata", "annotations"), value={**meant})]  # fmt: skip
     changes += [Edit(path=("data", f"new-{name}"), value=text) for name, text in meant.items()]
-    (tmp_path / "a.yaml").write_bytes(edit(before.encode(), changes, document=0))
+    (tmp_path / "a.yaml").write_bytes(apply_edits(before.encode(), changes, document=0))
     (tmp_path / "kustomization.yaml").write_text("resources: [a.yaml]\n")
 
     offline = ["label", "--local", "-f", str(tmp_path / "a.yaml"), "-o", "json", "seen=true"]
@@ -182,12 +182,12 @@ def test_kubernetes_reads_the_text_that_was_meant(tmp_path: Path) -> None:
     assert {name: read["data"][f"new-{name}"] for name in meant} == meant
     assert read["metadata"]["annotations"] == meant
     (built,) = values(output_of(kubectl, "kustomize", str(tmp_path)))
-    assert same(built["data"], read["data"])  # type: ignore[index, call-overload]
+    assert same_value(built["data"], read["data"])  # type: ignore[index, call-overload]
 
 
 def kubectl_or_skip() -> str:
     try:
-        return testbed.find().path("kubectl")
+        return testbed.find_testbed().path("kubectl")
     except testbed.NoTestbed as error:
         if os.environ.get("HOLDFAST_REQUIRE_TESTBED"):
             raise

@@ -13,10 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from holdfast.core.ink import clean
 from holdfast.core.redact import redact
+from holdfast.core.text_style import escape_unprintable
 
-LIMIT = 1 << 20
+MAX_RESPONSE = 1 << 20
 """An answer of more bytes is not one number."""
 _LOG = logging.getLogger("holdfast.prometheus")
 
@@ -33,11 +33,11 @@ class PrometheusSource:
     async def query(self, expression: str) -> float | None:
         """Return the value of an instant query; None, with the reason logged, for anything else."""
         try:
-            value, reason = number(await self._ask(expression))
+            value, reason = parse_number(await self._ask(expression))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             value, reason = None, f"{type(error).__name__}: {error}"
         if value is None:
-            said = clean(redact(reason))[:300]
+            said = escape_unprintable(redact(reason))[:300]
             _LOG.warning("metric-without-value", extra={"query": expression, "reason": said})
         return value
 
@@ -55,17 +55,17 @@ class PrometheusSource:
         async with self._session.post(
             self._url, data={"query": expression}, allow_redirects=False
         ) as answer:
-            body = await answer.content.read(LIMIT + 1)
-            while len(body) <= LIMIT and (more := await answer.content.read(LIMIT)):
+            body = await answer.content.read(MAX_RESPONSE + 1)
+            while len(body) <= MAX_RESPONSE and (more := await answer.content.read(MAX_RESPONSE)):
                 body += more
-            if len(body) > LIMIT:
-                raise ValueError(f"an answer of more than {LIMIT} bytes")
+            if len(body) > MAX_RESPONSE:
+                raise ValueError(f"an answer of more than {MAX_RESPONSE} bytes")
             if answer.status != 200:
                 raise ValueError(f"status {answer.status}: {body[:200]!r}")
             return json.loads(body)
 
 
-def number(answer: Any) -> tuple[float | None, str]:  # Any: JSON of a stranger
+def parse_number(answer: Any) -> tuple[float | None, str]:  # Any: JSON of a stranger
     """Read one number out of an answer, or say why there is none."""
     try:
         if answer["status"] != "success":

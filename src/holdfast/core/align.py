@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 Opcode: TypeAlias = tuple[str, int, int, int, int]
 """As `difflib` has them: what to do, and which part of either side it is about."""
-_CLOSE = 64
+_MAX_CLOSE_GAP = 64
 """Items on either side of a gap that is compared closely."""
 
 
@@ -23,7 +23,10 @@ def align(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Opcode]:
     """Return how `old` becomes `new`: equal, replace, delete and insert, in order."""
     found: list[Opcode] = []
     done, to = 0, 0
-    for first, last, start, _ in (*_same(old, new), (len(old), len(old), len(new), len(new))):
+    for first, last, start, _ in (
+        *_common_runs(old, new),
+        (len(old), len(old), len(new), len(new)),
+    ):
         if tag := _tag(first - done, start - to):
             found.append((tag, done, first, to, start))
         if last > first:
@@ -38,10 +41,12 @@ def _tag(gone: int, come: int) -> str:
     return "delete" if gone else "insert" if come else ""
 
 
-def _same(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int]]:
+def _common_runs(
+    old: Sequence[Hashable], new: Sequence[Hashable]
+) -> Iterator[tuple[int, int, int, int]]:
     """Yield the runs that both have, in order and none beside another."""
     open_run: tuple[int, int, int, int] | None = None
-    for first, last, start, end in _runs(old, new):
+    for first, last, start, end in _matching_runs(old, new):
         if open_run is not None and (open_run[1], open_run[3]) == (first, start):
             open_run = (open_run[0], last, open_run[2], end)
             continue
@@ -52,16 +57,18 @@ def _same(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[in
         yield open_run
 
 
-def _runs(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int]]:
+def _matching_runs(
+    old: Sequence[Hashable], new: Sequence[Hashable]
+) -> Iterator[tuple[int, int, int, int]]:
     at, to = 0, 0
     for anchor, other in (*_anchors(old, new), (len(old), len(new))):
-        yield from _gap(old, new, at, anchor, to, other)
+        yield from _compare_gap(old, new, at, anchor, to, other)
         if anchor < len(old):
             yield anchor, anchor + 1, other, other + 1
         at, to = anchor + 1, other + 1
 
 
-def _gap(
+def _compare_gap(
     old: Sequence[Hashable], new: Sequence[Hashable], first: int, last: int, start: int, end: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Compare what lies between two anchors."""
@@ -79,7 +86,7 @@ def _gap(
         yield first, first + head, start, start + head
     left, right = first + head, start + head
     before, after = old[left : last - tail], new[right : end - tail]
-    if 0 < len(before) <= _CLOSE and 0 < len(after) <= _CLOSE:
+    if 0 < len(before) <= _MAX_CLOSE_GAP and 0 < len(after) <= _MAX_CLOSE_GAP:
         close = SequenceMatcher(None, before, after, autojunk=False)
         for a, b, size in close.get_matching_blocks():
             if size:

@@ -16,17 +16,17 @@ _NO_WORKERS = "one machine has no workers to choose from."
 _NO_LIMITS = "local processes are started as they are, so this limit would not be enforced."
 
 
-def unhonoured(fields: Mapping[str, Tree]) -> list[Problem]:
+def unsupported_fields(fields: Mapping[str, Tree]) -> list[Problem]:
     """List the declared fields that a single machine would have to drop."""
     return [
-        *_what_serves(fields),
-        *_how_much(fields),
-        *_resources(fields),
-        *_canary(fields),
+        *_process_problems(fields),
+        *_scaling_problems(fields),
+        *_resource_problems(fields),
+        *_canary_problems(fields),
     ]
 
 
-def _what_serves(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+def _process_problems(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     if not fields.get("command"):
         for name in ("image", "args"):
             if fields.get(name) is not None:
@@ -40,7 +40,7 @@ def _what_serves(fields: Mapping[str, Tree]) -> Iterator[Problem]:
             yield Problem(field=name, reason=_NO_WORKERS, fix="Leave it out.")
 
 
-def _how_much(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+def _scaling_problems(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     scale = fields.get("autoscaling")
     if isinstance(scale, dict) and scale.get("min") != scale.get("max"):
         yield Problem(
@@ -65,7 +65,7 @@ def _how_much(fields: Mapping[str, Tree]) -> Iterator[Problem]:
         )
 
 
-def _resources(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+def _resource_problems(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     resources = fields.get("resources")
     for name, value in (resources if isinstance(resources, dict) else {}).items():
         if value is not None:
@@ -76,7 +76,7 @@ def _resources(fields: Mapping[str, Tree]) -> Iterator[Problem]:
             )
 
 
-def _canary(fields: Mapping[str, Tree]) -> Iterator[Problem]:
+def _canary_problems(fields: Mapping[str, Tree]) -> Iterator[Problem]:
     canary = fields.get("canary")
     if not isinstance(canary, dict):
         return

@@ -20,8 +20,8 @@ from holdfast.core.command import (
 from holdfast.core.errors import Problem
 from holdfast.core.names import is_slug, slug_problems
 from holdfast.core.quantity import parse_duration, parse_quantity
-from holdfast.core.redact import quoted
-from holdfast.core.scan import MAX_TEXT, oversized, scan, secret_argument, shown_name
+from holdfast.core.redact import quote_text
+from holdfast.core.scan import MAX_TEXT, oversize_problem, safe_name, scan_values, secret_argument
 
 if TYPE_CHECKING:
     from holdfast.core.workload import WorkloadSpec
@@ -34,24 +34,24 @@ _POLICIES = ("fixed", "scheduled", "autoscaling")
 
 def size_problem(spec: WorkloadSpec) -> Problem | None:
     """Say that a spec is too large to be checked any further."""
-    return oversized(_given(spec))
+    return oversize_problem(_set_fields(spec))
 
 
-def problems(spec: WorkloadSpec) -> list[Problem]:
+def spec_problems(spec: WorkloadSpec) -> list[Problem]:
     """Return every problem of a spec, in the order of its fields."""
     return [
-        *_identity(spec),
-        *scan(_given(spec)),
-        *_command(spec),
-        *_environment(spec),
-        *_amount(spec),
-        *_resources(spec),
-        *_canary(spec),
-        *_times(spec),
+        *_identity_problems(spec),
+        *scan_values(_set_fields(spec)),
+        *_command_problems(spec),
+        *_environment_problems(spec),
+        *_amount_problems(spec),
+        *_resource_problems(spec),
+        *_canary_problems(spec),
+        *_duration_problems(spec),
     ]
 
 
-def _given(spec: WorkloadSpec) -> Iterator[tuple[str, object]]:
+def _set_fields(spec: WorkloadSpec) -> Iterator[tuple[str, object]]:
     """The fields that are set; most are not, and this is on the way of every write."""
     for name in spec.__slots__:
         value = getattr(spec, name)
@@ -70,15 +70,15 @@ def shape_problem(field: str, value: object) -> Problem:
 
 def unknown_problem(field: str, known: list[str]) -> Problem:
     """A mapping has a key that means nothing."""
-    like = nearest(field.rpartition(".")[2], known)
+    like = nearest_name(field.rpartition(".")[2], known)
     return Problem(
-        field=shown_name(field),
+        field=safe_name(field),
         reason="there is no such field.",
         fix=f"Did you mean {like}?" if like else f"Known fields: {', '.join(known)}.",
     )
 
 
-def nearest(text: str, known: Iterable[str]) -> str | None:
+def nearest_name(text: str, known: Iterable[str]) -> str | None:
     """Return the one of `known` that a misspelt text most likely stands for."""
     from difflib import get_close_matches  # only a mistake needs it
 
@@ -101,7 +101,7 @@ def missing_problem(field: str, kind: type, given: set[str]) -> Problem:
     )
 
 
-def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
+def _identity_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     for name in ("name", "model", "backend"):
         value = getattr(spec, name)
         if not isinstance(value, str):
@@ -123,7 +123,7 @@ def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     if isinstance(spec.backend, str) and spec.backend and not is_slug(spec.backend):
         yield Problem(
             field="backend",
-            reason=f"{quoted(spec.backend)} is not a backend.",
+            reason=f"{quote_text(spec.backend)} is not a backend.",
             fix="Use ollama, vllm, vllm-omni, sglang, llamacpp, stablediffusioncpp, or the slug "
             "of your own.",
         )
@@ -131,12 +131,12 @@ def _identity(spec: WorkloadSpec) -> Iterator[Problem]:
     if task is not None and not (isinstance(task, str) and type(task) is not str):
         yield Problem(
             field="task_type",
-            reason=f"{quoted(str(task))} is not a task type.",
+            reason=f"{quote_text(str(task))} is not a task type.",
             fix="Use text2text, embedding, reranker, or another name from the reference.",
         )
 
 
-def _command(spec: WorkloadSpec) -> Iterator[Problem]:
+def _command_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     if spec.command is not None and (spec.image is not None or spec.args is not None):
         yield Problem(
             field="command",
@@ -148,21 +148,23 @@ def _command(spec: WorkloadSpec) -> Iterator[Problem]:
         ("canary.command", spec.canary.command if spec.canary else None),
     ):
         if text is not None:
-            yield from _command_line(path, text, declared_variables(spec.env, spec.secrets))
+            yield from _command_line_problems(
+                path, text, declared_variables(spec.env, spec.secrets)
+            )
     args = spec.args
     if args is not None:
         if isinstance(args, tuple) and all(isinstance(part, str) for part in args):
             if spec.image is None:  # the entry point of an image may fill in what it likes
                 declared = declared_variables(spec.env, spec.secrets)
                 yield from placeholder_problems("args", args, declared)
-            yield from _arguments("args", args)
+            yield from _argument_problems("args", args)
         else:
             yield Problem(
                 field="args", reason="it is not a list of texts.", fix="Quote each argument."
             )
 
 
-def _command_line(path: str, text: object, declared: frozenset[str]) -> Iterator[Problem]:
+def _command_line_problems(path: str, text: object, declared: frozenset[str]) -> Iterator[Problem]:
     if not isinstance(text, str):
         yield Problem(field=path, reason="it is not text.", fix="Write it as one line.")
         return
@@ -179,19 +181,19 @@ def _command_line(path: str, text: object, declared: frozenset[str]) -> Iterator
     if shell:
         yield Problem(
             field=path,
-            reason=f"{quoted(shell, 20)} needs a shell, and none is used.",
+            reason=f"{quote_text(shell, 20)} needs a shell, and none is used.",
             fix="Start one program with its arguments, or a script of yours.",
         )
     variable = leading_variable(arguments)
     if variable:
         yield Problem(
             field=path,
-            reason=f"it begins with {shown_name(variable)}=, which only a shell would set, and "
+            reason=f"it begins with {safe_name(variable)}=, which only a shell would set, and "
             "none is used.",
-            fix=f"Begin with the program, and move {shown_name(variable)} to env.",
+            fix=f"Begin with the program, and move {safe_name(variable)} to env.",
         )
     yield from placeholder_problems(path, arguments, declared)
-    yield from _arguments(path, arguments)
+    yield from _argument_problems(path, arguments)
 
 
 def declared_variables(*groups: object) -> frozenset[str]:
@@ -206,11 +208,11 @@ def placeholder_problems(
     unknown = unknown_placeholder(arguments, declared)
     if unknown:
         name = unknown.strip("${}()")
-        like = nearest(name, (*PLACEHOLDERS, *declared))
+        like = nearest_name(name, (*PLACEHOLDERS, *declared))
         written = f"Write ${{{name}}}." if name in declared else ""
         yield Problem(
             field=path,
-            reason=f"nothing fills in {quoted(unknown)}.",
+            reason=f"nothing fills in {quote_text(unknown)}.",
             fix=written
             or (f"Did you mean ${{{like}}}?" if like else "")
             or "Declare it under env or secrets; of others only ${PORT}, ${HOST} and ${MODEL} are "
@@ -218,17 +220,17 @@ def placeholder_problems(
         )
 
 
-def _arguments(path: str, arguments: Sequence[str]) -> Iterator[Problem]:
+def _argument_problems(path: str, arguments: Sequence[str]) -> Iterator[Problem]:
     name = secret_argument(arguments)
     if name is not None:
         yield Problem(
             field=path,
-            reason=f"{shown_name(name) or 'it'} has a secret in clear.",
+            reason=f"{safe_name(name) or 'it'} has a secret in clear.",
             fix="Most backends read it from an environment variable: name it under secrets.",
         )
 
 
-def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
+def _environment_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     for group in ("env", "config", "execution_policy_config"):
         value = getattr(spec, group)
         if value is not None and not isinstance(value, Mapping):
@@ -238,11 +240,11 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
     for name, value in env.items():
         if not isinstance(value, str):
             yield Problem(
-                field=f"env.{shown_name(name)}", reason="it is not text.", fix="Quote the value."
+                field=f"env.{safe_name(name)}", reason="it is not text.", fix="Quote the value."
             )
         if name in secrets:
             yield Problem(
-                field=f"env.{shown_name(name)}",
+                field=f"env.{safe_name(name)}",
                 reason="it is also listed under secrets.",
                 fix="Keep one.",
             )
@@ -257,7 +259,7 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
         for name in names:
             if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
                 yield Problem(
-                    field=f"{group}.{shown_name(name)}",
+                    field=f"{group}.{safe_name(name)}",
                     reason="it is not a variable name.",
                     fix="Use letters, digits and underscores, not a digit first.",
                 )
@@ -270,19 +272,19 @@ def _environment(spec: WorkloadSpec) -> Iterator[Problem]:
             and not ref.key.startswith(".")
         ):
             yield Problem(
-                field=f"secrets.{shown_name(name)}",
+                field=f"secrets.{safe_name(name)}",
                 reason="its name or key is not usable.",
                 fix="Use a slug as the name, and letters, digits, dot, dash as the key.",
             )
 
 
-def _amount(spec: WorkloadSpec) -> Iterator[Problem]:
-    yield from _count("replicas", spec.replicas, low=0)
+def _amount_problems(spec: WorkloadSpec) -> Iterator[Problem]:
+    yield from _count_problems("replicas", spec.replicas, low=0)
     policy, config = spec.execution_policy, spec.execution_policy_config
     if policy is not None and policy not in _POLICIES:
         yield Problem(
             field="execution_policy",
-            reason=f"{quoted(str(policy))} is not a policy.",
+            reason=f"{quote_text(str(policy))} is not a policy.",
             fix="Use fixed, scheduled or autoscaling.",
         )
     if config is not None and policy is None:
@@ -303,27 +305,27 @@ def _amount(spec: WorkloadSpec) -> Iterator[Problem]:
             fix="Keep one of them.",
         )
     if isinstance(config, Mapping):
-        yield from _policy_config(str(policy), config)
+        yield from _policy_config_problems(str(policy), config)
     scale = spec.autoscaling
     if scale is not None:
-        yield from _count("autoscaling.min", scale.min, low=0)
-        yield from _count("autoscaling.max", scale.max, low=1)
+        yield from _count_problems("autoscaling.min", scale.min, low=0)
+        yield from _count_problems("autoscaling.max", scale.max, low=1)
         if _is_int(scale.min) and _is_int(scale.max) and scale.min > scale.max:
             yield Problem(
                 field="autoscaling.min", reason="it is above max.", fix="Lower min or raise max."
             )
 
 
-def _policy_config(policy: str, config: Mapping[str, object]) -> Iterator[Problem]:
+def _policy_config_problems(policy: str, config: Mapping[str, object]) -> Iterator[Problem]:
     path = "execution_policy_config"
     if policy == "fixed":
-        yield from _count(f"{path}.replicas", config.get("replicas", 1), low=0)
+        yield from _count_problems(f"{path}.replicas", config.get("replicas", 1), low=0)
     elif policy == "scheduled" and not (config.get("cron") or config.get("window")):
         yield Problem(field=path, reason="it has no schedule.", fix="Give cron or window.")
     elif policy == "autoscaling":
         low, high = config.get("min_workers", 0), config.get("max_workers", 1)
-        yield from _count(f"{path}.min_workers", low, low=0)
-        yield from _count(f"{path}.max_workers", high, low=1)
+        yield from _count_problems(f"{path}.min_workers", low, low=0)
+        yield from _count_problems(f"{path}.max_workers", high, low=1)
         if _is_int(low) and _is_int(high) and low > high:
             yield Problem(
                 field=f"{path}.min_workers", reason="it is above max_workers.", fix="Lower it."
@@ -340,7 +342,7 @@ def _policy_config(policy: str, config: Mapping[str, object]) -> Iterator[Proble
             )
 
 
-def _resources(spec: WorkloadSpec) -> Iterator[Problem]:
+def _resource_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     resources = spec.resources
     if resources is None:
         return
@@ -353,10 +355,10 @@ def _resources(spec: WorkloadSpec) -> Iterator[Problem]:
                 reason="it is not a quantity above 0.",
                 fix="Write it like 4, 500m or 16Gi.",
             )
-    yield from _count("resources.gpu", resources.gpu, low=0)
+    yield from _count_problems("resources.gpu", resources.gpu, low=0)
 
 
-def _canary(spec: WorkloadSpec) -> Iterator[Problem]:
+def _canary_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     canary = spec.canary
     if canary is None:
         return
@@ -364,7 +366,7 @@ def _canary(spec: WorkloadSpec) -> Iterator[Problem]:
         yield Problem(
             field="canary.weight", reason="it is not from 0 to 100.", fix="Give a percentage."
         )
-    yield from _count("canary.replicas", canary.replicas, low=1)
+    yield from _count_problems("canary.replicas", canary.replicas, low=1)
     if canary.weight != 0 and canary.is_none:
         yield Problem(
             field="canary",
@@ -376,10 +378,10 @@ def _canary(spec: WorkloadSpec) -> Iterator[Problem]:
             yield Problem(
                 field="canary.analysis", reason="it has no bound.", fix="Give max, min or both."
             )
-        yield from _count("canary.analysis.rounds", canary.analysis.rounds, low=1)
+        yield from _count_problems("canary.analysis.rounds", canary.analysis.rounds, low=1)
 
 
-def _times(spec: WorkloadSpec) -> Iterator[Problem]:
+def _duration_problems(spec: WorkloadSpec) -> Iterator[Problem]:
     times: dict[str, object] = {}
     if spec.health:
         health = spec.health
@@ -398,7 +400,7 @@ def _times(spec: WorkloadSpec) -> Iterator[Problem]:
             )
     if spec.rollout:
         times["rollout.drain_timeout"] = spec.rollout.drain_timeout
-        yield from _count("rollout.max_surge", spec.rollout.max_surge, low=1)
+        yield from _count_problems("rollout.max_surge", spec.rollout.max_surge, low=1)
     if spec.canary and spec.canary.analysis:
         times["canary.analysis.interval"] = spec.canary.analysis.interval
     for field, value in times.items():
@@ -413,7 +415,7 @@ def _times(spec: WorkloadSpec) -> Iterator[Problem]:
             )
 
 
-def _count(field: str, value: object, *, low: int) -> Iterator[Problem]:
+def _count_problems(field: str, value: object, *, low: int) -> Iterator[Problem]:
     if value is None:
         return
     if not _is_int(value) or not low <= value <= MAX_REPLICAS:

@@ -79,9 +79,9 @@ _ALIASES: dict[str, dict[str, str]] = {
 }
 """By program, the other spellings of a flag and the one that it is compared under. Only what the
 program documents: two flags that are taken for one would hide drift."""
-_FOLDS_UNDERSCORES = frozenset({"vllm", "llama-server"})
+_IGNORES_UNDERSCORES = frozenset({"vllm", "llama-server"})
 """Programs that read `--max_model_len` as `--max-model-len`."""
-_SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<"})
+_SHELL_OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<"})
 
 
 def split_command(text: str) -> list[str]:
@@ -103,7 +103,9 @@ def _split(text: str) -> tuple[str, ...]:
 
 def shell_syntax(arguments: list[str]) -> str | None:
     """Return the first argument that only a shell would understand, or None."""
-    return next((part for part in arguments if part in _SHELL or _is_substitution(part)), None)
+    return next(
+        (part for part in arguments if part in _SHELL_OPERATORS or _is_substitution(part)), None
+    )
 
 
 def _is_substitution(part: str) -> bool:
@@ -136,7 +138,7 @@ def is_script(arguments: Sequence[str]) -> bool:
     return any(re.fullmatch(r"-[a-z]*c", part) for part in arguments[1:])
 
 
-def filled(part: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(part: str, values: Mapping[str, str]) -> str:
     """Put the values of variables in the place of `${NAME}` and `$(NAME)`; others stay."""
 
     def value(found: re.Match[str]) -> str:
@@ -145,7 +147,7 @@ def filled(part: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(value, part)
 
 
-def as_kubelet_fills(part: str, declared: Container[str]) -> str:
+def to_kubelet_syntax(part: str, declared: Container[str]) -> str:
     """Write `${NAME}` of a declared variable as `$(NAME)`, which the kubelet fills in."""
 
     def reference(found: re.Match[str]) -> str:
@@ -185,7 +187,7 @@ def canonical_command(text: str) -> Fields:
             positionals.append(part)
             continue
         given, equals, value = part.partition("=")
-        name = _one_name(given, program)
+        name = _canonical_flag(given, program)
         if equals:
             flags.setdefault(name, []).append(value)
         elif index < len(arguments) and _takes_value(name) and not _FLAG.match(arguments[index]):
@@ -220,7 +222,7 @@ def _program_name(part: str) -> str:
     return part.rpartition("/")[2]
 
 
-def _one_name(flag: str, program: str) -> str:
-    if program in _FOLDS_UNDERSCORES and flag.startswith("--"):
+def _canonical_flag(flag: str, program: str) -> str:
+    if program in _IGNORES_UNDERSCORES and flag.startswith("--"):
         flag = flag.replace("_", "-")
     return _ALIASES.get(program, {}).get(flag, flag)

@@ -41,7 +41,7 @@ def _walk(
         if isinstance(wanted, dict) and (seen is None or isinstance(seen, dict)):
             inner = whole or key in rules.exclusive or key in rules.commands
             _walk(wanted, seen or {}, here, rules, out, whole=inner)
-        elif not same(wanted, seen):
+        elif not same_value(wanted, seen):
             out.append(Change(path=here, desired=wanted, live=seen))
     if whole:
         out.extend(
@@ -51,12 +51,14 @@ def _walk(
         )
 
 
-def same(left: Tree, right: Tree) -> bool:
+def same_value(left: Tree, right: Tree) -> bool:
     """Equal in value and in kind: `True` is not `1`, while `1` is `1.0`."""
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(same_value, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(
+            same_value(left[key], right[key]) for key in left
+        )
     return left == right

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core.desired import Desired
-from holdfast.core.diff import Change, diff, same
+from holdfast.core.diff import Change, diff, same_value
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.normalize import WORKLOAD_RULES, normalize_workload
 from holdfast.core.tree import Fields, Path
@@ -173,7 +173,7 @@ def _equal(desired: Fields, live: Fields) -> bool:
 
     The common case of a workload that is as declared, and several times cheaper.
     """
-    return all(name in live and same(value, live[name]) for name, value in desired.items())
+    return all(name in live and same_value(value, live[name]) for name, value in desired.items())
 
 
 def drifted_field(change: Change, writers: Mapping[str, Writer]) -> DriftedField:

@@ -47,7 +47,7 @@ def requires_extra(extra: str, what: str, *, otherwise: str = "") -> Iterator[No
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{what} needs {error.name}, which is not installed.",
-            todo=install_extra(extra) + otherwise,
+            hint=install_extra(extra) + otherwise,
         ) from error
 
 
@@ -58,10 +58,10 @@ class HoldfastError(Exception):
     summary: ClassVar[str] = "Holdfast failed"
     retry: ClassVar[Retry] = Retry.NEVER
 
-    def __init__(self, happened: str, *, changed: str = NOTHING_CHANGED, todo: str = "") -> None:
+    def __init__(self, happened: str, *, changed: str = NOTHING_CHANGED, hint: str = "") -> None:
         self.happened = happened
         self.changed = changed
-        self.todo = todo
+        self.hint = hint
         super().__init__(happened)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class HoldfastError(Exception):
     @property
     def detail(self) -> str:
         """The message without its constant summary."""
-        return " ".join(part for part in (self.happened, self.changed, self.todo) if part)
+        return " ".join(part for part in (self.happened, self.changed, self.hint) if part)
 
     def add_changes(self, made: str) -> None:
         """Say what was changed before this error, in the place of `NOTHING_CHANGED`.
@@ -94,7 +94,7 @@ def _rebuild(
 
 
 @contextmanager
-def having_changed(made: str) -> Iterator[None]:
+def report_changes(made: str) -> Iterator[None]:
     """Let every error from inside say what was changed before; nothing, if `made` is empty.
 
     For whatever goes on after an effect: the error of the later part knows of itself alone.
@@ -142,7 +142,7 @@ class ValidationError(HoldfastError):
         *,
         problems: Sequence[Problem] = (),
         changed: str = NOTHING_CHANGED,
-        todo: str = "",
+        hint: str = "",
     ) -> None:
         count = len(problems)
         self.problems = tuple(problems[:MAX_PROBLEMS])
@@ -150,7 +150,7 @@ class ValidationError(HoldfastError):
         if count > MAX_PROBLEMS:
             lines += f"\n  and {count - MAX_PROBLEMS} more."
         text = happened or f"{count} {'problem' if count == 1 else 'problems'} found."
-        super().__init__(text, changed=changed + lines, todo=todo)
+        super().__init__(text, changed=changed + lines, hint=hint)
 
 
 class DriftError(ValidationError):
@@ -159,8 +159,8 @@ class DriftError(ValidationError):
     code = "drift"
     summary = "Workload has drifted"
 
-    def __init__(self, happened: str, *, plan: Plan, todo: str = "") -> None:
-        super().__init__(happened, todo=todo)
+    def __init__(self, happened: str, *, plan: Plan, hint: str = "") -> None:
+        super().__init__(happened, hint=hint)
         self.plan = plan
 
 
@@ -211,9 +211,9 @@ class PermissionDenied(HoldfastError):
         *,
         reason: str = "scope_insufficient",
         changed: str = NOTHING_CHANGED,
-        todo: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(happened, changed=changed, todo=todo)
+        super().__init__(happened, changed=changed, hint=hint)
         self.reason = reason
 
 
@@ -306,8 +306,8 @@ class StoreHeld(StoreUnavailable):
 
     code = "store-held"
 
-    def __init__(self, happened: str, *, todo: str, url: str | None = None) -> None:
-        super().__init__(happened, todo=todo)
+    def __init__(self, happened: str, *, hint: str, url: str | None = None) -> None:
+        super().__init__(happened, hint=hint)
         self.url = url
 
 
@@ -331,9 +331,9 @@ class ApiError(HoldfastError):
         status: int = 0,
         reason: str = "",
         changed: str = NOTHING_CHANGED,
-        todo: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(happened, changed=changed, todo=todo)
+        super().__init__(happened, changed=changed, hint=hint)
         self.status = status
         self.reason = reason
 
@@ -345,9 +345,9 @@ class BackendError(ApiError):
     summary = "Backend answered with an error"
 
     def __init__(
-        self, happened: str, *, message: str, status: int = 0, reason: str = "", todo: str = ""
+        self, happened: str, *, message: str, status: int = 0, reason: str = "", hint: str = ""
     ) -> None:
-        super().__init__(happened, status=status, reason=reason, changed="", todo=todo)
+        super().__init__(happened, status=status, reason=reason, changed="", hint=hint)
         self.message = message
 
 

@@ -53,6 +53,6 @@ class Glob:
 
 
 @lru_cache(maxsize=512)
-def glob(text: str) -> Glob:
+def compiled_glob(text: str) -> Glob:
     """Return a glob, made once."""
     return Glob(text)

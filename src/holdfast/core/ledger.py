@@ -12,7 +12,7 @@ from holdfast.core.drift import Cause, DriftedField, DriftKind
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.redact import MASK, names_a_secret, redact_tree
-from holdfast.core.tree import Fields, Path, Tree, pointer
+from holdfast.core.tree import Fields, Path, Tree, json_pointer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +58,17 @@ class HistoryEntry:
     detail: Fields
 
 
-def entry_of(field: DriftedField, evidence: str) -> DriftEntry:
+def drift_entry_of(field: DriftedField, evidence: str) -> DriftEntry:
     """Write one drifted field of a workload for the ledger."""
     path = field.change.path
     return DriftEntry(
-        path=pointer(path), desired=hidden(path, field.change.desired),
-        live=hidden(path, field.change.live), kind=field.kind, cause=field.cause,
+        path=json_pointer(path), desired=redact_at_path(path, field.change.desired),
+        live=redact_at_path(path, field.change.live), kind=field.kind, cause=field.cause,
         evidence=evidence, writer=field.writer,
     )  # fmt: skip
 
 
-def hidden(path: Path, value: Tree) -> Tree:
+def redact_at_path(path: Path, value: Tree) -> Tree:
     """Mask a value that its path says is secret, and credentials within any other."""
     if value is not None and any(names_a_secret(part) for part in path):
         return MASK

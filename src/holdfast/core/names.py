@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.redact import credential_in, quoted, redact
+from holdfast.core.redact import credential_in, quote_text, redact
 
 MAX_SLUG = 63
 """A DNS label, so that every target can use the slug as it stands."""
@@ -42,7 +42,7 @@ def slug_problems(text: str, *, field: str, derive: bool = False) -> list[Proble
     any name. Letters outside ASCII are refused rather than folded: two names that look alike
     must not become one workload.
     """
-    shown = quoted(text)
+    shown = quote_text(text)
     if not text.isascii():
         return [
             Problem(
@@ -94,21 +94,21 @@ def is_slug(text: str) -> bool:
     return len(text) <= MAX_SLUG and bool(_SLUG.fullmatch(text)) and text not in RESERVED
 
 
-def checked_slug(text: str, *, field: str = "slug") -> str:
+def require_slug(text: str, *, field: str = "slug") -> str:
     """Return a slug that somebody gave, or raise with the reason and the slug they may mean."""
-    return _checked(text, field=field, derive=False)
+    return _valid_slug(text, field=field, derive=False)
 
 
-def derived_slug(text: str, *, field: str = "slug") -> str:
+def slug_from_name(text: str, *, field: str = "slug") -> str:
     """Make a slug from a name, or raise with the reason.
 
     Also what the InferenceKey wire does with a slug: its client and its control plane both make
     it canonical, so the one must not refuse what the other would have sent.
     """
-    return _checked(text, field=field, derive=True)
+    return _valid_slug(text, field=field, derive=True)
 
 
-def _checked(text: str, *, field: str, derive: bool) -> str:
+def _valid_slug(text: str, *, field: str, derive: bool) -> str:
     kind = credential_in(text)
     if kind:  # its canonical form would pass for a name, and be shown as one
         reason = f"it looks like {kind}."

@@ -66,7 +66,7 @@ def normalize(value: Tree, rules: Rules, *, name: str = "", parent: str = "") ->
             if item is not None
         }
     if isinstance(value, list):
-        keyed = _by_key(value, rules.keyed.get(name, ()), rules)
+        keyed = _keyed_items(value, rules.keyed.get(name, ()), rules)
         if keyed is not None:
             return keyed
         return [normalize(item, rules, parent=name) for item in value]
@@ -100,7 +100,7 @@ def item_segment(item: Tree, key: str) -> str | None:
     return f"[{','.join(parts)}]"
 
 
-def _by_key(items: list[Tree], keys: tuple[str, ...], rules: Rules) -> Fields | None:
+def _keyed_items(items: list[Tree], keys: tuple[str, ...], rules: Rules) -> Fields | None:
     """Turn a list of mappings into one mapping by key, if every item has that key once."""
     for key in keys:
         result: Fields = {}

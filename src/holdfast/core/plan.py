@@ -14,7 +14,7 @@ from holdfast.core.errors import StalePlan
 from holdfast.core.live import Absent, Live, Observation, Unknown, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import WORKLOAD_RULES
-from holdfast.core.tree import Fields, Tree, digest, pointer
+from holdfast.core.tree import Fields, Tree, digest, json_pointer
 
 
 class Action(StrEnum):
@@ -65,7 +65,7 @@ class Plan:
 
         Covers all that a reviewer is shown, so that what was approved is what was seen.
         """
-        return digest([_basis(step) for step in self.steps])
+        return digest([_digest_basis(step) for step in self.steps])
 
     @property
     def id(self) -> str:
@@ -97,16 +97,16 @@ class Plan:
         return plan_html(self)
 
 
-RESTARTING = frozenset(
+RESTART_FIELDS = frozenset(
     "model backend command image args env secrets config vllm_version worker_id gpu_resource_id"
     " resources".split()
 )
 """Fields whose change means new processes."""
 
-AMOUNT = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
+AMOUNT_FIELDS = ("replicas", "autoscaling", "execution_policy", "execution_policy_config")
 """Fields that say how many run. They exclude each other, so writing one clears the rest."""
 
-STARTS = ({"command"}, {"image", "args"})
+START_FIELDS = ({"command"}, {"image", "args"})
 """Fields that say what is started. The two groups exclude each other."""
 
 
@@ -153,7 +153,7 @@ def check_fresh(plan: Plan, observed: Mapping[WorkloadId, Observation]) -> None:
         if moved:
             raise StalePlan(
                 f"Workload {step.id} {moved}, so {plan.id} no longer describes it.",
-                todo="Make a new plan and review it again.",
+                hint="Make a new plan and review it again.",
             )
 
 
@@ -177,8 +177,8 @@ def _step(drift: Drift) -> Step:
             if field.kind is not DriftKind.RESOURCE  # a replica is started, not written
         )
     )
-    write = _writes(names, desired=drift.desired.fields, live=live.fields)
-    restart = any(name in RESTARTING for name in names)
+    write = _fields_to_write(names, desired=drift.desired.fields, live=live.fields)
+    restart = any(name in RESTART_FIELDS for name in names)
     return Step(
         id=where,
         action=Action.UPDATE if drift.fields else Action.NOTHING,
@@ -200,14 +200,14 @@ def _reason(fields: tuple[DriftedField, ...]) -> str:
     return f"{count} {'field differs' if count == 1 else 'fields differ'}"
 
 
-def _writes(names: list[str], *, desired: Fields, live: Fields) -> Fields:
+def _fields_to_write(names: list[str], *, desired: Fields, live: Fields) -> Fields:
     write: Fields = {}
     for name in names:
-        if name in AMOUNT:
+        if name in AMOUNT_FIELDS:
             write.update(_amount(desired, live))
         else:
-            write[name] = _merged(name, desired[name], live.get(name))
-        for mine, other in (STARTS, STARTS[::-1]):
+            write[name] = _merge_field(name, desired[name], live.get(name))
+        for mine, other in (START_FIELDS, START_FIELDS[::-1]):
             if name in mine:
                 write.update({each: None for each in other if each in live})
     return write
@@ -220,22 +220,25 @@ def _amount(desired: Fields, live: Fields) -> Fields:
     """
     policy = desired.get("execution_policy")
     same = policy == live.get("execution_policy") and policy != "fixed"
-    write: Fields = {name: None for name in AMOUNT if name in live}
-    for name in AMOUNT:
+    write: Fields = {name: None for name in AMOUNT_FIELDS if name in live}
+    for name in AMOUNT_FIELDS:
         if name in desired:
-            write[name] = _merged(name, desired[name], live.get(name) if same else None)
+            write[name] = _merge_field(name, desired[name], live.get(name) if same else None)
     return write
 
 
-def _merged(name: str, desired: Tree, live: Tree) -> Tree:
+def _merge_field(name: str, desired: Tree, live: Tree) -> Tree:
     """Keep what the live side has and the declaration leaves open, unless declared whole."""
     whole = name in WORKLOAD_RULES.exclusive or name in WORKLOAD_RULES.commands
     if whole or not isinstance(desired, dict) or not isinstance(live, dict):
         return desired
-    return {**live, **{key: _merged(key, item, live.get(key)) for key, item in desired.items()}}
+    return {
+        **live,
+        **{key: _merge_field(key, item, live.get(key)) for key, item in desired.items()},
+    }
 
 
-def _basis(step: Step) -> Tree:
+def _digest_basis(step: Step) -> Tree:
     return {
         "id": str(step.id),
         "action": step.action.value,
@@ -243,12 +246,12 @@ def _basis(step: Step) -> Tree:
         "disruption": step.disruption.value,
         "changes": [
             [
-                pointer(field.change.path),
+                json_pointer(field.change.path),
                 field.change.desired,
                 field.change.live,
                 field.kind.value,
                 field.cause.value,
-                _signature(field.writer),
+                _writer_basis(field.writer),
                 # Only where there is one: plans that were saved before it existed stay valid.
                 *([field.evidence] if field.evidence else []),
             ]
@@ -260,7 +263,7 @@ def _basis(step: Step) -> Tree:
     }
 
 
-def _signature(writer: Writer | None) -> Tree:
+def _writer_basis(writer: Writer | None) -> Tree:
     if writer is None:
         return None
     at = writer.at.isoformat() if writer.at else None

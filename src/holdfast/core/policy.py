@@ -53,14 +53,14 @@ def decide(drift: Drift, on_drift: OnDrift, on_absent: OnAbsent = OnAbsent.CREAT
         case Situation.IN_SYNC:
             return Decision.KEEP
         case Situation.ABSENT:
-            return _absent(on_absent)
+            return _decide_absent(on_absent)
         case Situation.DRIFTED:
-            return _drifted(on_drift)
+            return _decide_drifted(on_drift)
         case _:
             assert_never(drift.situation)
 
 
-def _absent(policy: OnAbsent) -> Decision:
+def _decide_absent(policy: OnAbsent) -> Decision:
     match policy:
         case OnAbsent.CREATE:
             return Decision.CREATE
@@ -72,7 +72,7 @@ def _absent(policy: OnAbsent) -> Decision:
             assert_never(policy)
 
 
-def _drifted(policy: OnDrift) -> Decision:
+def _decide_drifted(policy: OnDrift) -> Decision:
     match policy:
         case OnDrift.RECONCILE:
             return Decision.UPDATE

@@ -15,7 +15,7 @@ _SCALE = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
     "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
 }  # fmt: skip
-_BIG = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki", "E", "P", "T", "G", "M")
+_LARGE_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki", "E", "P", "T", "G", "M")
 """Suffixes to write with, best first. A thousand is no kilo of anything here."""
 _DURATION = re.compile(
     r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?(?:([0-9]+)ms)?"
@@ -23,13 +23,13 @@ _DURATION = re.compile(
 )
 _SECONDS = (Decimal(3600), Decimal(60), Decimal(1), Decimal("0.001"), Decimal(1))
 _EXACT = Context(prec=100)
-_LONGEST = 40
+_MAX_LENGTH = 40
 """Digits and letters of the longest quantity or duration that is read at all."""
 
 
 def parse_quantity(value: str | int | float) -> Decimal | None:
     """Return the exact value of `500m`, `16Gi`, `1e3`, `2`; None for what is no quantity."""
-    found = _QUANTITY.fullmatch(_short(value))
+    found = _QUANTITY.fullmatch(_bounded_text(value))
     if not found:
         return None
     number, exponent, suffix = found.groups()
@@ -53,7 +53,7 @@ def readable_quantity(value: str | int | float) -> str:
     if amount is None:
         return str(value)
     whole = amount == amount.to_integral_value(context=_EXACT)
-    suffixes = _BIG if whole else ("m",)
+    suffixes = _LARGE_SUFFIXES if whole else ("m",)
     for suffix in suffixes:
         number = _EXACT.divide(amount, _SCALE[suffix])
         fits = number == number.to_integral_value(context=_EXACT)
@@ -66,7 +66,7 @@ def parse_duration(value: str | int | float) -> float | None:
     """Return seconds for `10s`, `1m30s`, `500ms`, `2.5`; None for what is no duration."""
     if isinstance(value, float):
         return value
-    text = _short(value)
+    text = _bounded_text(value)
     found = _DURATION.fullmatch(text)
     if not text or not found:
         return None
@@ -74,15 +74,15 @@ def parse_duration(value: str | int | float) -> float | None:
     return float(sum(Decimal(part) * unit for part, unit in parts if part))
 
 
-def shown_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Write a time in seconds for people: `15 s`, `2.5 s`, and never `14.9941 s`."""
     rounded = round(seconds) if seconds >= 10 else round(seconds, 1) or round(seconds, 3)
     return f"{rounded} s" if isinstance(rounded, int) else f"{rounded:g} s"
 
 
-def _short(value: str | int | float) -> str:
+def _bounded_text(value: str | int | float) -> str:
     """The text of a value, or "" when it is too long to be meant."""
-    if isinstance(value, int) and (isinstance(value, bool) or abs(value) >= 10**_LONGEST):
+    if isinstance(value, int) and (isinstance(value, bool) or abs(value) >= 10**_MAX_LENGTH):
         return ""
     text = str(value).strip()
-    return text if len(text) <= _LONGEST else ""
+    return text if len(text) <= _MAX_LENGTH else ""

@@ -13,7 +13,7 @@ from typing import NoReturn
 from holdfast.core.tree import Tree
 
 MASK = "***"
-_SHORTEST = 12
+_MIN_CREDENTIAL_LENGTH = 12
 
 TOKEN = re.compile(r"ik_(?:sdk|live)_([0-9A-Za-z]{1,64})_[0-9A-Za-z]+")
 # Each alternative can start only where its own run of characters starts, or always matches once
@@ -42,7 +42,7 @@ _NAME = (
     r"(?:token|secret|(?:api|access|secret|private|auth)[-_]?key|credentials?|basic[-_]?auth"
     r"|password|passwd|passphrase)"
 )
-_HINT = re.compile(r"(?i)token|secret|key|credential|passw|passphrase|bearer|basic")
+_SECRET_WORDS = re.compile(r"(?i)token|secret|key|credential|passw|passphrase|bearer|basic")
 _PASSWORD_NAME = re.compile(r"(?i)(?:password|passwd|passphrase)$")
 _HEADER = re.compile(
     r"""(?ix) (?:authorization|x-api-key|api-key)["']?\s*[:=]\s*["']?
@@ -133,7 +133,7 @@ def assigned_secret_in(text: str) -> bool:
 
     Only a text with a blank in it can, or one that is a header: a lone word has a name of its own.
     """
-    if not _HINT.search(text) and not _HEADER.search(text):
+    if not _SECRET_WORDS.search(text) and not _HEADER.search(text):
         return False
     header = _HEADER.search(text)
     if header and not is_reference(header["value"] or header["whole"] or ""):
@@ -155,17 +155,17 @@ def _is_secret_value(found: re.Match[str]) -> bool:
 
 def redact(text: str) -> str:
     """Mask every credential in a text on its way to a person, a log or a file."""
-    if len(text) < _SHORTEST and text.isidentifier():
+    if len(text) < _MIN_CREDENTIAL_LENGTH and text.isidentifier():
         return text  # most keys and many values: too short to be a credential of any look
-    text = _CREDENTIALS.sub(_masked, text)
-    if not _HINT.search(text):
+    text = _CREDENTIALS.sub(_mask_credential, text)
+    if not _SECRET_WORDS.search(text):
         return text  # the rest masks what follows one of these words
     text = _BEARER.sub(lambda found: f"{found.group(1)} {MASK}", text)
-    text = _ASSIGNMENT.sub(_masked_value, text)
-    return _FLAG.sub(_masked_value, text)
+    text = _ASSIGNMENT.sub(_mask_value, text)
+    return _FLAG.sub(_mask_value, text)
 
 
-def quoted(text: str, limit: int = 60) -> str:
+def quote_text(text: str, limit: int = 60) -> str:
     """Quote a piece of someone's input in a message: no credential, ASCII alone, not too long."""
     return ascii(redact(text)[:limit])
 
@@ -190,7 +190,7 @@ def redact_tree(value: Tree, *, name: str = "") -> Tree:
     return value
 
 
-def _masked(found: re.Match[str]) -> str:
+def _mask_credential(found: re.Match[str]) -> str:
     token = TOKEN.match(found.group())
     if token:
         kind = found.group().split("_", 2)[1]
@@ -198,7 +198,7 @@ def _masked(found: re.Match[str]) -> str:
     return MASK
 
 
-def _masked_value(found: re.Match[str]) -> str:
+def _mask_value(found: re.Match[str]) -> str:
     name, gap, value = found.groups()
     before = found.string[max(0, found.start() - 16) : found.end(1)]
     if is_reference(value) or _VOCABULARY.search(before):

@@ -36,19 +36,19 @@ _PLAIN = re.compile(r"(?i)[0-9]{1,7}|true|false|yes|no|on|off|none|null|auto")
 """What no credential is."""
 
 
-def scan(named: Iterable[tuple[str, object]]) -> Iterator[Problem]:
+def scan_values(named: Iterable[tuple[str, object]]) -> Iterator[Problem]:
     """Yield the problems of all values, given with the names of their fields."""
-    values = (each for name, value in named for each in _walk(name, value, 0))
+    values = (each for name, value in named for each in _walk_values(name, value, 0))
     for count, (path, value, depth) in enumerate(values):
         if count >= MAX_VALUES:
             yield Problem(
                 field=path, reason=f"there are over {MAX_VALUES} values.", fix="Declare fewer."
             )
             return
-        yield from _problems(path, value, depth)
+        yield from _value_problems(path, value, depth)
 
 
-def oversized(named: Iterable[tuple[str, object]]) -> Problem | None:
+def oversize_problem(named: Iterable[tuple[str, object]]) -> Problem | None:
     """Say that a declaration is too large to be looked at any further; None when it is not.
 
     Costs a bounded amount of work, whatever is given. Everything else that walks a declaration
@@ -70,7 +70,7 @@ def oversized(named: Iterable[tuple[str, object]]) -> Problem | None:
                 inner = [getattr(item, part.name) for part in fields(item)]
             if depth > MAX_DEPTH:
                 return Problem(
-                    field=shown_name(name),
+                    field=safe_name(name),
                     reason=f"it is nested over {MAX_DEPTH} deep.",
                     fix="Flatten it.",
                 )
@@ -80,14 +80,14 @@ def oversized(named: Iterable[tuple[str, object]]) -> Problem | None:
                     waiting.extend((each, depth + 1) for each in inner)
         if count > MAX_VALUES:
             return Problem(
-                field=shown_name(name),
+                field=safe_name(name),
                 reason=f"there are over {MAX_VALUES} values.",
                 fix="Declare fewer.",
             )
     return None
 
 
-def shown_name(name: object) -> str:
+def safe_name(name: object) -> str:
     """Write someone's own field name into a problem: no credential, ASCII alone, not too long."""
     text = redact(str(name)) if isinstance(name, str | bool | int | float) else "?"
     return ascii(text[:120])[1:-1]
@@ -119,38 +119,38 @@ def secret_argument(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _walk(path: str, value: object, depth: int) -> Iterator[tuple[str, object, int]]:
+def _walk_values(path: str, value: object, depth: int) -> Iterator[tuple[str, object, int]]:
     """Yield every value and every key, down to the first level that is too deep."""
     yield path, value, depth
     if depth > MAX_DEPTH:
         return
     inner: Iterable[tuple[str, object]] = ()
     if isinstance(value, Mapping):
-        inner = ((f"{path}.{shown_name(key)}", item) for key, item in value.items())
+        inner = ((f"{path}.{safe_name(key)}", item) for key, item in value.items())
     elif isinstance(value, list | tuple):
         inner = ((f"{path}[{index}]", item) for index, item in enumerate(value))
     elif is_dataclass(value):
         inner = ((f"{path}.{part.name}", getattr(value, part.name)) for part in fields(value))
     for name, item in inner:
-        yield from _walk(name, item, depth + 1)
+        yield from _walk_values(name, item, depth + 1)
 
 
-def _problems(path: str, value: object, depth: int) -> Iterator[Problem]:
+def _value_problems(path: str, value: object, depth: int) -> Iterator[Problem]:
     if depth > MAX_DEPTH:
         yield Problem(
             field=path[:120], reason=f"it is nested over {MAX_DEPTH} deep.", fix="Flatten it."
         )
     elif isinstance(value, str):
-        yield from _text(path, value)
+        yield from _text_problems(path, value)
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
                 yield Problem(field=path, reason="a key is not text.", fix="Quote the key.")
                 continue
-            yield from _text(f"{path}.{shown_name(key)}", key)
+            yield from _text_problems(f"{path}.{safe_name(key)}", key)
             if isinstance(item, str) and looks_secret(key, item):
                 yield Problem(
-                    field=f"{path}.{shown_name(key)}",
+                    field=f"{path}.{safe_name(key)}",
                     reason="it looks like a secret in clear.",
                     fix="Put it under secrets, as VARIABLE: {name: …, key: …}.",
                 )
@@ -166,7 +166,7 @@ def _problems(path: str, value: object, depth: int) -> Iterator[Problem]:
         )
 
 
-def _text(path: str, value: str) -> Iterator[Problem]:
+def _text_problems(path: str, value: str) -> Iterator[Problem]:
     if len(value) > MAX_TEXT:
         yield Problem(field=path, reason=f"it is over {MAX_TEXT} characters.", fix="Shorten it.")
         return

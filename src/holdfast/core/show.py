@@ -9,32 +9,32 @@ from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 
 from holdfast.core.drift import DriftedField
-from holdfast.core.ink import Ink, Paint, clean, no_paint
 from holdfast.core.plan import Action, Disruption, Plan, Step
 from holdfast.core.quantity import canonical_quantity, parse_quantity, readable_quantity
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
+from holdfast.core.text_style import Painter, TextStyle, escape_unprintable, no_paint
 from holdfast.core.tree import Path, Tree, show_path
 
-WIDTH = 34
+MAX_CELL_WIDTH = 34
 """Longest value shown in a row of a change; longer ones are cut in the middle."""
-LONGEST = 200
+MAX_VALUE_WIDTH = 200
 """Longest value shown where there is room."""
 MAX_LINES = 60
 """Lines of a unified diff; what is beyond is counted."""
-_COMPARED = 2_000
+_MAX_COMPARED_LINES = 2_000
 """Lines that are compared at all, after those that both sides begin and end with."""
 _AMOUNTS = frozenset({"memory", "gpu_memory", "gpuMemory", "storage", "ephemeral-storage", "cpu"})
 _AMOUNTS_IN = frozenset({"resources", "requests", "limits", "hard", "capacity"})
 
 
-_WORDS = {
+_DISRUPTION_TEXT = {
     Disruption.NONE: "in place, nothing restarts",
     Disruption.RESTART: "rolling restart, no request lost",
     Disruption.STOP: "stops serving",
 }
 
 
-def symbol(step: Step, *, ascii_only: bool = False) -> str:
+def step_symbol(step: Step, *, ascii_only: bool = False) -> str:
     """Return the mark of a step; it carries the meaning without colour."""
     match step.action:
         case Action.CREATE:
@@ -49,23 +49,25 @@ def symbol(step: Step, *, ascii_only: bool = False) -> str:
             return "~"
 
 
-def plan_text(plan: Plan, *, paint: Paint = no_paint, ascii_only: bool = False) -> str:
+def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False) -> str:
     """Render for a terminal."""
     lines: list[str] = []
     for step in plan.changes:
-        ink = {Action.CREATE: Ink.CREATE, Action.DELETE: Ink.REMOVE}.get(step.action, Ink.CHANGE)
-        mark = symbol(step, ascii_only=ascii_only)
-        what = _WORDS[step.disruption] if step.action is not Action.CREATE else "create"
-        lines.append(f"  {paint(f'{mark:<2}', ink)} {step.id}    {paint(what, Ink.FAINT)}")
-        lines.extend(_rows(step, paint, ascii_only))
-        lines.extend(_created(step, paint, ascii_only))
+        ink = {Action.CREATE: TextStyle.CREATE, Action.DELETE: TextStyle.REMOVE}.get(
+            step.action, TextStyle.CHANGE
+        )
+        mark = step_symbol(step, ascii_only=ascii_only)
+        what = _DISRUPTION_TEXT[step.disruption] if step.action is not Action.CREATE else "create"
+        lines.append(f"  {paint(f'{mark:<2}', ink)} {step.id}    {paint(what, TextStyle.FAINT)}")
+        lines.extend(_change_rows(step, paint, ascii_only))
+        lines.extend(_created_rows(step, paint, ascii_only))
         lines.extend(f"       why: {text}" for text in _reasons(step, ascii_only=ascii_only))
         lines.append("")
-    lines.append(summary(plan))
+    lines.append(plan_summary(plan))
     return "\n".join(lines)
 
 
-def summary(plan: Plan) -> str:
+def plan_summary(plan: Plan) -> str:
     """One sentence: how many to create, update, delete."""
     if not plan:
         count = len(plan.steps)
@@ -81,9 +83,9 @@ def summary(plan: Plan) -> str:
 
 def plan_markdown(plan: Plan) -> str:
     """Render for a pull request or a chat."""
-    lines = [f"**{summary(plan)}**", ""]
+    lines = [f"**{plan_summary(plan)}**", ""]
     for step in plan.changes:
-        lines.append(f"#### `{symbol(step)}` {step.id}")
+        lines.append(f"#### `{step_symbol(step)}` {step.id}")
         lines.append("")
         if step.fields:
             lines += ["| field | live | declared | kind | changed by |", "|---|---|---|---|---|"]
@@ -92,11 +94,11 @@ def plan_markdown(plan: Plan) -> str:
                 + " | ".join(
                     _cell(text)
                     for text in (
-                        _code(_path(field)),
-                        _code(show_value(field, live=True, width=LONGEST)),
-                        _code(show_value(field, live=False, width=LONGEST)),
+                        _code(_path_text(field)),
+                        _code(show_value(field, live=True, width=MAX_VALUE_WIDTH)),
+                        _code(show_value(field, live=False, width=MAX_VALUE_WIDTH)),
                         field.kind.value,
-                        _code(_writer(field)) if field.writer else "unknown",
+                        _code(_writer_text(field)) if field.writer else "unknown",
                     )
                 )
                 + " |"
@@ -105,13 +107,13 @@ def plan_markdown(plan: Plan) -> str:
             for field in step.fields:
                 more = value_diff(field)
                 if more:
-                    lines += ["", f"{_code(_path(field))}:", "", *_fenced(more, "diff")]
+                    lines += ["", f"{_code(_path_text(field))}:", "", *_fenced(more, "diff")]
             lines += [line for text in _reasons(step) for line in ("", _prose(text))]
         elif step.action is Action.CREATE and step.write:
             lines += ["| field | declared |", "|---|---|"]
             lines += [
                 f"| {_cell(_code(path))} | {_cell(_code(text))} |"
-                for path, text in _declared(step, ascii_only=False)
+                for path, text in _created_fields(step, ascii_only=False)
             ]
         else:
             lines.append(_prose(step.reason))
@@ -124,24 +126,24 @@ def plan_html(plan: Plan) -> str:
     """Render for a notebook."""
     rows = ""
     for step in plan.changes:
-        head = html.escape(f"{symbol(step)} {step.id}")
+        head = html.escape(f"{step_symbol(step)} {step.id}")
         rows += f"<tr><th colspan=4 style='text-align:left'><code>{head}</code></th></tr>"
         for field in step.fields:
             cells = (
-                _path(field),
-                show_value(field, live=True, width=LONGEST),
-                show_value(field, live=False, width=LONGEST),
-                _writer(field) if field.writer else "unknown",
+                _path_text(field),
+                show_value(field, live=True, width=MAX_VALUE_WIDTH),
+                show_value(field, live=False, width=MAX_VALUE_WIDTH),
+                _writer_text(field) if field.writer else "unknown",
             )
             rows += _table_row(cells)
         if step.action is Action.CREATE:
-            for path, text in _declared(step, ascii_only=False):
+            for path, text in _created_fields(step, ascii_only=False):
                 rows += _table_row((path, "", text, ""))
         for text in _reasons(step):
             rows += f"<tr><td colspan=4>{html.escape(text)}</td></tr>"
     head = "<tr><th>field</th><th>live</th><th>declared</th><th>changed by</th></tr>"
     table = f"<table>{head}{rows}</table>" if rows else ""
-    return f"<div><b>{html.escape(summary(plan))}</b>{table}<small>{plan.id}</small></div>"
+    return f"<div><b>{html.escape(plan_summary(plan))}</b>{table}<small>{plan.id}</small></div>"
 
 
 def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: bool = False) -> str:
@@ -156,17 +158,17 @@ def show_value(field: DriftedField, *, live: bool, width: int = 0, ascii_only: b
         return "(not set)"
     if any(names_a_secret(part) for part in field.change.path) and not _is_reference(value):
         return MASK
-    value = readable(field.change.path, redact_tree(value))
+    value = readable_value(field.change.path, redact_tree(value))
     if width and (lines := line_count(value)) > 1:
         return f"({lines} lines)"
-    text = _written(value)
-    if isinstance(value, str) and (not value or text == _written(other)):
+    text = _value_text(value)
+    if isinstance(value, str) and (not value or text == _value_text(other)):
         text = json.dumps(value, ensure_ascii=False)
-    text = clean(text, ascii_only=ascii_only)
-    return cut(text, width, ascii_only=ascii_only) if width else text
+    text = escape_unprintable(text, ascii_only=ascii_only)
+    return shorten_middle(text, width, ascii_only=ascii_only) if width else text
 
 
-def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
+def shorten_middle(text: str, width: int, *, ascii_only: bool = False) -> str:
     """Take out the middle of a text that is too long."""
     if len(text) <= width:
         return text
@@ -175,7 +177,7 @@ def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
     return f"{text[: keep - len(gap)]}{gap}{text[-keep:]}"
 
 
-def readable(path: Sequence[str], value: Tree) -> Tree:
+def readable_value(path: Sequence[str], value: Tree) -> Tree:
     """Write an amount as people do (`8Gi`), though it is compared as a number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or len(path) < 2:
         return value
@@ -216,16 +218,16 @@ def text_diff(
     if max(map(line_count, sides)) < 2:
         return []
     old, new = (
-        [] if side is None else side.splitlines() if isinstance(side, str) else [_written(side)]
+        [] if side is None else side.splitlines() if isinstance(side, str) else [_value_text(side)]
         for side in sides
     )
-    head = _shared(old, new)
+    head = _common_prefix(old, new)
     start = max(0, head - 3)
-    tail = _shared(old[head:][::-1], new[head:][::-1])
+    tail = _common_prefix(old[head:][::-1], new[head:][::-1])
     ends = (len(old) - max(0, tail - 3), len(new) - max(0, tail - 3))
-    cropped = max(end - start for end in ends) > _COMPARED
+    cropped = max(end - start for end in ends) > _MAX_COMPARED_LINES
     old, new = (
-        side[start : min(end, start + _COMPARED)]
+        side[start : min(end, start + _MAX_COMPARED_LINES)]
         for side, end in zip((old, new), ends, strict=True)
     )
     lines = ["--- live", f"+++ {wanted}"]
@@ -234,7 +236,13 @@ def text_diff(
         if found and start:  # the lines before were left out, and count
             shifted = [str(int(part) + start) for part in (found[1], found[3])]
             line = f"@@ -{shifted[0]}{found[2]} +{shifted[1]}{found[4]} @@"
-        lines.append(cut(clean(line, ascii_only=ascii_only), LONGEST, ascii_only=ascii_only))
+        lines.append(
+            shorten_middle(
+                escape_unprintable(line, ascii_only=ascii_only),
+                MAX_VALUE_WIDTH,
+                ascii_only=ascii_only,
+            )
+        )
     over = len(lines) - MAX_LINES
     if over > 0 or cropped:
         lines = lines[:MAX_LINES]
@@ -246,7 +254,7 @@ def text_diff(
 _HUNK = re.compile(r"@@ -([0-9]+)((?:,[0-9]+)?) \+([0-9]+)((?:,[0-9]+)?) @@")
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     """Return how many lines two texts have in common at their beginning."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
@@ -254,7 +262,7 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
     )
 
 
-def _written(value: Tree) -> str:
+def _value_text(value: Tree) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -262,58 +270,70 @@ def _is_reference(value: Tree) -> bool:
     return isinstance(value, str) and is_reference(value)
 
 
-def _path(field: DriftedField, *, ascii_only: bool = False) -> str:
-    return clean(redact(show_path(field.change.path)), ascii_only=ascii_only)
+def _path_text(field: DriftedField, *, ascii_only: bool = False) -> str:
+    return escape_unprintable(redact(show_path(field.change.path)), ascii_only=ascii_only)
 
 
-def _writer(field: DriftedField, *, ascii_only: bool = False) -> str:
-    return clean(redact(str(field.writer)), ascii_only=ascii_only) if field.writer else ""
+def _writer_text(field: DriftedField, *, ascii_only: bool = False) -> str:
+    return (
+        escape_unprintable(redact(str(field.writer)), ascii_only=ascii_only) if field.writer else ""
+    )
 
 
 def _reasons(step: Step, *, ascii_only: bool = False) -> list[str]:
     """Why what is written does not run, each reason once."""
     texts = dict.fromkeys(field.evidence for field in step.fields if field.evidence)
-    return [clean(redact(text), ascii_only=ascii_only) for text in texts]
+    return [escape_unprintable(redact(text), ascii_only=ascii_only) for text in texts]
 
 
-def _rows(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
+def _change_rows(step: Step, paint: Painter, ascii_only: bool) -> list[str]:
     if not step.fields:
         return []
     arrow = "->" if ascii_only else "→"
-    paths = [_path(field, ascii_only=ascii_only) for field in step.fields]
+    paths = [_path_text(field, ascii_only=ascii_only) for field in step.fields]
     wide = max(len("field"), *(len(path) for path in paths))
     lives, wanteds = (
-        [show_value(each, live=side, width=WIDTH, ascii_only=ascii_only) for each in step.fields]
+        [
+            show_value(each, live=side, width=MAX_CELL_WIDTH, ascii_only=ascii_only)
+            for each in step.fields
+        ]
         for side in (True, False)
     )
     wide_live = max(len("live"), *(len(text) for text in lives))
-    rows = [paint(f"       {'field':<{wide}}  {'live':<{wide_live}}     declared", Ink.FAINT)]
+    rows = [paint(f"       {'field':<{wide}}  {'live':<{wide_live}}     declared", TextStyle.FAINT)]
     for field, path, live, wanted in zip(step.fields, paths, lives, wanteds, strict=True):
-        mark, ink = "~", Ink.CHANGE
+        mark, ink = "~", TextStyle.CHANGE
         if field.change.desired is None:
-            mark, ink = "-", Ink.REMOVE
+            mark, ink = "-", TextStyle.REMOVE
         elif field.change.live is None:
-            mark, ink = "+", Ink.CREATE
-        who = _writer(field, ascii_only=ascii_only)
+            mark, ink = "+", TextStyle.CREATE
+        who = _writer_text(field, ascii_only=ascii_only)
         by = f"   {field.kind}, by {who}" if who else f"   {field.kind}"
         rows.append(
             f"     {paint(mark, ink)} {path:<{wide}}  {live:<{wide_live}}  {arrow}  {wanted}"
-            f"{paint(by, Ink.FAINT)}"
+            f"{paint(by, TextStyle.FAINT)}"
         )
         rows += [f"         {line}" for line in value_diff(field, ascii_only=ascii_only)]
     return rows
 
 
-def _declared(step: Step, *, ascii_only: bool) -> Iterator[tuple[str, str]]:
+def _created_fields(step: Step, *, ascii_only: bool) -> Iterator[tuple[str, str]]:
     """The fields that a step creates, each with the value that it will have."""
     for path, value in _leaves(step.write):
         named = any(names_a_secret(part) for part in path) and path[0] != "secrets"
         if named and not _is_reference(value):
             text = MASK
         else:
-            text = _written(readable(path, redact_tree(value)))
-        shown = clean(redact(show_path(path)), ascii_only=ascii_only)
-        yield shown, cut(clean(text, ascii_only=ascii_only), LONGEST, ascii_only=ascii_only)
+            text = _value_text(readable_value(path, redact_tree(value)))
+        shown = escape_unprintable(redact(show_path(path)), ascii_only=ascii_only)
+        yield (
+            shown,
+            shorten_middle(
+                escape_unprintable(text, ascii_only=ascii_only),
+                MAX_VALUE_WIDTH,
+                ascii_only=ascii_only,
+            ),
+        )
 
 
 def _leaves(value: Tree, path: Path = ()) -> Iterator[tuple[Path, Tree]]:
@@ -324,12 +344,12 @@ def _leaves(value: Tree, path: Path = ()) -> Iterator[tuple[Path, Tree]]:
         yield path, value
 
 
-def _created(step: Step, paint: Paint, ascii_only: bool) -> list[str]:
+def _created_rows(step: Step, paint: Painter, ascii_only: bool) -> list[str]:
     if step.action is not Action.CREATE:
         return []
-    fields = list(_declared(step, ascii_only=ascii_only))
+    fields = list(_created_fields(step, ascii_only=ascii_only))
     wide = max((len(path) for path, _ in fields), default=0)
-    return [f"     {paint('+', Ink.CREATE)} {path:<{wide}}  {text}" for path, text in fields]
+    return [f"     {paint('+', TextStyle.CREATE)} {path:<{wide}}  {text}" for path, text in fields]
 
 
 def _table_row(cells: Sequence[str]) -> str:
@@ -356,5 +376,5 @@ def _code(text: str) -> str:
 
 def _prose(text: str) -> str:
     """A Markdown sentence in which nothing but words has a meaning."""
-    text = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", clean(redact(text)))
+    text = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", escape_unprintable(redact(text)))
     return f"{text[:1].upper()}{text[1:]}." if text else ""

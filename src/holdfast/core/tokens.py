@@ -25,11 +25,11 @@ RANDOM_BYTES = 32
 """How many random bytes `mint` takes: 4 for the id, 28 for the secret."""
 
 _TOKEN = re.compile(r"ik_(sdk|live)_([0-9a-f]{8})_[0-9a-f]{64}")
-_NOBODY = hashlib.sha256(b"no token has this hash").digest()
+_UNKNOWN_TOKEN_HASH = hashlib.sha256(b"no token has this hash").digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minted:
+class MintedToken:
     """A new token. `secret` is shown to its owner once; only `secret_hash` is kept."""
 
     id: str
@@ -38,28 +38,28 @@ class Minted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class ParsedToken:
     """The public parts of a token that is well formed, which says nothing of its being valid."""
 
     kind: str
     id: str
 
 
-def mint(kind: str, random: bytes) -> Minted:
+def mint(kind: str, random: bytes) -> MintedToken:
     """Make a token of a kind (`sdk` or `live`) from 32 random bytes."""
     if kind not in ("sdk", "live") or len(random) != RANDOM_BYTES:
         raise ValueError("a token needs the kind sdk or live, and 32 random bytes")
     body = f"ik_{kind}_{random[:4].hex()}_{random[4:].hex()}"
     text = body + _checksum(body)
-    return Minted(id=random[:4].hex(), secret=Secret(text), secret_hash=hash_token(text))
+    return MintedToken(id=random[:4].hex(), secret=Secret(text), secret_hash=hash_token(text))
 
 
-def parse(text: str) -> Parsed | None:
+def parse(text: str) -> ParsedToken | None:
     """Read a token's kind and id; None when it is malformed or its checksum is wrong."""
     found = _TOKEN.fullmatch(text)
     if found is None or text[-8:] != _checksum(text[:-8]):
         return None
-    return Parsed(kind=found[1], id=found[2])
+    return ParsedToken(kind=found[1], id=found[2])
 
 
 def hash_token(text: str) -> bytes:
@@ -72,7 +72,7 @@ def verify(text: str, secret_hash: bytes | None) -> bool:
 
     Pass None for an id that is not known: the work is the same, and the answer is no.
     """
-    same = hmac.compare_digest(hash_token(text), secret_hash or _NOBODY)
+    same = hmac.compare_digest(hash_token(text), secret_hash or _UNKNOWN_TOKEN_HASH)
     return same and secret_hash is not None
 
 

@@ -28,7 +28,7 @@ def show_path(path: Path) -> str:
     return text
 
 
-def pointer(path: Path) -> str:
+def json_pointer(path: Path) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
@@ -48,24 +48,24 @@ def digest(value: object) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def same(one: Tree, other: Tree) -> bool:
+def identical(one: Tree, other: Tree) -> bool:
     """True for equal trees. Unlike for `==`, 1, 1.0 and true are three values. Quick where two
     trees have parts in common."""
     if one is other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(identical(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(identical, one, other))
     return type(one) is type(other) and one == other
 
 
-def plain(value: object) -> Tree:
+def plain_tree(value: object) -> Tree:
     """Copy mappings and sequences into plain dictionaries and lists."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_tree(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_tree(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         # An enum that is also a string is written as its plain string.
         return str(value) if isinstance(value, str) and type(value) is not str else value

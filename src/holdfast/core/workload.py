@@ -16,8 +16,8 @@ from holdfast.core import check
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.names import MAX_SLUG, canonical_slug
 from holdfast.core.redact import redact
-from holdfast.core.scan import shown_name
-from holdfast.core.tree import Fields, Tree, plain
+from holdfast.core.scan import safe_name
+from holdfast.core.tree import Fields, Tree, plain_tree
 
 
 class Backend(StrEnum):
@@ -175,14 +175,14 @@ class WorkloadSpec:
         if too_large := check.size_problem(self):
             raise ValidationError("The spec is too large.", problems=[too_large])
         shapes: list[Problem] = []
-        for name, kind in NESTED.items():
-            put(self, name, _nested(kind, getattr(self, name), name, shapes))
-        put(self, "secrets", _references(self.secrets, shapes))
+        for name, kind in NESTED_TYPES.items():
+            put(self, name, _build_nested(kind, getattr(self, name), name, shapes))
+        put(self, "secrets", _build_secret_refs(self.secrets, shapes))
         if isinstance(self.args, list):
             put(self, "args", tuple(self.args))
         for name, enum in _ENUMS.items():
-            put(self, name, _coerced(enum, getattr(self, name)))
-        problems = [*shapes, *check.problems(self)]
+            put(self, name, _coerce_enum(enum, getattr(self, name)))
+        problems = [*shapes, *check.spec_problems(self)]
         if problems:
             given = self.slug or self.name
             shown = canonical_slug(redact(given))[:MAX_SLUG] if isinstance(given, str) else ""
@@ -198,10 +198,10 @@ class WorkloadSpec:
     def fields(self) -> Fields:
         """Return the declared fields as a plain tree, without the identity."""
         declared = _plain_fields(self)
-        return {name: value for name, value in declared.items() if name not in IDENTITY}
+        return {name: value for name, value in declared.items() if name not in IDENTITY_FIELDS}
 
 
-PUBLISHED = (
+POSITIONAL_FIELDS = (
     "name", "slug", "model", "backend", "project", "description", "command", "vllm_version",
     "task_type", "config", "execution_policy", "execution_policy_config", "worker_id",
     "gpu_resource_id",
@@ -214,12 +214,12 @@ def _init_by_place(init: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(init)
     def by_place(self: WorkloadSpec, /, *placed: object, **named: object) -> None:
-        if len(placed) > len(PUBLISHED):
+        if len(placed) > len(POSITIONAL_FIELDS):
             raise TypeError(
-                f"WorkloadSpec takes at most {len(PUBLISHED)} fields by their place, "
+                f"WorkloadSpec takes at most {len(POSITIONAL_FIELDS)} fields by their place, "
                 f"{len(placed)} were given"
             )
-        given = dict(zip(PUBLISHED, placed, strict=False))
+        given = dict(zip(POSITIONAL_FIELDS, placed, strict=False))
         twice = given.keys() & named.keys()
         if twice:
             raise TypeError(f"WorkloadSpec got {', '.join(sorted(twice))} twice")
@@ -230,8 +230,8 @@ def _init_by_place(init: Callable[..., None]) -> Callable[..., None]:
 
 WorkloadSpec.__init__ = _init_by_place(WorkloadSpec.__init__)  # type: ignore[method-assign]
 
-IDENTITY = frozenset({"slug", "project"})
-NESTED: dict[str, type] = {
+IDENTITY_FIELDS = frozenset({"slug", "project"})
+NESTED_TYPES: dict[str, type] = {
     "autoscaling": Autoscaling,
     "resources": Resources,
     "canary": Canary,
@@ -248,7 +248,7 @@ SPEC_FIELDS = tuple(field.name for field in fields(WorkloadSpec))
 T = TypeVar("T")
 
 
-def _nested(kind: type[T], value: object, name: str, problems: list[Problem]) -> object:
+def _build_nested(kind: type[T], value: object, name: str, problems: list[Problem]) -> object:
     """Build a nested value from a mapping; a value of the right type passes as it is."""
     if value is None or isinstance(value, kind):
         return value
@@ -260,7 +260,7 @@ def _nested(kind: type[T], value: object, name: str, problems: list[Problem]) ->
     problems.extend(check.unknown_problem(f"{name}.{key}", sorted(known)) for key in unknown)
     given = {str(key): item for key, item in value.items() if key in known}
     if kind is Canary and "analysis" in given:
-        given["analysis"] = _nested(Analysis, given["analysis"], f"{name}.analysis", problems)
+        given["analysis"] = _build_nested(Analysis, given["analysis"], f"{name}.analysis", problems)
     try:
         return kind(**given)
     except TypeError:
@@ -268,21 +268,21 @@ def _nested(kind: type[T], value: object, name: str, problems: list[Problem]) ->
         return None
 
 
-def _references(value: object, problems: list[Problem]) -> dict[str, object] | None:
+def _build_secret_refs(value: object, problems: list[Problem]) -> dict[str, object] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
         problems.append(check.shape_problem("secrets", value))
         return None
     return {
-        str(name): _nested(
-            SecretRef, {} if ref is None else ref, f"secrets.{shown_name(name)}", problems
+        str(name): _build_nested(
+            SecretRef, {} if ref is None else ref, f"secrets.{safe_name(name)}", problems
         )
         for name, ref in value.items()
     }
 
 
-def _coerced(enum: type[StrEnum], value: object) -> object:
+def _coerce_enum(enum: type[StrEnum], value: object) -> object:
     if isinstance(value, str):
         text = "".join(value.split()).lower()
         return enum(text) if text in enum._value2member_map_ else str(value)
@@ -303,4 +303,4 @@ def _plain_value(item: object) -> Tree:
         return {str(key): _plain_value(inner) for key, inner in item.items()}
     if hasattr(type(item), "__dataclass_fields__"):
         return _plain_fields(item)
-    return plain(item)
+    return plain_tree(item)

@@ -7,75 +7,92 @@ Pure and stable: the same choices give the same bytes. `holdfast install --expor
 from __future__ import annotations
 
 from holdfast.core.tree import Fields
-from holdfast.install import gitops, gitops_rights, operator, rights
-from holdfast.install.alerts import operator_alerts
-from holdfast.install.gitops_alerts import gitops_alerts
-from holdfast.install.monitoring import board_map, monitor, rules
-from holdfast.install.pod import metadata, service
-from holdfast.install.settings import GITOPS, NAME, Gitops, Installation
+from holdfast.install.deployments import (
+    gitops_deployment,
+    gitops_network_policy,
+    gitops_volume_claim,
+    make_service,
+    object_metadata,
+    operator_deployment,
+)
+from holdfast.install.monitoring import (
+    dashboard_config_map,
+    gitops_alerts,
+    operator_alerts,
+    prometheus_rule,
+    service_monitor,
+)
+from holdfast.install.rbac import gitops_rbac, operator_rbac
+from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
 from holdfast.version import __version__
 from holdfast.wire.definitions import definitions
 
-COMPONENT = "app.kubernetes.io/component"
-OPERATOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT: "operator"}
-CONTROLLER: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT: "gitops"}
+COMPONENT_LABEL = "app.kubernetes.io/component"
+OPERATOR_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL: "operator"}
+GITOPS_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL: "gitops"}
 """What selects the pods of each."""
 
 
-def objects(installation: Installation) -> tuple[Fields, ...]:
+def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     """Give all of them."""
-    labels = _labels(OPERATOR)
-    found = [namespace(installation), *definitions().values()]
-    found += [account(NAME, installation, labels), *rights.rights(installation, labels)]
+    labels = _labels(OPERATOR_SELECTOR)
+    found = [namespace_object(installation), *definitions().values()]
     found += [
-        service(NAME, "metrics", installation, labels, OPERATOR),
-        operator.deployment(installation, _versioned(OPERATOR), OPERATOR),
+        service_account(OPERATOR_NAME, installation, labels),
+        *operator_rbac(installation, labels),
+    ]
+    found += [
+        make_service(OPERATOR_NAME, "metrics", installation, labels, OPERATOR_SELECTOR),
+        operator_deployment(installation, _version_labels(OPERATOR_SELECTOR), OPERATOR_SELECTOR),
     ]
     if installation.gitops is not None:
-        found += controller(installation, installation.gitops)
+        found += gitops_objects(installation, installation.gitops)
     if installation.monitoring:
         found += [
-            monitor(NAME, "metrics", installation, labels, OPERATOR),
-            rules(NAME, operator_alerts(), installation, labels),
-            board_map(installation, labels),
+            service_monitor(OPERATOR_NAME, "metrics", installation, labels, OPERATOR_SELECTOR),
+            prometheus_rule(OPERATOR_NAME, operator_alerts(), installation, labels),
+            dashboard_config_map(installation, labels),
         ]
     if installation.monitoring and installation.gitops is not None:
-        labels = _labels(CONTROLLER)
+        labels = _labels(GITOPS_SELECTOR)
         found += [
-            monitor(GITOPS, "http", installation, labels, CONTROLLER),
-            rules(GITOPS, gitops_alerts(), installation, labels),
+            service_monitor(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
+            prometheus_rule(GITOPS_NAME, gitops_alerts(), installation, labels),
         ]
     return tuple(found)
 
 
-def controller(installation: Installation, chosen: Gitops) -> list[Fields]:
+def gitops_objects(installation: Installation, chosen: GitopsInstallation) -> list[Fields]:
     """Give those of the GitOps controller."""
-    labels = _labels(CONTROLLER)
+    labels = _labels(GITOPS_SELECTOR)
     return [
-        account(GITOPS, installation, labels),
-        *gitops_rights.rights(installation, chosen, labels),
-        gitops.volume(installation, chosen, labels),
-        service(GITOPS, "http", installation, labels, CONTROLLER),
-        gitops.policy(installation, labels, CONTROLLER),
-        gitops.deployment(installation, chosen, _versioned(CONTROLLER), CONTROLLER),
+        service_account(GITOPS_NAME, installation, labels),
+        *gitops_rbac(installation, chosen, labels),
+        gitops_volume_claim(installation, chosen, labels),
+        make_service(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
+        gitops_network_policy(installation, labels, GITOPS_SELECTOR),
+        gitops_deployment(installation, chosen, _version_labels(GITOPS_SELECTOR), GITOPS_SELECTOR),
     ]
 
 
-def namespace(installation: Installation) -> Fields:
+def namespace_object(installation: Installation) -> Fields:
     """The installation's own, in which nothing runs that needs more than the controllers do."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
             "name": installation.namespace,
-            "labels": {**_labels(OPERATOR), "pod-security.kubernetes.io/enforce": "restricted"},
+            "labels": {
+                **_labels(OPERATOR_SELECTOR),
+                "pod-security.kubernetes.io/enforce": "restricted",
+            },
         },
     }
 
 
-def account(name: str, installation: Installation, labels: Fields) -> Fields:
+def service_account(name: str, installation: Installation, labels: Fields) -> Fields:
     """Whom a controller is to the API server."""
-    named = metadata(name, installation, labels)
+    named = object_metadata(name, installation, labels)
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named}
 
 
@@ -83,5 +100,5 @@ def _labels(selector: Fields) -> Fields:
     return {**selector, "app.kubernetes.io/part-of": "holdfast"}
 
 
-def _versioned(selector: Fields) -> Fields:
+def _version_labels(selector: Fields) -> Fields:
     return {**_labels(selector), "app.kubernetes.io/version": __version__}

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from holdfast.core.service.children import Gateway
 from holdfast.version import __version__
 
-NAME = "holdfast-operator"
-GITOPS = "holdfast-gitops"
-NAMESPACE = "holdfast-system"
-RUNBOOKS = "docs/operations/runbooks"
+OPERATOR_NAME = "holdfast-operator"
+GITOPS_NAME = "holdfast-gitops"
+DEFAULT_NAMESPACE = "holdfast-system"
+DEFAULT_RUNBOOKS = "docs/operations/runbooks"
 """In this repository: nobody serves them unless you do."""
-IMAGE = f"holdfast:{__version__}"
+DEFAULT_IMAGE = f"holdfast:{__version__}"
 """What `deploy/Containerfile` is built as. No registry has it: push it where the nodes look."""
-STORAGE = r"^[1-9][0-9]*(Mi|Gi|Ti)$"
+STORAGE_PATTERN = r"^[1-9][0-9]*(Mi|Gi|Ti)$"
 """How the size of a volume is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gitops:
+class GitopsInstallation:
     """One GitOps controller. As it is, it reads and reports."""
 
     writes: bool = False
@@ -38,18 +38,18 @@ class Gitops:
 class Installation:
     """One operator, and perhaps a GitOps controller. Without `watched`, for the whole cluster."""
 
-    namespace: str = NAMESPACE
-    image: str = IMAGE
+    namespace: str = DEFAULT_NAMESPACE
+    image: str = DEFAULT_IMAGE
     replicas: int = 2
     watched: tuple[str, ...] = ()
     gateway: Gateway | None = None
     prometheus: str | None = None
     """Where a canary's metrics are read."""
-    gitops: Gitops | None = None
+    gitops: GitopsInstallation | None = None
     monitoring: bool = False
     """Adds objects of the Prometheus operator, whose definitions the cluster must have, and a
     board for Grafana."""
-    runbooks: str = RUNBOOKS
+    runbooks: str = DEFAULT_RUNBOOKS
     """Where people read the runbooks; alerts link to them."""
     grafana: str = ""
     """Where people open the board; alerts link to it."""

@@ -12,12 +12,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from holdfast.core.errors import Conflict, TargetUnavailable
-from holdfast.core.objects import ObjectRef as ObjectRef
-from holdfast.core.objects import ref_of as ref_of
+from holdfast.core.object_ref import ObjectRef as ObjectRef
+from holdfast.core.object_ref import ref_of as ref_of
 from holdfast.core.tree import Fields
 
 
-class Expired(TargetUnavailable):
+class VersionExpired(TargetUnavailable):
     """The version asked for is no longer kept; only a new list tells what is there."""
 
 
@@ -54,7 +54,7 @@ class KubeConflict(Conflict):
     def __init__(
         self, happened: str, *, reason: ConflictReason, owners: tuple[FieldOwner, ...] = ()
     ) -> None:
-        super().__init__(happened, todo="Observe again and decide again.")
+        super().__init__(happened, hint="Observe again and decide again.")
         self.reason = reason
         self.owners = owners
 
@@ -69,7 +69,7 @@ class Scope:
     labels: str = ""
 
 
-class EventType(StrEnum):
+class WatchEventType(StrEnum):
     """What a watch event says of its object."""
 
     ADDED = "ADDED"
@@ -83,7 +83,7 @@ class EventType(StrEnum):
 class WatchEvent:
     """One thing that happened, and the object after it (before it, for a deletion)."""
 
-    type: EventType
+    type: WatchEventType
     item: Fields
 
 

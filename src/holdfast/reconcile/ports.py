@@ -69,7 +69,7 @@ class MetricSource(Protocol):
         """
 
 
-class Control(Target, Protocol):
+class ControlTarget(Target, Protocol):
     """A target with everything the apps show besides: lists, history, progress, logs."""
 
     async def list(self, project: str) -> Sequence[Live]:

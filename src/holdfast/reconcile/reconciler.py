@@ -14,11 +14,11 @@ from holdfast.core.plan import Action, Plan, check_fresh, make_plan
 from holdfast.core.policy import Decision, OnAbsent, OnDrift, decide
 from holdfast.reconcile.ports import Target
 
-ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 """How often a pass is begun anew because another writer was first."""
 
 
-_UNACTED = {
+_OUTCOME_WITHOUT_WRITE = {
     Decision.KEEP: Outcome.UNCHANGED,
     Decision.PLAN: Outcome.PLANNED,
     Decision.WARN: Outcome.LEFT,
@@ -40,14 +40,14 @@ async def ensure(
     `key` makes the writes of this call safe to repeat; a new call needs a new key. Raising
     or warning about drift is left to the app: here, drift is a value.
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         seen = await target.observe(desired.id)
-        check_honoured(target, [desired])
+        check_supported(target, [desired])
         drift = find_drift(desired=desired, live=seen)
         plan = make_plan([drift])
         decision = decide(drift, on_drift, on_absent)
         if decision not in (Decision.CREATE, Decision.UPDATE):
-            return _ref(drift, plan, _UNACTED[decision], drift.live)
+            return _ref(drift, plan, _OUTCOME_WITHOUT_WRITE[decision], drift.live)
         try:
             live = await target.perform(plan.steps[0], key=f"{key}-{attempt}")
         except Conflict:
@@ -55,17 +55,17 @@ async def ensure(
         created = decision is Decision.CREATE
         return _ref(drift, plan, Outcome.CREATED if created else Outcome.UPDATED, live)
     raise Conflict(
-        f"Workload {desired.id} was changed by others {ATTEMPTS} times while it was reconciled.",
+        f"Workload {desired.id} was changed by others {MAX_ATTEMPTS} times while it was reconciled.",
         changed="Nothing was changed by this call.",
-        todo="Find out who keeps writing it (holdfast drift history) and try again.",
+        hint="Find out who keeps writing it (holdfast drift history) and try again.",
     )
 
 
 async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[Drift, ...]]:
     """Say what `ensure` would do. Changes nothing in any situation."""
     seen = [await target.observe(each.id) for each in desired]
-    check_honoured(target, desired)
-    drifts = tuple(map(_found, desired, seen))
+    check_supported(target, desired)
+    drifts = tuple(map(_find_drift, desired, seen))
     return make_plan(drifts), drifts
 
 
@@ -91,7 +91,7 @@ async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, .
     return tuple(results)
 
 
-def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
+def check_supported(target: Target, desired: Sequence[Desired]) -> None:
     """Refuse what the target cannot honour, before anything is planned or written.
 
     After the first look: a control plane says what it is in its first answer.
@@ -101,7 +101,7 @@ def check_honoured(target: Target, desired: Sequence[Desired]) -> None:
         raise ValidationError("This target cannot honour the declaration.", problems=problems)
 
 
-def _found(desired: Desired, seen: Observation) -> Drift:
+def _find_drift(desired: Desired, seen: Observation) -> Drift:
     return find_drift(desired=desired, live=seen)
 
 

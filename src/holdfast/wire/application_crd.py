@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from holdfast.core.gitops.application import KIND, PLURAL, ApplicationSpec, ApplicationStatus
-from holdfast.core.gitops.application_check import MAX_NAME, NAME, NAME_PROBLEM
-from holdfast.core.gitops.application_rules import RULES
+from holdfast.core.gitops.application_validation import MAX_NAME, NAME, NAME_PROBLEM, RULES
 from holdfast.core.tree import Fields
-from holdfast.wire.crd_schema import Resource, definition
+from holdfast.wire.crd_schema import ResourceDefinition, make_crd
 
-RESOURCE = Resource(
+RESOURCE = ResourceDefinition(
     kind=KIND,
     plural=PLURAL,
     short="holdapp",
@@ -39,4 +38,4 @@ RESOURCE = Resource(
 
 def application_crd() -> Fields:
     """Make the definition, ready to be applied."""
-    return definition(RESOURCE, spec=ApplicationSpec, status=ApplicationStatus, rules=RULES)
+    return make_crd(RESOURCE, spec=ApplicationSpec, status=ApplicationStatus, rules=RULES)

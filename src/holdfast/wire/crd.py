@@ -5,22 +5,28 @@
 
 from __future__ import annotations
 
-from holdfast.core.resource import GROUP as GROUP
-from holdfast.core.resource import VERSION as VERSION
-from holdfast.core.service.check import NAME, NAME_PROBLEM, SECRET_KEY, VARIABLE
-from holdfast.core.service.rules import IMMUTABLE, RULES
+from holdfast.core.custom_resource import GROUP as GROUP
+from holdfast.core.custom_resource import MAX_ITEMS, SchemaField
+from holdfast.core.custom_resource import VERSION as VERSION
 from holdfast.core.service.spec import (
     KIND,
     MAX_NAME,
     InferenceServiceSpec,
     InferenceServiceStatus,
 )
-from holdfast.core.shapes import MOST_ITEMS, Member
+from holdfast.core.service.validation import (
+    IMMUTABLE_TASK_TYPE,
+    NAME_PATTERN,
+    NAME_PROBLEM,
+    RULES,
+    SECRET_KEY_PATTERN,
+    VARIABLE_PATTERN,
+)
 from holdfast.core.tree import Fields
-from holdfast.wire.crd_schema import Resource, definition
+from holdfast.wire.crd_schema import ResourceDefinition, make_crd
 
 PLURAL = "inferenceservices"
-RESOURCE = Resource(
+RESOURCE = ResourceDefinition(
     kind=KIND,
     plural=PLURAL,
     short="hold",
@@ -45,7 +51,7 @@ RESOURCE = Resource(
             "labelSelectorPath": ".status.selector",
         },
     },
-    name_rule=f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{NAME}')",
+    name_rule=f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{NAME_PATTERN}')",
     name_problem=NAME_PROBLEM,
     description="Keeps one model served, as it is declared.",
 )
@@ -57,25 +63,25 @@ _VARIABLE_NAMES = (
 
 def crd() -> Fields:
     """Make the definition, ready to be applied."""
-    return definition(
+    return make_crd(
         RESOURCE,
         spec=InferenceServiceSpec,
         status=InferenceServiceStatus,
-        rules={InferenceServiceSpec: (*RULES, IMMUTABLE)},
+        rules={InferenceServiceSpec: (*RULES, IMMUTABLE_TASK_TYPE)},
         adjust=_adjusted,
     )
 
 
-def _adjusted(part: Member, schema: Fields) -> Fields:
+def _adjusted(part: SchemaField, schema: Fields) -> Fields:
     if part.wire not in ("env", "secrets"):
         return schema
     names: Fields = {
-        "rule": f"self.all(n, n.matches('{VARIABLE}'))",
+        "rule": f"self.all(n, n.matches('{VARIABLE_PATTERN}'))",
         "message": f"{part.wire}: {' '.join(_VARIABLE_NAMES)}",
     }
     if part.wire == "secrets":
         schema["additionalProperties"] = _secret_ref()
-    return {**schema, "maxProperties": MOST_ITEMS, "x-kubernetes-validations": [names]}
+    return {**schema, "maxProperties": MAX_ITEMS, "x-kubernetes-validations": [names]}
 
 
 def _secret_ref() -> Fields:
@@ -85,6 +91,6 @@ def _secret_ref() -> Fields:
         "required": ["name", "key"],
         "properties": {
             "name": {"type": "string", "pattern": slug, "maxLength": 63},
-            "key": {"type": "string", "pattern": SECRET_KEY, "maxLength": 253},
+            "key": {"type": "string", "pattern": SECRET_KEY_PATTERN, "maxLength": 253},
         },
     }

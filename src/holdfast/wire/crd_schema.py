@@ -9,21 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from holdfast.core.custom_resource import (
+    GROUP,
+    MAX_ITEMS,
+    VERSION,
+    SchemaField,
+    ValidationRules,
+    ValueFormat,
+    ValueType,
+    schema_fields,
+)
 from holdfast.core.errors import Problem
-from holdfast.core.forms import Form
-from holdfast.core.resource import GROUP, VERSION
-from holdfast.core.rule import Rules
-from holdfast.core.shapes import MOST_ITEMS, Member, Shape, members
 from holdfast.core.tree import Fields, Tree
 
 Column = tuple[str, str, str, int]
 """Name, type, path, and 1 for those that only `-o wide` shows."""
-Adjust = Callable[[Member, Fields], Fields]
+Adjust = Callable[[SchemaField, Fields], Fields]
 """Adds to the schema of one field what its type does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ResourceDefinition:
     """What a definition says about a resource beside its fields."""
 
     kind: str
@@ -42,12 +48,12 @@ class Resource:
         return f"{self.plural}.{GROUP}"
 
 
-def definition(
-    resource: Resource,
+def make_crd(
+    resource: ResourceDefinition,
     *,
     spec: type,
     status: type,
-    rules: Rules,
+    rules: ValidationRules,
     adjust: Adjust = lambda part, schema: schema,
 ) -> Fields:
     """Make the definition, ready to be applied."""
@@ -57,7 +63,9 @@ def definition(
         "storage": True,
         "additionalPrinterColumns": [_column(column) for column in resource.columns],
         "subresources": resource.subresources,
-        "schema": {"openAPIV3Schema": _root(resource, spec, status, Maker(rules, adjust))},
+        "schema": {
+            "openAPIV3Schema": _root_schema(resource, spec, status, SchemaMaker(rules, adjust))
+        },
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -84,7 +92,9 @@ def _column(column: Column) -> Tree:
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": wide} if wide else {})}
 
 
-def _root(resource: Resource, spec: type, status: type, maker: Maker) -> Fields:
+def _root_schema(
+    resource: ResourceDefinition, spec: type, status: type, maker: SchemaMaker
+) -> Fields:
     return {
         "type": "object",
         "description": resource.description,
@@ -103,15 +113,15 @@ def _root(resource: Resource, spec: type, status: type, maker: Maker) -> Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class SchemaMaker:
     """Makes the schema of one type after the other."""
 
-    rules: Rules
+    rules: ValidationRules
     adjust: Adjust
 
     def nested(self, kind: type, *, required: bool = True) -> Fields:
         """The schema of a dataclass, with what must hold between its fields."""
-        parts = members(kind)
+        parts = schema_fields(kind)
         schema: Fields = {
             "type": "object",
             "properties": {part.wire: self._member(part) for part in parts},
@@ -128,13 +138,13 @@ class Maker:
             schema["x-kubernetes-validations"] = rules
         return schema
 
-    def _member(self, part: Member) -> Fields:
+    def _member(self, part: SchemaField) -> Fields:
         schema = self._shape(part.shape)
         if part.wire == "conditions":
             schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
         return self.adjust(part, schema)
 
-    def _shape(self, shape: Shape) -> Fields:
+    def _shape(self, shape: ValueType) -> Fields:
         if shape.is_nested:
             return self.nested(shape.base)
         if shape.is_enum:
@@ -147,7 +157,7 @@ class Maker:
             return {
                 "type": "array",
                 "items": item,
-                "maxItems": MOST_ITEMS,
+                "maxItems": MAX_ITEMS,
                 "x-kubernetes-list-type": "atomic",
                 **least,
             }
@@ -159,10 +169,10 @@ class Maker:
         schema: Fields = {"type": names[shape.base]}
         if shape.base is int:
             schema["format"] = "int32"
-        return schema if shape.form is None else _formed(schema, shape.form)
+        return schema if shape.form is None else _with_format(schema, shape.form)
 
 
-def _formed(schema: Fields, form: Form) -> Fields:
+def _with_format(schema: Fields, form: ValueFormat) -> Fields:
     if form.numeric:
         schema = {
             "anyOf": [{"type": "integer"}, {"type": "string"}],

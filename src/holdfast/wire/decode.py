@@ -1,4 +1,4 @@
-"""Makes types ready to be decoded from any thread.
+"""Decodes with msgspec: types made ready for any thread, and decoded JSON named as trees.
 
 msgspec describes a type to itself at its first use. A thread that uses the type while another is
 still at that reads a description with holes in it, which ends the whole process (msgspec 0.22). So
@@ -8,20 +8,33 @@ the first use is one thread's alone. For whatever runs in threads of our users: 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
+from holdfast.core.tree import Fields, Tree
+
 T = TypeVar("T")
 
-_first_use = threading.Lock()
+_first_use_lock = threading.Lock()
 _ready: set[object] = set()
 
 
-def prepare(form: type[T]) -> type[T]:
+def prepare_type(form: type[T]) -> type[T]:
     """Return the type once msgspec knows it whole, with every type inside it."""
     if form not in _ready:
-        with _first_use:
+        with _first_use_lock:
             msgspec.json.Decoder(form)
             _ready.add(form)
     return form
+
+
+def as_tree(value: object) -> Tree:
+    """Take any decoded JSON value as a tree."""
+    return value  # type: ignore[return-value]  # msgspec decodes `object` to plain JSON values
+
+
+def as_fields(value: Mapping[str, object]) -> Fields:
+    """Take a decoded JSON object as fields."""
+    return {key: as_tree(item) for key, item in value.items()}

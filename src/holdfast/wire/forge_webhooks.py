@@ -21,24 +21,24 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from holdfast.core.gitops.application import Provider
+from holdfast.core.gitops.application import ForgeProvider
 from holdfast.core.redact import Secret
 
-LARGEST = 25 * 1024 * 1024
+MAX_BODY_BYTES = 25 * 1024 * 1024
 """Bytes of a body: GitHub sends no more."""
-TOLERANCE = 300.0
+MAX_CLOCK_SKEW = 300.0
 """Seconds that a signed time may be off."""
-_LONGEST = 2048
-_SIGNING = "whsec_"
+_MAX_TEXT = 2048
+_SIGNING_PREFIX = "whsec_"
 _SIGNATURES = {
     # A header that is there decides; a later one does not rescue it.
-    Provider.GITHUB: ("x-hub-signature-256",),
-    Provider.GITEA: ("x-forgejo-signature", "x-gitea-signature", "x-hub-signature-256"),
+    ForgeProvider.GITHUB: ("x-hub-signature-256",),
+    ForgeProvider.GITEA: ("x-forgejo-signature", "x-gitea-signature", "x-hub-signature-256"),
 }
 _EVENTS = {
-    Provider.GITHUB: ("x-github-event",),
-    Provider.GITLAB: ("x-gitlab-event",),
-    Provider.GITEA: ("x-forgejo-event", "x-gitea-event", "x-github-event"),
+    ForgeProvider.GITHUB: ("x-github-event",),
+    ForgeProvider.GITLAB: ("x-gitlab-event",),
+    ForgeProvider.GITEA: ("x-forgejo-event", "x-gitea-event", "x-github-event"),
 }
 _PUSHES = frozenset({"push", "create", "delete", "push hook", "tag push hook"})
 _SYSTEM_PUSHES = frozenset({"push", "tag_push", "repository_update"})
@@ -48,7 +48,7 @@ _URLS = (
 )  # fmt: skip
 
 
-class Refusal(StrEnum):
+class WebhookRefusal(StrEnum):
     """Why a delivery was not taken. All but the last two are answered alike, with 401."""
 
     NO_SECRET = "no-secret"
@@ -62,7 +62,7 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
+class PushHint:
     """Where to look again. Says nothing about what is there."""
 
     repositories: tuple[str, ...]
@@ -76,55 +76,57 @@ class Hint:
     """Equal when the same delivery comes again."""
 
 
-def receive(
-    provider: Provider,
+def receive_webhook(
+    provider: ForgeProvider,
     headers: Mapping[str, str],
     body: bytes,
     secret: Secret | None,
     *,
     now: datetime,
-) -> Hint | Refusal | None:
+) -> PushHint | WebhookRefusal | None:
     """Verify and read a delivery; None for a genuine one that is about nothing here, as a ping."""
-    refusal = verify(provider, headers, body, secret, now=now)
-    return refusal if refusal is not None else read(provider, headers, body)
+    refusal = verify_webhook(provider, headers, body, secret, now=now)
+    return refusal if refusal is not None else read_webhook(provider, headers, body)
 
 
-def verify(
-    provider: Provider,
+def verify_webhook(
+    provider: ForgeProvider,
     headers: Mapping[str, str],
     body: bytes,
     secret: Secret | None,
     *,
     now: datetime,
-) -> Refusal | None:
+) -> WebhookRefusal | None:
     """Say why a body is not from who shares the secret; None when it is. Reads nothing of it.
 
     A secret of GitLab that starts with `whsec_` is a signing token, any other a plain one.
     """
     if secret is None or not secret.reveal():
-        return Refusal.NO_SECRET
-    if len(body) > LARGEST:
-        return Refusal.TOO_LARGE
-    given = _lowered(headers)
-    if provider is not Provider.GITLAB:
+        return WebhookRefusal.NO_SECRET
+    if len(body) > MAX_BODY_BYTES:
+        return WebhookRefusal.TOO_LARGE
+    given = _lower_case(headers)
+    if provider is not ForgeProvider.GITLAB:
         return _verify_hex(provider, given, body, secret)
-    if secret.reveal().startswith(_SIGNING):
+    if secret.reveal().startswith(_SIGNING_PREFIX):
         return _verify_signed(given, body, secret, now)
     token = given.get("x-gitlab-token")
     if token is None:
-        return Refusal.UNSIGNED
-    return None if _same(token, secret.reveal()) else Refusal.WRONG_SIGNATURE
+        return WebhookRefusal.UNSIGNED
+    return None if _is_equal(token, secret.reveal()) else WebhookRefusal.WRONG_SIGNATURE
 
 
-def read(provider: Provider, headers: Mapping[str, str], body: bytes) -> Hint | Refusal | None:
+def read_webhook(
+    provider: ForgeProvider, headers: Mapping[str, str], body: bytes
+) -> PushHint | WebhookRefusal | None:
     """Read a body that was verified, whatever it holds. None when it is about nothing here."""
-    if len(body) > LARGEST:
-        return Refusal.TOO_LARGE
-    given = _lowered(headers)
+    if len(body) > MAX_BODY_BYTES:
+        return WebhookRefusal.TOO_LARGE
+    given = _lower_case(headers)
     try:
-        payload = _decode(_unwrapped(given, body))
+        payload = _decode(_json_body(given, body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Refusal.UNREADABLE
+        return WebhookRefusal.UNREADABLE
     event = _first(given, _EVENTS[provider]).lower()
     kind = _text(payload.object_kind) or _text(payload.event_name)
     pull = event.startswith("pull_request") or event == "merge request hook"
@@ -135,12 +137,12 @@ def read(provider: Provider, headers: Mapping[str, str], body: bytes) -> Hint | 
         return None
     urls = _repositories(payload)
     if not urls:
-        return Refusal.UNREADABLE
-    return Hint(
+        return WebhookRefusal.UNREADABLE
+    return PushHint(
         repositories=urls,
         branch=_base(payload) if pull else _branch(payload.ref),
         pull=pull,
-        delivery=_delivery(given if provider is Provider.GITLAB else {}, body),
+        delivery=_delivery_id(given if provider is ForgeProvider.GITLAB else {}, body),
     )
 
 
@@ -149,10 +151,10 @@ def claimed_repositories(headers: Mapping[str, str], body: bytes) -> frozenset[t
 
     Fit to choose which secrets to try, and for nothing else. Empty for what cannot be read.
     """
-    if len(body) > LARGEST:
+    if len(body) > MAX_BODY_BYTES:
         return frozenset()
     try:
-        payload = _decode(_unwrapped(_lowered(headers), body))
+        payload = _decode(_json_body(_lower_case(headers), body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return frozenset()
     names = (repository_name(url) for url in _repositories(payload))
@@ -186,7 +188,7 @@ def repository_name(url: str) -> tuple[str, str] | None:
 
 
 def _repositories(payload: _Payload) -> tuple[str, ...]:
-    found = [_text(_at(place, key)) for place in (payload.repository, payload.project)
+    found = [_text(_nested_value(place, key)) for place in (payload.repository, payload.project)
              for key in _URLS]  # fmt: skip
     return tuple(dict.fromkeys(url for url in found if url and repository_name(url)))
 
@@ -208,45 +210,45 @@ _decode = msgspec.json.Decoder(_Payload).decode
 
 
 def _verify_hex(
-    provider: Provider, given: Mapping[str, str], body: bytes, secret: Secret
-) -> Refusal | None:
+    provider: ForgeProvider, given: Mapping[str, str], body: bytes, secret: Secret
+) -> WebhookRefusal | None:
     name = next((name for name in _SIGNATURES[provider] if given.get(name)), None)
     if name is None:
-        return Refusal.UNSIGNED
+        return WebhookRefusal.UNSIGNED
     mark = hmac.new(secret.reveal().encode(), body, hashlib.sha256).hexdigest()
     right = f"sha256={mark}" if name == "x-hub-signature-256" else mark
-    return None if _same(given[name], right) else Refusal.WRONG_SIGNATURE
+    return None if _is_equal(given[name], right) else WebhookRefusal.WRONG_SIGNATURE
 
 
 def _verify_signed(
     given: Mapping[str, str], body: bytes, secret: Secret, now: datetime
-) -> Refusal | None:
+) -> WebhookRefusal | None:
     """Standard Webhooks, as GitLab signs: over id, time and body, with a key in Base64."""
     claimed, id_ = given.get("webhook-signature"), given.get("webhook-id")
     at = given.get("webhook-timestamp")
     if not claimed or not id_ or not at:
-        return Refusal.UNSIGNED
+        return WebhookRefusal.UNSIGNED
     try:
-        key = base64.b64decode(secret.reveal().removeprefix(_SIGNING), validate=True)
+        key = base64.b64decode(secret.reveal().removeprefix(_SIGNING_PREFIX), validate=True)
     except binascii.Error:
-        return Refusal.NO_SECRET
+        return WebhookRefusal.NO_SECRET
     if not key:
-        return Refusal.NO_SECRET
+        return WebhookRefusal.NO_SECRET
     signed = f"{id_}.{at}.".encode(errors="replace") + body
     mark = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
     # While a token is replaced there are several signatures.
-    if not any(_same(each, f"v1,{mark}") for each in claimed.split(" ")[:8]):
-        return Refusal.WRONG_SIGNATURE
-    if not re.fullmatch(r"[0-9]{1,12}", at) or abs(now.timestamp() - int(at)) > TOLERANCE:
-        return Refusal.OLD
+    if not any(_is_equal(each, f"v1,{mark}") for each in claimed.split(" ")[:8]):
+        return WebhookRefusal.WRONG_SIGNATURE
+    if not re.fullmatch(r"[0-9]{1,12}", at) or abs(now.timestamp() - int(at)) > MAX_CLOCK_SKEW:
+        return WebhookRefusal.OLD
     return None
 
 
-def _same(claimed: str, right: str) -> bool:
+def _is_equal(claimed: str, right: str) -> bool:
     return hmac.compare_digest(claimed.encode(errors="replace"), right.encode(errors="replace"))
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_case(headers: Mapping[str, str]) -> dict[str, str]:
     return {str(name).lower(): str(value) for name, value in headers.items()}
 
 
@@ -254,7 +256,7 @@ def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((given[name] for name in names if name in given), "")
 
 
-def _unwrapped(given: Mapping[str, str], body: bytes) -> bytes:
+def _json_body(given: Mapping[str, str], body: bytes) -> bytes:
     """Take the JSON out of a form, which is what GitHub sends unless told otherwise."""
     if not given.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
         return body
@@ -262,7 +264,7 @@ def _unwrapped(given: Mapping[str, str], body: bytes) -> bytes:
     return fields.get(b"payload", [b""])[0]
 
 
-def _at(value: Any, *keys: str) -> Any:  # Any: JSON of a stranger
+def _nested_value(value: Any, *keys: str) -> Any:  # Any: JSON of a stranger
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -270,7 +272,7 @@ def _at(value: Any, *keys: str) -> Any:  # Any: JSON of a stranger
 
 def _text(value: Any) -> str:  # Any: JSON of a stranger
     """Return a short, printable text; empty for anything else."""
-    fits = isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
+    fits = isinstance(value, str) and len(value) <= _MAX_TEXT and value.isprintable()
     return value if fits else ""
 
 
@@ -279,11 +281,11 @@ def _branch(ref: Any) -> str:  # Any: JSON of a stranger
 
 
 def _base(payload: _Payload) -> str:
-    base = _at(payload.pull_request, "base", "ref")
-    return _branch(base) or _branch(_at(payload.object_attributes, "target_branch"))
+    base = _nested_value(payload.pull_request, "base", "ref")
+    return _branch(base) or _branch(_nested_value(payload.object_attributes, "target_branch"))
 
 
-def _delivery(given: Mapping[str, str], body: bytes) -> str:
+def _delivery_id(given: Mapping[str, str], body: bytes) -> str:
     """Name a delivery by what its signature covers: anybody could write another id beside it."""
     covered = [given.get(name, "") for name in ("webhook-id", "webhook-timestamp")]
     lead = ".".join(covered).encode(errors="replace") if any(covered) else b""

@@ -14,19 +14,19 @@ import msgspec
 
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd
-from holdfast.core.gitops.guard import Park
-from holdfast.core.gitops.standing import Health, Owner, Standing
+from holdfast.core.gitops.guard import ApprovalReason
+from holdfast.core.gitops.objects import ForeignOwner, ObjectHealth, SyncStatus
 from holdfast.core.plan import Action
 from holdfast.wire.gitops_v1 import ApplicationDriftForm, ObjectForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
 from holdfast.wire.plan_v1 import WriterForm
 
-DAY = 86_400
-LONGEST_WAIT = 60
+DAY_SECONDS = 86_400
+MAX_WAIT_SECONDS = 60
 """Seconds that one request may wait for the outcome of a sync."""
 
 Comment = Annotated[str, msgspec.Meta(max_length=500)]
-Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * DAY)]
+Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * DAY_SECONDS)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -66,7 +66,7 @@ class WaitingPlanForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     digest: str
     application: str
     commit: str
-    reasons: list[Park]
+    reasons: list[ApprovalReason]
     told: str
     steps: list[str]
     made_at: datetime
@@ -97,7 +97,7 @@ class FollowedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     project: str
     sync: str
     """`synced`, `ahead`, `drifted` or `unknown`."""
-    health: Health
+    health: ObjectHealth
     message: str = ""
     revision: str = ""
     """The commit that was applied last, whole."""
@@ -138,10 +138,10 @@ class ObjectStandingForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One object of an application."""
 
     object: ObjectForm
-    standing: Standing
-    health: Health
+    standing: SyncStatus
+    health: ObjectHealth
     message: str = ""
-    owner: Owner | None = None
+    owner: ForeignOwner | None = None
     drift: str = ""
     held_until: datetime | None = None
     tolerated: list[ToleratedForm] = []
@@ -186,12 +186,12 @@ class ObjectDiffForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One object that is not as declared, or that would not be but for a rule."""
 
     object: ObjectForm
-    standing: Standing
-    health: Health
+    standing: SyncStatus
+    health: ObjectHealth
     message: str = ""
     where: str = ""
     drift: str = ""
-    owner: Owner | None = None
+    owner: ForeignOwner | None = None
     fields: list[DiffFieldForm] = []
 
 
@@ -233,7 +233,7 @@ class SyncForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     prune: bool = False
     force: bool = False
-    wait: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT)] = 0
+    wait: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
     """Seconds to wait for the outcome."""
 
 

@@ -13,12 +13,12 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.errors import ValidationError
-from holdfast.core.gitops.application import AppId, PullKind, Remediation
+from holdfast.core.gitops.application import ApplicationId, PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields
+from holdfast.wire.decode import as_fields
 from holdfast.wire.ledger_v1 import DriftEntryForm, entry_from_json, entry_to_json
-from holdfast.wire.tree import as_fields
 
 F = TypeVar("F")
 
@@ -45,7 +45,7 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     where: str = ""
     commit: str
     remediation: Remediation
-    pull: PullKind = PullKind.CODIFY
+    pull: PullRequestKind = PullRequestKind.CODIFY
     route: str = ""
     chosen_by: str = ""
     healable: bool = True
@@ -70,26 +70,26 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What an approval has to name; made from the rest, and not read."""
 
 
-def body(value: object) -> Fields:
+def encode_record(value: object) -> Fields:
     """Write a form, or a value that needs none, as a plain tree."""
     return as_fields(msgspec.to_builtins(value))
 
 
-def read(kind: type[F], value: Mapping[str, object]) -> F:
+def decode_record(kind: type[F], value: Mapping[str, object]) -> F:
     """Read it back; fields of a later version are passed over. Raises ValidationError."""
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ValidationError(
             f"A record of the ledger cannot be read: {error}.",
-            todo="It was written by another version, or edited. Upgrade, or restore it.",
+            hint="It was written by another version, or edited. Upgrade, or restore it.",
         ) from None
 
 
-def app_id(text: str) -> AppId:
+def parse_app_id(text: str) -> ApplicationId:
     """Read `namespace/name`."""
     namespace, _, name = text.rpartition("/")
-    return AppId(namespace=namespace, name=name)
+    return ApplicationId(namespace=namespace, name=name)
 
 
 def object_to_json(ref: ObjectRef) -> ObjectForm:
@@ -129,7 +129,7 @@ def drift_to_json(drift: ObjectDrift) -> ApplicationDriftForm:
 def drift_from_json(form: ApplicationDriftForm) -> ObjectDrift:
     """Read one drift."""
     return ObjectDrift(
-        id=form.id, application=app_id(form.application), project=form.project,
+        id=form.id, application=parse_app_id(form.application), project=form.project,
         object=object_from_json(form.object), uid=form.uid,
         entries=tuple(entry_from_json(entry) for entry in form.entries),
         where=form.where, commit=form.commit, remediation=form.remediation, pull=form.pull,

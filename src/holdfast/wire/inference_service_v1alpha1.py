@@ -9,7 +9,7 @@ holds a manifest.
 from __future__ import annotations
 
 from holdfast.core.errors import InvalidSpec
-from holdfast.core.scan import shown_name
+from holdfast.core.scan import safe_name
 from holdfast.core.service.spec import (
     API_VERSION,
     KIND,
@@ -17,17 +17,17 @@ from holdfast.core.service.spec import (
     InferenceServiceSpec,
     InferenceServiceStatus,
 )
-from holdfast.core.tree import Fields, plain
-from holdfast.wire.shaped_json import (
+from holdfast.core.tree import Fields, plain_tree
+from holdfast.wire.resource_json import (
+    int_or_zero,
+    json_fields,
     metadata_of,
-    read_head,
+    raise_problems,
+    read_envelope,
     read_status,
     read_value,
-    refuse,
-    texts,
-    whole,
+    string_map,
     without_unknown,
-    written,
 )
 
 
@@ -39,7 +39,7 @@ def service_from_json(
     Without `checked`, only what cannot be read at all is a problem: for who validates it later.
     `lenient` keeps the fields of a later version apart, in `unknown`, and reads the rest.
     """
-    found, problems = read_head(document, KIND)
+    found, problems = read_envelope(document, KIND)
     metadata = metadata_of(found)
     given, unknown = found.get("spec"), list[str]()
     if lenient:
@@ -52,15 +52,15 @@ def service_from_json(
         namespace=str(metadata.get("namespace") or "default"),
         uid=str(metadata.get("uid") or ""),
         resource_version=str(metadata.get("resourceVersion") or ""),
-        generation=whole(metadata.get("generation")),
-        labels=texts(metadata.get("labels")),
-        annotations=texts(metadata.get("annotations")),
+        generation=int_or_zero(metadata.get("generation")),
+        labels=string_map(metadata.get("labels")),
+        annotations=string_map(metadata.get("annotations")),
         deleting=metadata.get("deletionTimestamp") is not None,
         spec=spec,
         status=status_from_json(found.get("status")),
-        unknown=tuple(map(shown_name, unknown)),
+        unknown=tuple(map(safe_name, unknown)),
     )
-    refuse(problems, service.validate if checked else None)
+    raise_problems(problems, service.validate if checked else None)
     return service
 
 
@@ -74,9 +74,9 @@ def service_to_json(service: InferenceService) -> Fields:
     if service.generation:
         metadata["generation"] = service.generation
     if service.labels:
-        metadata["labels"] = plain(service.labels)
+        metadata["labels"] = plain_tree(service.labels)
     if service.annotations:
-        metadata["annotations"] = plain(service.annotations)
+        metadata["annotations"] = plain_tree(service.annotations)
     document: Fields = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -90,12 +90,12 @@ def service_to_json(service: InferenceService) -> Fields:
 
 def spec_to_json(spec: InferenceServiceSpec) -> Fields:
     """Write the fields that are set."""
-    return written(spec)
+    return json_fields(spec)
 
 
 def status_to_json(status: InferenceServiceStatus) -> Fields:
     """Write a status, whole: `ready` and `replicas` are said even when they are nothing."""
-    return written(status)
+    return json_fields(status)
 
 
 def status_from_json(document: object) -> InferenceServiceStatus | None:

@@ -10,8 +10,8 @@ from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Phase, Progress
 from holdfast.core.names import WorkloadId
+from holdfast.wire.decode import as_fields, as_tree
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
-from holdfast.wire.tree import as_fields, as_tree
 
 
 class DriftEntryForm(msgspec.Struct, kw_only=True, omit_defaults=True):

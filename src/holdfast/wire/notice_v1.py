@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.core.gitops.notification import Notice, Severity
 from holdfast.core.tree import Fields, Tree
 
 WAITING = "waiting"

@@ -15,10 +15,9 @@ from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.plan import Action, Disruption, Plan, Step
-from holdfast.core.redact import quoted, redact
-from holdfast.core.tree import parse_pointer, pointer
-from holdfast.wire.decode import prepare
-from holdfast.wire.tree import as_fields, as_tree
+from holdfast.core.redact import quote_text, redact
+from holdfast.core.tree import json_pointer, parse_pointer
+from holdfast.wire.decode import as_fields, as_tree, prepare_type
 
 API_VERSION = "holdfast.dev/v1"
 
@@ -78,23 +77,23 @@ def plan_to_json(plan: Plan) -> PlanForm:
 def plan_from_json(document: bytes | str) -> Plan:
     """Read a plan. Refused when it is of another version or was edited after it was made."""
     try:
-        form = msgspec.json.decode(document, type=prepare(PlanForm))
+        form = msgspec.json.decode(document, type=prepare_type(PlanForm))
     except (ValueError, RecursionError) as error:  # ValueError: also text that is no UTF-8
         reason = redact(str(error)).encode("ascii", "backslashreplace").decode()
         raise ValidationError(
-            f"This is not a saved plan: {reason}.", todo="Make one with holdfast plan --out FILE."
+            f"This is not a saved plan: {reason}.", hint="Make one with holdfast plan --out FILE."
         ) from None
     if form.apiVersion != API_VERSION or form.kind != "Plan":
         raise ValidationError(
-            f"This is a {quoted(form.kind)} of {quoted(form.apiVersion)}, "
+            f"This is a {quote_text(form.kind)} of {quote_text(form.apiVersion)}, "
             f"not a Plan of {API_VERSION}.",
-            todo="Make a new plan with this version of Holdfast.",
+            hint="Make a new plan with this version of Holdfast.",
         )
     plan = Plan(steps=tuple(step_from_json(step) for step in form.steps))
     if (plan.id, plan.digest) != (form.id, form.digest):
         raise ValidationError(
             "The plan's digest does not match its steps: it was edited after it was made.",
-            todo="Make a new plan.",
+            hint="Make a new plan.",
         )
     return plan
 
@@ -119,7 +118,7 @@ def step_from_json(form: StepForm) -> Step:
     if not (is_slug(form.project) and is_slug(form.slug)):
         problem = Problem(
             field="steps.slug",
-            reason=f"{quoted(form.project)} and {quoted(form.slug)} name no workload.",
+            reason=f"{quote_text(form.project)} and {quote_text(form.slug)} name no workload.",
             fix="Make a new plan.",
         )
         raise ValidationError(problems=[problem])
@@ -138,7 +137,7 @@ def step_from_json(form: StepForm) -> Step:
 def change_to_json(field: DriftedField) -> ChangeForm:
     """Write one drifted field."""
     return ChangeForm(
-        path=pointer(field.change.path),
+        path=json_pointer(field.change.path),
         kind=field.kind,
         desired=field.change.desired,
         live=field.change.live,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
+from holdfast.core.backends import DEFAULT_BACKEND
 from holdfast.core.command import split_command
 from holdfast.core.errors import InvalidSpec, Problem, ValidationError
-from holdfast.core.plan import AMOUNT
+from holdfast.core.plan import AMOUNT_FIELDS
 from holdfast.core.quantity import parse_duration
-from holdfast.core.service.engines import DEFAULT_BACKEND
 from holdfast.core.service.spec import (
     AnalysisSpec,
     AutoscalingSpec,
@@ -44,7 +44,7 @@ CANARY_ARGS = "canary_args"
 """Keys of `config` for what a container has and a workload elsewhere has not: a command beside
 its image, and arguments of the canary alone."""
 
-PARTS: dict[str, tuple[str, ...]] = {
+RESOURCE_FIELDS: dict[str, tuple[str, ...]] = {
     "name": ("displayName",),
     "model": ("modelRef",),
     "backend": ("backend",),
@@ -67,17 +67,19 @@ PARTS: dict[str, tuple[str, ...]] = {
     "rollout": ("rollout",),
 }
 """A workload's field and the parts of the custom resource that it is written to."""
-_SAID_AS = {part: name for name, parts in reversed(PARTS.items()) for part in parts}
+_WORKLOAD_FIELDS = {
+    part: name for name, parts in reversed(RESOURCE_FIELDS.items()) for part in parts
+}
 
 
 def service_of(
     spec: WorkloadSpec, *, namespace: str, base: InferenceService | None = None
 ) -> InferenceService:
     """Write a workload as a custom resource. Raises InvalidSpec for what it cannot carry."""
-    problems = list(_unhonoured(spec))
-    low, high, replicas = _amount(spec)
+    problems = list(_unsupported_fields(spec))
+    low, high, replicas = _replica_bounds(spec)
     config = spec.config or {}
-    command = _words(config.get(ENTRYPOINT))
+    command = _string_items(config.get(ENTRYPOINT))
     old = base.spec if base else None
     service = InferenceService(
         name=spec.slug,
@@ -102,11 +104,11 @@ def service_of(
             replicas=replicas,
             min_replicas=low,
             max_replicas=high,
-            autoscaling=_scale(spec.autoscaling),
-            resources=_resources(spec.resources),
-            canary=_canary(spec.canary, _words(config.get(CANARY_ARGS))),
-            health_check=_health(spec.health),
-            rollout=_rollout(spec.rollout),
+            autoscaling=_autoscaling_spec(spec.autoscaling),
+            resources=_resource_spec(spec.resources),
+            canary=_canary_spec(spec.canary, _string_items(config.get(CANARY_ARGS))),
+            health_check=_health_spec(spec.health),
+            rollout=_rollout_spec(spec.rollout),
             scheduling=old.scheduling if old else None,
             on_drift=old.on_drift if old else None,
         ),
@@ -180,7 +182,7 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
     )
 
 
-def refused(slug: str, fields: Mapping[str, Tree]) -> list[Problem]:
+def unsupported_on_kubernetes(slug: str, fields: Mapping[str, Tree]) -> list[Problem]:
     """Say what of a workload Kubernetes cannot honour, under the workload's own names.
 
     Parts of a workload are judged by themselves: what they would join is not known here.
@@ -189,13 +191,13 @@ def refused(slug: str, fields: Mapping[str, Tree]) -> list[Problem]:
     try:
         service_of(spec_from_fields(slug, whole), namespace="default")
     except ValidationError as error:
-        found = [_in_our_words(problem, fields) for problem in error.problems]
+        found = [_with_workload_field(problem, fields) for problem in error.problems]
         partial = not {"model", "backend"} <= fields.keys()
         return [each for each in found if not partial or each.field.split(".")[0] in fields]
     return []
 
 
-def as_declared(live: Fields, slug: str, declared: Fields) -> Fields:
+def spell_as_declared(live: Fields, slug: str, declared: Fields) -> Fields:
     """Give live fields the spelling of the declaration, wherever they mean what it says.
 
     The custom resource has one form for what a workload may say in several: a fixed policy, a
@@ -207,31 +209,31 @@ def as_declared(live: Fields, slug: str, declared: Fields) -> Fields:
         return live
     meant = spec_of(service).fields()
     fields = dict(live)
-    if _part(meant, AMOUNT) == _part(live, AMOUNT):
-        for name in AMOUNT:
+    if _subset(meant, AMOUNT_FIELDS) == _subset(live, AMOUNT_FIELDS):
+        for name in AMOUNT_FIELDS:
             fields.pop(name, None)
-        fields |= _part(declared, AMOUNT)
+        fields |= _subset(declared, AMOUNT_FIELDS)
     for name, value in declared.items():
-        if name not in AMOUNT and _same(meant.get(name), live.get(name)):
+        if name not in AMOUNT_FIELDS and _is_identical(meant.get(name), live.get(name)):
             fields[name] = value
     return fields
 
 
-def _part(fields: Fields, names: tuple[str, ...]) -> Fields:
+def _subset(fields: Fields, names: tuple[str, ...]) -> Fields:
     return {name: fields[name] for name in names if name in fields}
 
 
-def _same(one: Tree, other: Tree) -> bool:
+def _is_identical(one: Tree, other: Tree) -> bool:
     return one == other and type(one) is type(other)
 
 
-def _in_our_words(problem: Problem, fields: Mapping[str, Tree]) -> Problem:
+def _with_workload_field(problem: Problem, fields: Mapping[str, Tree]) -> Problem:
     """Name the field as the user of a WorkloadSpec knows it."""
     first, dot, rest = problem.field.partition(".")
     if problem.field == "metadata.name":
         return Problem(field="slug", reason=problem.reason, fix=problem.fix)
     name, bracket, place = first.partition("[")
-    said = _SAID_AS.get(name, name)
+    said = _WORKLOAD_FIELDS.get(name, name)
     if said == "args" and "args" not in fields:  # a rule about all that is started
         said = "command"
     return Problem(
@@ -239,7 +241,7 @@ def _in_our_words(problem: Problem, fields: Mapping[str, Tree]) -> Problem:
     )
 
 
-def _unhonoured(spec: WorkloadSpec) -> Iterator[Problem]:
+def _unsupported_fields(spec: WorkloadSpec) -> Iterator[Problem]:
     for name in ("worker_id", "gpu_resource_id"):
         if getattr(spec, name) is not None:
             yield Problem(
@@ -254,7 +256,10 @@ def _unhonoured(spec: WorkloadSpec) -> Iterator[Problem]:
             fix="Use fixed or autoscaling, or give replicas.",
         )
     for name in spec.config or {}:
-        if name not in (ENTRYPOINT, CANARY_ARGS) or _words((spec.config or {})[name]) is None:
+        if (
+            name not in (ENTRYPOINT, CANARY_ARGS)
+            or _string_items((spec.config or {})[name]) is None
+        ):
             yield Problem(
                 field="config",
                 reason="settings of other targets mean nothing to a container.",
@@ -271,37 +276,37 @@ def _unhonoured(spec: WorkloadSpec) -> Iterator[Problem]:
         )
 
 
-def _amount(spec: WorkloadSpec) -> tuple[int | None, int | None, int | None]:
+def _replica_bounds(spec: WorkloadSpec) -> tuple[int | None, int | None, int | None]:
     """The bounds and the number, whichever way they were declared."""
     if spec.autoscaling is not None:
         # 0 and 0 would be read as "no autoscaling", so it is handed on as what cannot be.
         return spec.autoscaling.min, spec.autoscaling.max, None
     details = spec.execution_policy_config or {}
     if spec.execution_policy == ExecutionPolicy.FIXED:
-        return None, None, _whole(details.get("replicas"), 1)
+        return None, None, _int_or(details.get("replicas"), 1)
     if spec.execution_policy == ExecutionPolicy.AUTOSCALING:
-        return _whole(details.get("min_workers"), 0), _whole(details.get("max_workers"), 1), None
+        return _int_or(details.get("min_workers"), 0), _int_or(details.get("max_workers"), 1), None
     return None, None, spec.replicas
 
 
-def _scale(given: Autoscaling | None) -> AutoscalingSpec | None:
+def _autoscaling_spec(given: Autoscaling | None) -> AutoscalingSpec | None:
     if given is None or (given.metric is None and given.target is None):
         return None
     return AutoscalingSpec(metric=given.metric, target=given.target)
 
 
-def _resources(given: Resources | None) -> ResourceSpec | None:
+def _resource_spec(given: Resources | None) -> ResourceSpec | None:
     if given is None:
         return None
     return ResourceSpec(
-        cpu=_text(given.cpu),
-        memory=_text(given.memory),
-        gpu_memory=_text(given.gpu_memory),
+        cpu=_text_or_none(given.cpu),
+        memory=_text_or_none(given.memory),
+        gpu_memory=_text_or_none(given.gpu_memory),
         gpu=given.gpu,
     )
 
 
-def _canary(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | None:
+def _canary_spec(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | None:
     if given is None or (given.is_none and args is None):
         return None
     judged = given.analysis
@@ -316,7 +321,7 @@ def _canary(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | 
             metric=judged.metric,
             max=judged.max,
             min=judged.min,
-            interval=_duration(judged.interval),
+            interval=_duration_text(judged.interval),
             rounds=judged.rounds,
         )
         if judged
@@ -346,24 +351,24 @@ def _workload_canary(given: CanarySpec | None) -> Canary | None:
     )
 
 
-def _health(given: Health | None) -> HealthCheckSpec | None:
+def _health_spec(given: Health | None) -> HealthCheckSpec | None:
     if given is None:
         return None
     return HealthCheckSpec(
         path=given.path,
-        interval=_duration(given.interval),
-        timeout=_duration(given.timeout),
-        startup=_duration(given.startup),
+        interval=_duration_text(given.interval),
+        timeout=_duration_text(given.timeout),
+        startup=_duration_text(given.startup),
     )
 
 
-def _rollout(given: Rollout | None) -> RolloutSpec | None:
+def _rollout_spec(given: Rollout | None) -> RolloutSpec | None:
     if given is None:
         return None
-    return RolloutSpec(max_surge=given.max_surge, drain_timeout=_duration(given.drain_timeout))
+    return RolloutSpec(max_surge=given.max_surge, drain_timeout=_duration_text(given.drain_timeout))
 
 
-def _duration(value: str | float | None) -> str | None:
+def _duration_text(value: str | float | None) -> str | None:
     """Seconds without a unit are a workload's way to write them, and no one else's."""
     if value is None:
         return None
@@ -372,15 +377,15 @@ def _duration(value: str | float | None) -> str | None:
     return f"{text}s" if text[-1:].isdigit() and seconds is not None else text
 
 
-def _text(value: str | None) -> str | None:
+def _text_or_none(value: str | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _words(value: Tree) -> tuple[str, ...] | None:
+def _string_items(value: Tree) -> tuple[str, ...] | None:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(str(item) for item in value)
     return None
 
 
-def _whole(value: Tree, default: int) -> int:
+def _int_or(value: Tree, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default

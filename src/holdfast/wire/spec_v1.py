@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 from holdfast.core.check import unknown_problem
 from holdfast.core.errors import Problem, ValidationError
-from holdfast.core.scan import oversized
+from holdfast.core.scan import oversize_problem
 from holdfast.core.tree import Fields, Tree
-from holdfast.core.workload import IDENTITY, SPEC_FIELDS, WorkloadSpec
+from holdfast.core.workload import IDENTITY_FIELDS, SPEC_FIELDS, WorkloadSpec
 
 API_VERSION = "holdfast.dev/v1"
 KIND = "Workload"
 _KNOWN = sorted(SPEC_FIELDS)
-_SAID = [name for name in _KNOWN if name not in IDENTITY]
+_FIELDS_WITHOUT_IDENTITY = [name for name in _KNOWN if name not in IDENTITY_FIELDS]
 _REQUIRED = ("name", "model", "backend")
 
 
@@ -25,9 +25,9 @@ def spec_from_document(document: object) -> WorkloadSpec:
     if not isinstance(document, Mapping):
         raise ValidationError(
             f"A workload is a mapping of fields; this is a {type(document).__name__}.",
-            todo="Start with name, model and backend.",
+            hint="Start with name, model and backend.",
         )
-    if too_large := oversized((str(name), value) for name, value in document.items()):
+    if too_large := oversize_problem((str(name), value) for name, value in document.items()):
         raise ValidationError("The spec is too large.", problems=[too_large])
     fields = {str(name): value for name, value in document.items()}
     problems = [
@@ -54,7 +54,11 @@ def spec_from_fields(slug: str, fields: Mapping[str, Tree]) -> WorkloadSpec:
 
     Fields are what a workload says, not which one it is: its identity cannot be written.
     """
-    foreign = [unknown_problem(name, _SAID) for name in fields if name not in _SAID]
+    foreign = [
+        unknown_problem(name, _FIELDS_WITHOUT_IDENTITY)
+        for name in fields
+        if name not in _FIELDS_WITHOUT_IDENTITY
+    ]
     if foreign:
         raise ValidationError(problems=foreign)
     return spec_from_document({**fields, "slug": slug})

@@ -14,8 +14,8 @@ import msgspec
 from holdfast.core.live import FailedReplica, Live, OutdatedReplica, Phase, Status
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
+from holdfast.wire.decode import as_fields
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
-from holdfast.wire.tree import as_fields
 
 _SHARED = (
     "name description task_type backend worker_id gpu_resource_id"
@@ -213,7 +213,9 @@ def create_fields(form: CreateForm) -> tuple[str, Fields]:
     sent = msgspec.to_builtins(form)
     fields = {name: sent[name] for name in _SHARED if sent.get(name) is not None}
     fields["model"] = form.model_name
-    fields |= {name: value for name, value in _unfolded(form.config).items() if value is not None}
+    fields |= {
+        name: value for name, value in _unfold_config(form.config).items() if value is not None
+    }
     return form.slug or form.name, fields
 
 
@@ -227,11 +229,11 @@ def update_fields(form: UpdateForm) -> Fields:
     if form.model_name is not msgspec.UNSET:
         fields["model"] = form.model_name
     if form.config is not msgspec.UNSET:
-        fields |= _unfolded(form.config)
+        fields |= _unfold_config(form.config)
     return fields
 
 
-def _unfolded(config: Mapping[str, object] | None) -> Fields:
+def _unfold_config(config: Mapping[str, object] | None) -> Fields:
     """Take the folded fields out of `config`. The wire replaces `config` whole, so all are set."""
     rest = as_fields(config or {})
     folded = {name: rest.pop(name, None) for name in _FOLDED}

@@ -7,19 +7,170 @@ parsers could read differently is refused.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.tree import Leaf, Tree
-from holdfast.wire.json_text import JsonReader
-from holdfast.wire.nodes import UNPRINTABLE, Composer, Node, Refused, lines_of, tree_of
-from holdfast.wire.scalars import leading_zero, plain_scalar, reads_as_text
+from holdfast.wire.nodes import (
+    UNPRINTABLE,
+    Composer,
+    DocumentNode,
+    DocumentRefused,
+    bounded_integer,
+    lines_of,
+    plain_scalar,
+    read_leading_zero,
+    reads_as_text,
+    tidy_number,
+    tree_of,
+)
 
 if TYPE_CHECKING:
     import yaml
+
+_TOKEN = re.compile(
+    r"""(?x)
+    (?P<space>[ \t\r\n]+)
+    | (?P<text>"(?:[^"\\\x00-\x1f]++|\\.)*+")
+    | (?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
+    | (?P<word>true|false|null)\b
+    | (?P<mark>[{}\[\],:])
+    """
+)
+_LITERALS: dict[str, Leaf] = {"true": True, "false": False, "null": None}
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+
+class JsonReader:
+    """Reads one JSON value, or several after each other as in JSON lines."""
+
+    def __init__(self, text: str, composer: Composer) -> None:
+        self._text = text
+        self._composer = composer
+        self._place = 0
+        self._line = 1
+        self._token = self._scan()
+
+    def documents(self) -> list[DocumentNode]:
+        """Return every value of the text."""
+        found = []
+        while self._token.kind != "end":
+            found.append(self._value(1))
+            self._composer.document_ended(self._token.line)
+        return found
+
+    def _value(self, depth: int) -> DocumentNode:
+        token = self._take()
+        node = self._composer.started(token.line, depth)
+        match token.kind, token.text:
+            case "mark", "{":
+                self._mapping(node, depth)
+            case "mark", "[":
+                self._sequence(node, depth)
+            case "text", text:
+                node.value = self._string(text, token.line)
+            case "number", text:
+                node.value = _parse_number(text, token.line)
+            case "word", text:
+                node.value = _LITERALS[text]
+            case _:
+                raise self._unexpected(token)
+        return self._composer.ended(node)
+
+    def _mapping(self, node: DocumentNode, depth: int) -> None:
+        pairs: dict[str, DocumentNode] = {}
+        node.pairs = pairs
+        if self._skip("}"):
+            return
+        while True:
+            key = self._take()
+            if key.kind != "text":
+                raise self._unexpected(key)
+            name = self._string(key.text, key.line)
+            self._composer.check_new_key(pairs, name, key.line)
+            self._expect(":")
+            value = self._value(depth + 1)
+            value.line = key.line
+            pairs[name] = value
+            if self._skip("}"):
+                return
+            self._expect(",")
+
+    def _sequence(self, node: DocumentNode, depth: int) -> None:
+        node.items = []
+        if self._skip("]"):
+            return
+        while True:
+            node.items.append(self._value(depth + 1))
+            if self._skip("]"):
+                return
+            self._expect(",")
+
+    def _string(self, text: str, line: int) -> str:
+        try:
+            value = json.loads(text) if "\\" in text else text[1:-1]
+        except ValueError:
+            raise DocumentRefused(
+                line, "a text has an escape that JSON does not know.", ""
+            ) from None
+        return self._composer.checked_text(str(value), line)
+
+    def _skip(self, mark: str) -> bool:
+        if self._token.kind == "mark" and self._token.text == mark:
+            self._take()
+            return True
+        return False
+
+    def _expect(self, mark: str) -> None:
+        token = self._take()
+        if token.kind != "mark" or token.text != mark:
+            raise self._unexpected(token)
+
+    def _take(self) -> _Token:
+        token = self._token
+        if token.kind != "end":
+            self._token = self._scan()
+        return token
+
+    def _scan(self) -> _Token:
+        while self._place < len(self._text):
+            found = _TOKEN.match(self._text, self._place)
+            if not found:
+                return _Token("unknown", self._text[self._place], self._line)
+            self._place = found.end()
+            if found.lastgroup != "space":
+                return _Token(found.lastgroup or "", found.group(), self._line)
+            self._line += found.group().count("\n")
+        return _Token("end", "", self._line)
+
+    def _unexpected(self, token: _Token) -> DocumentRefused:
+        if token.kind == "end":
+            return DocumentRefused(token.line, "the JSON ends too early.", "Complete it.")
+        found = ascii(token.text[:1])
+        return DocumentRefused(token.line, f"{found} is not valid JSON here.", "Fix the JSON.")
+
+
+def _parse_number(text: str, line: int) -> int | float:
+    try:
+        if text.lstrip("-").isdigit():
+            return bounded_integer(text)
+        number = float(text) if len(text) <= 400 else float("inf")
+    except ValueError as error:
+        raise DocumentRefused(line, f"{error}.", "Quote it if it is a name.") from None
+    if number in (float("inf"), float("-inf")):
+        raise DocumentRefused(line, "it is not a finite number.", "Give a smaller one.")
+    return tidy_number(number)
+
 
 MAX_BYTES = 4 * 2**20
 _CORE = "tag:yaml.org,2002:"
@@ -66,9 +217,11 @@ def read_documents(
     """
     composer = Composer()
     try:
-        text = _text(data)
-        nodes = JsonReader(text, composer).documents() if json else _yaml(text, composer, octal)
-    except Refused as refused:
+        text = _decode_text(data)
+        nodes = (
+            JsonReader(text, composer).documents() if json else _parse_yaml(text, composer, octal)
+        )
+    except DocumentRefused as refused:
         problem = Problem(
             field=f"{source}:{refused.line}", reason=refused.reason, fix=refused.fix or "Fix it."
         )
@@ -90,23 +243,25 @@ def write_document(value: Tree) -> str:
     )  # fmt: skip
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        raise Refused(1, f"it is over {MAX_BYTES // 2**20} MiB.", "Split the file.")
+        raise DocumentRefused(1, f"it is over {MAX_BYTES // 2**20} MiB.", "Split the file.")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise Refused(1, "it starts with a byte order mark.", "Save it as UTF-8 without one.")
+        raise DocumentRefused(
+            1, "it starts with a byte order mark.", "Save it as UTF-8 without one."
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Refused(line, "it is not UTF-8.", "Save the file as UTF-8.") from None
+        raise DocumentRefused(line, "it is not UTF-8.", "Save the file as UTF-8.") from None
     found = UNPRINTABLE.search(text)
     if found:
         Composer().checked_text(found.group(), text.count("\n", 0, found.start()) + 1)
     return text
 
 
-def _yaml(text: str, composer: Composer, octal: bool) -> list[Node]:
+def _parse_yaml(text: str, composer: Composer, octal: bool) -> list[DocumentNode]:
     import yaml
 
     loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # Any: either parser
@@ -116,7 +271,7 @@ def _yaml(text: str, composer: Composer, octal: bool) -> list[Node]:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or "it is not YAML"
         line = mark.line + 1 if mark else 1
-        raise Refused(line, f"{ascii(reason)[1:-1][:200]}.", "Fix the YAML.") from None
+        raise DocumentRefused(line, f"{ascii(reason)[1:-1][:200]}.", "Fix the YAML.") from None
 
 
 class _Reader:
@@ -126,9 +281,9 @@ class _Reader:
         self._events = events
         self._octal = octal
         self._composer = composer
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, DocumentNode | None] = {}
 
-    def documents(self) -> list[Node]:
+    def documents(self) -> list[DocumentNode]:
         """Return the root of each document."""
         import yaml
 
@@ -136,16 +291,16 @@ class _Reader:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if event.tags:
-                    raise Refused(_line(event), "it has a %TAG directive.", "Remove it.")
+                    raise DocumentRefused(_line_of(event), "it has a %TAG directive.", "Remove it.")
                 self._anchors = {}
                 found.append(self._node(next(self._events), 1))
-                self._composer.document_ended(_line(event))
+                self._composer.document_ended(_line_of(event))
         return found
 
-    def _node(self, event: yaml.Event, depth: int) -> Node:
+    def _node(self, event: yaml.Event, depth: int) -> DocumentNode:
         import yaml
 
-        line = _line(event)
+        line = _line_of(event)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, depth)
         assert isinstance(event, yaml.NodeEvent)  # noqa: S101  # the parser's grammar
@@ -168,20 +323,22 @@ class _Reader:
             self._anchors[event.anchor] = node
         return node
 
-    def _mapping(self, depth: int) -> dict[str, Node]:
+    def _mapping(self, depth: int) -> dict[str, DocumentNode]:
         import yaml
 
-        pairs: dict[str, Node] = {}
-        merged: dict[str, Node] | None = None
+        pairs: dict[str, DocumentNode] = {}
+        merged: dict[str, DocumentNode] | None = None
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            line = _line(event)
+            line = _line_of(event)
             if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
                 if merged is not None:
-                    raise Refused(line, "key '<<' is given twice.", "Give it a list instead.")
-                merged = _merged(self._node(next(self._events), depth + 1), line)
+                    raise DocumentRefused(
+                        line, "key '<<' is given twice.", "Give it a list instead."
+                    )
+                merged = _merge_mappings(self._node(next(self._events), depth + 1), line)
                 clash = next((key for key in merged if key in pairs), None)
                 if clash is not None:
-                    raise Refused(
+                    raise DocumentRefused(
                         line,
                         f"it brings key {clash[:60]!a} in after it was set on line "
                         f"{pairs[clash].line}, and parsers disagree on which one counts.",
@@ -191,39 +348,39 @@ class _Reader:
             key = self._key(event)
             self._composer.check_new_key(pairs, key, line)
             value = self._node(next(self._events), depth + 1)
-            pairs[key] = _at(value, line)
+            pairs[key] = _node_at_line(value, line)
         return {**(merged or {}), **pairs}
 
     def _key(self, event: yaml.Event) -> str:
         import yaml
 
-        line = _line(event)
+        line = _line_of(event)
         if isinstance(event, yaml.AliasEvent):
             key = self._alias(event, 1).value
         elif isinstance(event, yaml.ScalarEvent):
             key = self._scalar(event)
             if event.anchor is not None:
-                self._anchors[event.anchor] = Node(line=line, value=key)
+                self._anchors[event.anchor] = DocumentNode(line=line, value=key)
         else:
-            raise Refused(line, "a key is a list or a mapping.", "Use text as the key.")
+            raise DocumentRefused(line, "a key is a list or a mapping.", "Use text as the key.")
         if isinstance(key, bool):
             return "true" if key else "false"
         if isinstance(key, str | int):
             return str(key)
-        raise Refused(line, "a key is neither text nor a whole number.", "Quote the key.")
+        raise DocumentRefused(line, "a key is neither text nor a whole number.", "Quote the key.")
 
-    def _alias(self, event: yaml.AliasEvent, depth: int) -> Node:
-        line = _line(event)
+    def _alias(self, event: yaml.AliasEvent, depth: int) -> DocumentNode:
+        line = _line_of(event)
         name = ascii(str(event.anchor)[:60])
         if event.anchor not in self._anchors:
-            raise Refused(line, f"there is no anchor {name} before it.", "Define it first.")
+            raise DocumentRefused(line, f"there is no anchor {name} before it.", "Define it first.")
         node = self._anchors[event.anchor]
         if node is None:
-            raise Refused(line, f"anchor {name} contains itself.", "Write the value out.")
+            raise DocumentRefused(line, f"anchor {name} contains itself.", "Write the value out.")
         return self._composer.aliased(node, line, depth)
 
     def _scalar(self, event: yaml.ScalarEvent) -> Leaf:
-        line = _line(event)
+        line = _line_of(event)
         text = self._composer.checked_text(event.value, line)
         tag = event.tag
         if (tag is None and not event.implicit[0]) or tag in ("!", f"{_CORE}str"):
@@ -232,12 +389,12 @@ class _Reader:
             _check_tag(tag, "", line)
         try:
             value = plain_scalar(text)
-            zero = None if self._octal else leading_zero(text)
+            zero = None if self._octal else read_leading_zero(text)
         except ValueError as error:
-            raise Refused(line, f"{error}.", "Quote it if it is text.") from None
+            raise DocumentRefused(line, f"{error}.", "Quote it if it is text.") from None
         if zero is not None:
             decimal = int(text.replace("_", ""))
-            raise Refused(
+            raise DocumentRefused(
                 line,
                 f"some parsers read {text} as {zero}, others as {decimal}."
                 if zero != decimal
@@ -248,7 +405,9 @@ class _Reader:
             kind = tag.removeprefix(_CORE)
             fits = isinstance(value, _KINDS[kind]) and isinstance(value, bool) == (kind == "bool")
             if not fits:
-                raise Refused(line, f"it is tagged !!{kind} and is not one.", "Remove the tag.")
+                raise DocumentRefused(
+                    line, f"it is tagged !!{kind} and is not one.", "Remove the tag."
+                )
         return value
 
 
@@ -256,29 +415,29 @@ def _check_tag(tag: str | None, kind: str, line: int) -> None:
     known = {f"{_CORE}{kind}"} if kind else {f"{_CORE}{name}" for name in _KINDS}
     if tag is not None and tag != "!" and tag not in known:
         shown = ascii(tag.replace(_CORE, "!!")[:60])
-        raise Refused(line, f"tag {shown} is not allowed here.", "Remove the tag.")
+        raise DocumentRefused(line, f"tag {shown} is not allowed here.", "Remove the tag.")
 
 
-def _merged(node: Node, line: int) -> dict[str, Node]:
+def _merge_mappings(node: DocumentNode, line: int) -> dict[str, DocumentNode]:
     """Join what `<<` brings in; of two mappings in a list the earlier counts."""
     parts = node.items if node.items is not None else [node]
-    pairs: dict[str, Node] = {}
+    pairs: dict[str, DocumentNode] = {}
     for part in parts:
         if part.pairs is None:
-            raise Refused(line, "'<<' takes mappings only.", "Refer to a mapping.")
+            raise DocumentRefused(line, "'<<' takes mappings only.", "Refer to a mapping.")
         pairs = {**part.pairs, **pairs}
     return pairs
 
 
-def _at(node: Node, line: int) -> Node:
+def _node_at_line(node: DocumentNode, line: int) -> DocumentNode:
     """Let a field stand where its key does, without moving an anchor's own node."""
-    return Node(
+    return DocumentNode(
         line=line, value=node.value, pairs=node.pairs, items=node.items, size=node.size,
         height=node.height,
     )  # fmt: skip
 
 
-def _line(event: yaml.Event) -> int:
+def _line_of(event: yaml.Event) -> int:
     mark = event.start_mark
     return mark.line + 1 if mark else 1
 

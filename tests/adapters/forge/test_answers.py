@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from aiohttp import web
-from tests.support.canaries import Surfaces, shaped
-from tests.support.fault_proxy import FaultProxy
-from tests.support.forges import RecordedWorld, recorded, serving
-from tests.support.http_messages import Response
+from tests.contracts.forges import RecordedForgeWorld, serve_application, serve_recorded_forge
+from tests.support.fault_proxy import FaultProxy, Response
+from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.forge import line
-from holdfast.adapters.forge.answers import AFTER_LIMIT, LONGEST_WAIT, asked_wait
+from holdfast.adapters.forge import transport
+from holdfast.adapters.forge.transport import MAX_RETRY_DELAY, RATE_LIMIT_DELAY, retry_delay
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -28,22 +27,22 @@ from holdfast.core.errors import (
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.reconcile.gitops.ports import NewPull, PullState
+from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequestState
 
 BRANCH = "holdfast/codify/chat"
-NEW = NewPull(branch=BRANCH, base="main", title="T", body="B", labels=("holdfast",))
+NEW = NewPullRequest(branch=BRANCH, base="main", title="T", body="B", labels=("holdfast",))
 DATE = "Sun, 15 Nov 2026 10:00:00 GMT"
 EPOCH = 1794736800
 JSON = {"Content-Type": "application/json"}
 
-Scenario = Callable[[RecordedWorld, FaultProxy], Awaitable[None]]
+Scenario = Callable[[RecordedForgeWorld, FaultProxy], Awaitable[None]]
 
 
 def on_github(scenario: Scenario) -> None:
     """Play a scenario with a proxy before recorded shapes of GitHub."""
 
     async def main() -> None:
-        async with recorded("github") as world:
+        async with serve_recorded_forge("github") as world:
             world.push(BRANCH)
             with FaultProxy(world.url) as proxy:
                 await scenario(world, proxy)
@@ -57,7 +56,7 @@ def answered(
     """Give what `find` raises when the forge answers so."""
     raised: list[HoldfastError] = []
 
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         proxy.rewrite_status(1, status, headers={**JSON, **(headers or {})}, body=body)
         forge = world.forge(proxy.url)
         with pytest.raises(HoldfastError) as error:
@@ -109,9 +108,9 @@ def test_a_page_of_something_in_between_is_not_a_missing_repository() -> None:
             b'{"message": "API rate limit exceeded for user."}',
             90.0,
         ),
-        (403, {}, b'{"message": "You have exceeded a secondary rate limit."}', AFTER_LIMIT),
+        (403, {}, b'{"message": "You have exceeded a secondary rate limit."}', RATE_LIMIT_DELAY),
         (503, {"Retry-After": "3"}, b"", 3.0),
-        (429, {"Retry-After": "999999"}, b"", LONGEST_WAIT),
+        (429, {"Retry-After": "999999"}, b"", MAX_RETRY_DELAY),
     ],
 )
 def test_a_limit_says_how_long_to_wait(
@@ -139,7 +138,7 @@ def test_a_limit_says_how_long_to_wait(
 def test_the_wait_is_read_by_the_forges_own_clock(
     headers: dict[str, str], wait: float | None
 ) -> None:
-    assert asked_wait(headers) == wait
+    assert retry_delay(headers) == wait
 
 
 @pytest.mark.parametrize(
@@ -153,14 +152,14 @@ def test_an_answer_in_other_words_is_no_answer(body: bytes) -> None:
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "LIMIT", 1000)
+    monkeypatch.setattr(transport, "LIMIT", 1000)
     error = answered(200, body=b" " * 5000 + b"[]")
     assert type(error) is TargetUnavailable
     assert "more than 1000 bytes" in str(error)
 
 
 def test_a_forge_that_hangs_is_left_at_the_deadline() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         proxy.hang(1)
         forge = world.forge(proxy.url, timeout=0.2)
         with pytest.raises(TargetUnavailable, match=r"no answer in 0\.2 s"):
@@ -171,7 +170,7 @@ def test_a_forge_that_hangs_is_left_at_the_deadline() -> None:
 
 
 def test_a_forge_that_is_not_there_was_not_written_to() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         forge = world.forge("http://127.0.0.1:1")
         with pytest.raises(TargetUnavailable) as error:
             await forge.open(NEW)
@@ -183,7 +182,7 @@ def test_a_forge_that_is_not_there_was_not_written_to() -> None:
 
 @pytest.mark.parametrize("status", [500, 502, 504])
 def test_a_write_that_broke_in_the_middle_is_unknown(status: int) -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         proxy.rewrite_status(lambda request: request.method == "POST", status)
         forge = world.forge(proxy.url)
         with pytest.raises(TargetUnavailable) as error:
@@ -195,7 +194,7 @@ def test_a_write_that_broke_in_the_middle_is_unknown(status: int) -> None:
 
 
 def test_a_written_answer_that_cannot_be_read_is_made_up_for_by_looking() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         proxy.rewrite_response(
             lambda request: request.method == "POST" and request.path.endswith("/pulls"),
             lambda answer: Response(status=201, headers=JSON, body=b"<html>"),
@@ -214,19 +213,19 @@ def test_a_written_answer_that_cannot_be_read_is_made_up_for_by_looking() -> Non
 
 
 def test_a_lost_answer_to_closing_is_made_up_for_by_looking() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         forge = world.forge(proxy.url)
         made = await forge.open(NEW)
         proxy.drop_response(lambda request: request.method == "PATCH")
         closed = await forge.close(made.number)
-        assert closed.state is PullState.CLOSED
+        assert closed.state is PullRequestState.CLOSED
         await forge.aclose()
 
     on_github(scenario)
 
 
 def test_a_pull_request_is_kept_where_labels_are_refused() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         body = b'{"message": "Resource not accessible by personal access token"}'
         proxy.rewrite_status(
             lambda request: request.path.endswith("/labels"), 403, headers=JSON, body=body
@@ -241,9 +240,9 @@ def test_a_pull_request_is_kept_where_labels_are_refused() -> None:
 
 
 def test_labels_that_a_person_took_off_stay_off() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         forge = world.forge()
-        wanted = NewPull(branch=BRANCH, base="main", title="T", body="", labels=("a", "b"))
+        wanted = NewPullRequest(branch=BRANCH, base="main", title="T", body="", labels=("a", "b"))
         made = await forge.open(wanted)
         world.memory.pulls[made.number].labels.remove("b")
         await forge.open(wanted)
@@ -254,10 +253,12 @@ def test_labels_that_a_person_took_off_stay_off() -> None:
 
 
 def test_where_there_are_no_drafts_it_is_opened_as_ready() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         world.memory.drafts = False
         forge = world.forge()
-        made = await forge.open(NewPull(branch=BRANCH, base="main", title="T", body="", draft=True))
+        made = await forge.open(
+            NewPullRequest(branch=BRANCH, base="main", title="T", body="", draft=True)
+        )
         assert world.numbers() == [made.number]
         assert not world.is_draft(made.number)
         await forge.aclose()
@@ -266,17 +267,17 @@ def test_where_there_are_no_drafts_it_is_opened_as_ready() -> None:
 
 
 def test_a_branch_that_is_not_there_is_refused_with_the_forges_reason() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         forge = world.forge()
         with pytest.raises(ValidationError, match="Validation Failed; PullRequest; head"):
-            await forge.open(NewPull(branch="not-pushed", base="main", title="T", body=""))
+            await forge.open(NewPullRequest(branch="not-pushed", base="main", title="T", body=""))
         await forge.aclose()
 
     on_github(scenario)
 
 
 def test_more_than_a_page_is_read_to_its_end() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         branch = "holdfast/codify/chat"
         for _ in range(120):
             made = world.memory.open(branch=branch, base="main", title="T", body="", draft=False)
@@ -294,7 +295,7 @@ def test_more_than_a_page_is_read_to_its_end() -> None:
 def test_a_redirection_within_the_forge_is_followed() -> None:
     """GitHub leads from a repository's old name to its new one."""
 
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         forge = world.forge(proxy.url)
         made = await forge.open(NEW)
         path = f"/api/v3/repos/team/fleet/pulls/{made.number}"
@@ -311,19 +312,19 @@ def test_a_redirection_within_the_forge_is_followed() -> None:
             headers={"Location": f"{path}?moved"},
         )
         closed = await forge.close(made.number)
-        assert closed.state is PullState.CLOSED
+        assert closed.state is PullRequestState.CLOSED
         await forge.aclose()
 
     on_github(scenario)
 
 
 def test_a_redirection_in_a_circle_ends() -> None:
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         proxy.rewrite_status(lambda request: True, 302, headers={"Location": "/around"})
         forge = world.forge(proxy.url)
         with pytest.raises(ConfigurationError):
             await forge.find(BRANCH)
-        assert len(proxy.requests) == line.REDIRECTS
+        assert len(proxy.requests) == transport.MAX_REDIRECTS
         await forge.aclose()
 
     on_github(scenario)
@@ -337,10 +338,10 @@ def test_a_redirection_to_another_host_takes_no_token_there(status: int) -> None
         asked.append(request)
         return web.json_response([])
 
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         elsewhere = web.Application()
         elsewhere.router.add_route("*", "/{path:.*}", stranger)
-        async with serving(elsewhere) as url:
+        async with serve_application(elsewhere) as url:
             for location in (f"{url}/steal", "//example.invalid/steal", "https://["):
                 proxy.reset()
                 proxy.rewrite_status(lambda request: True, status, headers={"Location": location})
@@ -357,10 +358,10 @@ def test_a_redirection_to_another_host_takes_no_token_there(status: int) -> None
 
 def test_no_error_shows_the_token() -> None:
     """Not in its text, its pickle, or the locals of its frames: also not where it is echoed."""
-    canary = shaped("forge token", "forge-{}")
+    canary = planted_secret("forge token", "forge-{}")
     surfaces = Surfaces()
 
-    async def scenario(world: RecordedWorld, proxy: FaultProxy) -> None:
+    async def scenario(world: RecordedForgeWorld, proxy: FaultProxy) -> None:
         world.memory.token = canary.value
         echo = json.dumps({"message": f"Token {canary.value} is bad.", "errors": [canary.value]})
         faults: dict[str, Callable[[], None]] = {

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.canaries import Surfaces, shaped
+from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.forge.choose import forge_of
+from holdfast.adapters.forge.providers import make_forge
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.gitops.application import Provider
+from holdfast.core.gitops.application import ForgeProvider
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential
+from holdfast.reconcile.gitops.ports import NO_GIT_CREDENTIAL, GitCredential
 
-TOKEN = Credential(token=Secret("a-token"))
-GITHUB, GITLAB, GITEA = Provider.GITHUB, Provider.GITLAB, Provider.GITEA
+TOKEN = GitCredential(token=Secret("a-token"))
+GITHUB, GITLAB, GITEA = ForgeProvider.GITHUB, ForgeProvider.GITLAB, ForgeProvider.GITEA
 
 
-def where(repository: str, provider: Provider | None = None, api: str = "") -> tuple[str, str, str]:
+def where(
+    repository: str, provider: ForgeProvider | None = None, api: str = ""
+) -> tuple[str, str, str]:
     """Give the forge's name, where its API begins, and the path of the repository there."""
-    forge = forge_of(repository, provider=provider, api=api, credential=TOKEN)
+    forge = make_forge(repository, provider=provider, api=api, credential=TOKEN)
     dialect = forge._dialect
     return forge.name, dialect._line._base, dialect._path  # type: ignore[attr-defined]
 
@@ -70,7 +72,7 @@ def test_well_known_hosts_are_told_by_their_name(
     ],
 )
 def test_a_forge_of_ones_own_is_told_what_it_is(
-    repository: str, provider: Provider, api: str, base: str, path: str
+    repository: str, provider: ForgeProvider, api: str, base: str, path: str
 ) -> None:
     found = where(repository, provider, api)
     assert found[1] == base
@@ -100,14 +102,14 @@ def test_a_forge_of_ones_own_is_told_what_it_is(
     ],
 )
 def test_what_cannot_be_told_is_refused(
-    repository: str, provider: Provider | None, api: str
+    repository: str, provider: ForgeProvider | None, api: str
 ) -> None:
     with pytest.raises(ConfigurationError):
         where(repository, provider, api)
 
 
 def test_a_credential_in_an_address_is_not_shown() -> None:
-    canary = shaped("password", "{}")
+    canary = planted_secret("password", "{}")
     surfaces = Surfaces()
     for number, (repository, api) in enumerate(
         [
@@ -126,19 +128,21 @@ def test_a_credential_in_an_address_is_not_shown() -> None:
 @pytest.mark.parametrize(
     "credential",
     [
-        NO_CREDENTIAL,
-        Credential(token=Secret("")),
-        Credential(token=Secret("two words")),
-        Credential(token=Secret("x\r\nHost: evil")),
-        Credential(token=Secret("a-token"), authority="no certificate"),
+        NO_GIT_CREDENTIAL,
+        GitCredential(token=Secret("")),
+        GitCredential(token=Secret("two words")),
+        GitCredential(token=Secret("x\r\nHost: evil")),
+        GitCredential(token=Secret("a-token"), authority="no certificate"),
     ],
 )
-def test_a_credential_that_cannot_do_is_refused(credential: Credential) -> None:
+def test_a_credential_that_cannot_do_is_refused(credential: GitCredential) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        forge_of("https://github.com/a/b", credential=credential)
+        make_forge("https://github.com/a/b", credential=credential)
     assert "evil" not in str(refused.value)
 
 
 def test_a_token_is_taken_without_the_line_end_of_its_file() -> None:
-    forge = forge_of("https://github.com/a/b", credential=Credential(token=Secret("a-token\n")))
+    forge = make_forge(
+        "https://github.com/a/b", credential=GitCredential(token=Secret("a-token\n"))
+    )
     assert forge.name == "github"

@@ -6,41 +6,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.forge.text import (
-    LONGEST_BODY,
-    LONGEST_TITLE,
+from holdfast.adapters.forge.pull_requests import (
+    MAX_BODY,
+    MAX_TITLE,
+    escape_commands,
     fit_body,
     fit_title,
-    same,
-    web_address,
-    without_commands,
+    is_same_text,
+    safe_url,
 )
 
 
 def test_a_body_that_fits_is_left_alone() -> None:
-    body = "x" * LONGEST_BODY
+    body = "x" * MAX_BODY
     assert fit_body(body) == body
 
 
 @given(st.integers(min_value=1, max_value=300), st.booleans())
 def test_a_shortened_body_fits_and_is_shortened_once(over: int, lines: bool) -> None:
-    body = ("a line\n" if lines else "x") * LONGEST_BODY + "y" * over
+    body = ("a line\n" if lines else "x") * MAX_BODY + "y" * over
     short = fit_body(body)
-    assert len(short) <= LONGEST_BODY
+    assert len(short) <= MAX_BODY
     assert fit_body(short) == short
     assert "too long" in short
 
 
 def test_a_marker_that_is_not_cut_off_is_not_doubled() -> None:
     marker = "<!-- holdfast:drift=drf-1 -->"
-    short = fit_body(marker + "\n" + "x\n" * LONGEST_BODY)
+    short = fit_body(marker + "\n" + "x\n" * MAX_BODY)
     assert short.count(marker) == 1
 
 
 @given(st.text(max_size=400))
 def test_a_title_is_one_line_that_fits(text: str) -> None:
     title = fit_title(text)
-    assert len(title) <= LONGEST_TITLE
+    assert len(title) <= MAX_TITLE
     assert "\n" not in title
     assert fit_title(title) == title
 
@@ -56,18 +56,18 @@ def test_a_title_is_one_line_that_fits(text: str) -> None:
     ],
 )
 def test_line_ends_are_no_difference(ours: str, theirs: str, equal: bool) -> None:
-    assert same(ours, theirs) is equal
+    assert is_same_text(ours, theirs) is equal
 
 
 @given(st.text(alphabet="/ab \n\t\\"))
 def test_no_line_begins_with_a_command(text: str) -> None:
-    quiet = without_commands(text)
+    quiet = escape_commands(text)
     assert not any(
         line.strip()[:1] == "/" and line.strip()[1:2].isalpha() for line in quiet.splitlines()
     )
-    assert without_commands(quiet) == quiet
+    assert escape_commands(quiet) == quiet
 
 
 def test_only_the_web_is_linked_to() -> None:
-    assert web_address("https://git.x.org/a/b/pulls/1").startswith("https://")
-    assert web_address("javascript:alert(1)") == ""
+    assert safe_url("https://git.x.org/a/b/pulls/1").startswith("https://")
+    assert safe_url("javascript:alert(1)") == ""

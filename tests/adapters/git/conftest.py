@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.git_host import Origin, serve
-from tests.support.git_world import TOKEN, World
+from tests.adapters.git.git_world import TOKEN, GitWorld
+from tests.support.git_host import BareRepository, serve
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> GitWorld:
     """A repository that is reached as a path."""
-    return World(tmp_path, Origin(tmp_path / "origin.git"))
+    return GitWorld(tmp_path, BareRepository(tmp_path / "origin.git"))
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[World]:
+def served(tmp_path: Path) -> Iterator[GitWorld]:
     """A repository that is reached over HTTP."""
     root = tmp_path / "served"
-    origin = Origin(root / "origin.git")
+    origin = BareRepository(root / "origin.git")
     with serve(root, token=TOKEN) as host:
-        yield World(tmp_path, origin, host)
+        yield GitWorld(tmp_path, origin, host)

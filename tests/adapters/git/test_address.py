@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.adapters.git.address import Scheme, parse_address, same_repository
+from holdfast.adapters.git.address import GitScheme, is_same_repository, parse_address
 from holdfast.core.errors import ConfigurationError
 
 GOOD = {
@@ -98,7 +98,7 @@ def test_a_local_path_is_for_those_who_may(text: str) -> None:
         parse_address(text.replace("srv//", "srv/"))
     if "srv//" not in text:
         found = parse_address(text, local=True)
-        assert (found.scheme, found.url) == (Scheme.FILE, "/srv/fleet.git")
+        assert (found.scheme, found.url) == (GitScheme.FILE, "/srv/fleet.git")
 
 
 @pytest.mark.parametrize("text", ["/a/../b", "/", "file:///../a", "/a\nb"])
@@ -152,7 +152,7 @@ def test_whatever_is_understood_is_safe_to_hand_to_git(text: str) -> None:
 )
 def test_the_same_repository_is_known_by_any_of_its_addresses(text: str) -> None:
     for ours in ("https://github.com/acme/fleet.git", "git@github.com:acme/fleet"):
-        assert same_repository(parse_address(ours), text)
+        assert is_same_repository(parse_address(ours), text)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_the_same_repository_is_known_by_any_of_its_addresses(text: str) -> None
     ],
 )
 def test_another_repository_is_not_taken_for_ours(text: str) -> None:
-    assert not same_repository(parse_address("https://github.com/acme/fleet.git"), text)
+    assert not is_same_repository(parse_address("https://github.com/acme/fleet.git"), text)

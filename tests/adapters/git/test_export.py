@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.git_world import World, files_below, files_of, refusal
+from tests.adapters.git.git_world import GitWorld, expect_unavailable, exported_files, files_below
 
-from holdfast.adapters.git import files
-from holdfast.adapters.git.bare import Bare
-from holdfast.adapters.git.command import Git
-from holdfast.adapters.git.limits import Limits
+from holdfast.adapters.git import export as files
+from holdfast.adapters.git.bare import BareRepository, GitLimits
+from holdfast.adapters.git.command import GitProgram
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.errors import ConfigurationError, ValidationError
 
 
-def test_files_are_exported_byte_for_byte(world: World) -> None:
+def test_files_are_exported_byte_for_byte(world: GitWorld) -> None:
     declared = {
         "a.yaml": b"a: 1\r\n",
         "deep/er/b": b"",
@@ -44,7 +43,7 @@ def test_files_are_exported_byte_for_byte(world: World) -> None:
     world.play(story)
 
 
-def test_an_export_is_read_only(world: World) -> None:
+def test_an_export_is_read_only(world: GitWorld) -> None:
     world.origin.git("config", "core.fileMode", "true")
     entry = ("100755", world.origin.blob("#!/bin/sh"), b"bin/run")
     commit = world.origin.commit_entries([entry])
@@ -61,7 +60,7 @@ def test_an_export_is_read_only(world: World) -> None:
     world.play(story)
 
 
-def test_links_submodules_and_odd_names_are_left_out_with_the_reason(world: World) -> None:
+def test_links_submodules_and_odd_names_are_left_out_with_the_reason(world: GitWorld) -> None:
     world.tmp.joinpath("secret").write_text("outside")
     blob = world.origin.blob("x")
     commit = world.origin.commit_entries(
@@ -96,7 +95,7 @@ RESERVED = dict(enumerate((b".git", b".GIT", b"..", b".", b"git~1")))
 RESERVED[9] = ".g\u200cit".encode()
 
 
-def hostile_tree(world: World, name: bytes, branch: str = "main") -> str:
+def hostile_tree(world: GitWorld, name: bytes, branch: str = "main") -> str:
     blob = bytes.fromhex(world.origin.blob("x"))
     inner = world.origin.git(
         "hash-object", "-t", "tree", "-w", "--literally", "--stdin",
@@ -109,19 +108,21 @@ def hostile_tree(world: World, name: bytes, branch: str = "main") -> str:
     return world.origin.commit_tree(tree, branch=branch)
 
 
-def test_a_tree_with_names_that_git_reserves_is_not_even_taken(world: World) -> None:
+def test_a_tree_with_names_that_git_reserves_is_not_even_taken(world: GitWorld) -> None:
     commits = {f"b{n}": hostile_tree(world, name, f"b{n}") for n, name in RESERVED.items()}
 
     async def story(repository: GitRepository) -> None:
         for branch, commit in commits.items():
-            assert "malformed" in str(await refusal(repository.fetch(branch, known=None)))
-            await refusal(files_of(repository, commit))
+            assert "malformed" in str(
+                await expect_unavailable(repository.fetch(branch, known=None))
+            )
+            await expect_unavailable(exported_files(repository, commit))
 
     world.play(story)
 
 
-def test_and_if_one_were_here_it_would_be_left_out(world: World) -> None:
-    bare = Bare(world.origin.path, git=Git(), home=world.tmp, limits=Limits())
+def test_and_if_one_were_here_it_would_be_left_out(world: GitWorld) -> None:
+    bare = BareRepository(world.origin.path, git=GitProgram(), home=world.tmp, limits=GitLimits())
     folder = world.tmp / "folder"
     folder.mkdir()
     for name in RESERVED.values():
@@ -134,42 +135,42 @@ def test_and_if_one_were_here_it_would_be_left_out(world: World) -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (Limits(files=2), "3 files"),
-        (Limits(file_bytes=99), "'b' has 100 bytes"),
-        (Limits(total_bytes=109), "110 bytes together"),
+        (GitLimits(files=2), "3 files"),
+        (GitLimits(file_bytes=99), "'b' has 100 bytes"),
+        (GitLimits(total_bytes=109), "110 bytes together"),
     ],
 )
 def test_a_commit_over_the_limits_is_refused_before_it_is_written(
-    world: World, limits: Limits, said: str
+    world: GitWorld, limits: GitLimits, said: str
 ) -> None:
     commit = world.origin.commit({"a": "12345", "b": "x" * 100, "c": "12345"})
     world.limits = limits
 
     async def story(repository: GitRepository) -> None:
         with pytest.raises(ValidationError, match="over the limits") as refused:
-            await files_of(repository, commit)
+            await exported_files(repository, commit)
         assert said in str(refused.value)
         assert list(world.cache.glob("repo-*/exports/*")) == []
 
     world.play(story)
-    world.limits = Limits(files=3, file_bytes=100, total_bytes=110)
-    assert len(world.play(lambda repository: files_of(repository, commit))) == 3
+    world.limits = GitLimits(files=3, file_bytes=100, total_bytes=110)
+    assert len(world.play(lambda repository: exported_files(repository, commit))) == 3
 
 
 def test_a_list_of_files_that_is_too_long_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: GitWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_LISTING", 200)
     commit = world.origin.commit({f"file-{n}": "x" for n in range(10)})
 
     async def story(repository: GitRepository) -> None:
         with pytest.raises(ValidationError, match="list of files"):
-            await files_of(repository, commit)
+            await exported_files(repository, commit)
 
     world.play(story)
 
 
-def test_holders_share_one_export_and_the_last_ones_are_kept(world: World) -> None:
+def test_holders_share_one_export_and_the_last_ones_are_kept(world: GitWorld) -> None:
     commits = [world.origin.commit({"a": str(n)}) for n in range(5)]
     world.limits = replace(world.limits, idle_exports=2)
 
@@ -189,7 +190,7 @@ def test_holders_share_one_export_and_the_last_ones_are_kept(world: World) -> No
         assert len(set(roots)) == 1
         async with repository.export(commits[0]) as held:
             for commit in commits[1:]:
-                await files_of(repository, commit)
+                await exported_files(repository, commit)
             assert files_below(held.root) == {"a": b"0"}
             assert exported() == 3
         assert exported() == 2
@@ -198,7 +199,7 @@ def test_holders_share_one_export_and_the_last_ones_are_kept(world: World) -> No
 
 
 def test_an_export_stays_what_it_is_while_the_branch_moves_and_the_copy_is_replaced(
-    world: World,
+    world: GitWorld,
 ) -> None:
     commit = world.origin.commit({"a": "1", "b/c": "2"})
 
@@ -208,26 +209,26 @@ def test_an_export_stays_what_it_is_while_the_branch_moves_and_the_copy_is_repla
             new = world.origin.commit({"a": "other"}, parents=())
             world.copy().joinpath("HEAD").unlink()
             assert (await repository.fetch("main", known=commit)).sha == new
-            assert await files_of(repository, new) == {"a": b"other"}
+            assert await exported_files(repository, new) == {"a": b"other"}
             assert files_below(export.root) == {"a": b"1", "b/c": b"2"}
 
     world.play(story)
 
 
-def test_a_commit_that_is_nowhere_is_unavailable(world: World) -> None:
+def test_a_commit_that_is_nowhere_is_unavailable(world: GitWorld) -> None:
     world.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
-        await refusal(files_of(repository, "1" * 40))
+        await expect_unavailable(exported_files(repository, "1" * 40))
         with pytest.raises(ConfigurationError):
-            await files_of(repository, "main")
+            await exported_files(repository, "main")
         assert list(world.cache.glob("repo-*/exports/*")) == []
 
     world.play(story)
 
 
 def test_a_full_disk_is_said_clearly_and_leaves_nothing_half_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: GitWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = world.origin.commit({"a": "1", "b": "2"})
 
@@ -242,15 +243,17 @@ def test_a_full_disk_is_said_clearly_and_leaves_nothing_half_written(
         await repository.fetch("main", known=None)
         with monkeypatch.context() as patched:
             patched.setattr(files.os, "write", full)
-            error = await refusal(files_of(repository, commit))
+            error = await expect_unavailable(exported_files(repository, commit))
         assert "no space left" in str(error)
         assert list(world.cache.glob("repo-*/exports/*")) == []
-        assert len(await files_of(repository, commit)) == 2
+        assert len(await exported_files(repository, commit)) == 2
 
     world.play(story)
 
 
-def test_what_happens_in_the_block_is_not_taken_for_trouble_with_the_export(world: World) -> None:
+def test_what_happens_in_the_block_is_not_taken_for_trouble_with_the_export(
+    world: GitWorld,
+) -> None:
     commit = world.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
@@ -261,7 +264,7 @@ def test_what_happens_in_the_block_is_not_taken_for_trouble_with_the_export(worl
     world.play(story)
 
 
-def test_two_thousand_files_are_written_in_one_go(world: World) -> None:
+def test_two_thousand_files_are_written_in_one_go(world: GitWorld) -> None:
     blobs = [("100644", world.origin.blob(f"a: {n}\n" * 40), n) for n in range(20)]
     entries = [
         (mode, blob, b"apps/%d/%d.yaml" % (n, at)) for at in range(100) for mode, blob, n in blobs
@@ -269,7 +272,7 @@ def test_two_thousand_files_are_written_in_one_go(world: World) -> None:
     commit = world.origin.commit_entries(entries)
 
     async def story(repository: GitRepository) -> None:
-        found = await files_of(repository, commit)
+        found = await exported_files(repository, commit)
         assert len(found) == 2000
         assert found["apps/7/33.yaml"] == b"a: 7\n" * 40
 

@@ -6,18 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.git_host import Fault
-from tests.support.git_world import TOKEN, World, files_of, refusal
+from tests.adapters.git.git_world import TOKEN, GitWorld, expect_unavailable, exported_files
+from tests.support.git_host import HostFault
 
-from holdfast.adapters.git.bare import Bare
+from holdfast.adapters.git.bare import BareRepository
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.gitops.source import Ancestry
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential
+from holdfast.reconcile.gitops.ports import NO_GIT_CREDENTIAL, GitCredential
 
 
-def test_the_first_fetch_of_a_branch_gives_its_commit(world: World) -> None:
+def test_the_first_fetch_of_a_branch_gives_its_commit(world: GitWorld) -> None:
     commit = world.origin.commit({"a.yaml": "a: 1\n"}, message="Say hello\n\nAt length.")
 
     async def story(repository: GitRepository) -> None:
@@ -29,7 +29,7 @@ def test_the_first_fetch_of_a_branch_gives_its_commit(world: World) -> None:
     world.play(story)
 
 
-def test_ancestry_tells_every_way_in_which_a_branch_can_move(world: World) -> None:
+def test_ancestry_tells_every_way_in_which_a_branch_can_move(world: GitWorld) -> None:
     one = world.origin.commit({"a": "1"})
     two = world.origin.commit({"a": "2"})
     three = world.origin.commit({"a": "3"})
@@ -54,27 +54,27 @@ def test_ancestry_tells_every_way_in_which_a_branch_can_move(world: World) -> No
 
 
 def test_what_was_found_out_about_two_commits_is_not_asked_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: GitWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = world.origin.commit({"a": "1"})
     world.origin.commit({"a": "2"})
     asked: list[str] = []
-    ask = Bare.ask
+    ask = BareRepository.ask
 
-    async def noted(bare: Bare, *arguments: str, **more: Any) -> tuple[int, bytes]:
+    async def noted(bare: BareRepository, *arguments: str, **more: Any) -> tuple[int, bytes]:
         asked.append(arguments[0])
         return await ask(bare, *arguments, **more)
 
     async def story(repository: GitRepository) -> None:
         first = await repository.fetch("main", known=one)
-        monkeypatch.setattr(Bare, "ask", noted)
+        monkeypatch.setattr(BareRepository, "ask", noted)
         assert await repository.fetch("main", known=one) == first
         assert asked == []
 
     world.play(story)
 
 
-def test_ancestry_is_right_for_a_process_that_starts_without_a_copy(world: World) -> None:
+def test_ancestry_is_right_for_a_process_that_starts_without_a_copy(world: GitWorld) -> None:
     one = world.origin.commit({"a": "1"})
     two = world.origin.commit({"a": "2"})
     world.origin.git("update-ref", "refs/heads/main", one)
@@ -85,7 +85,7 @@ def test_ancestry_is_right_for_a_process_that_starts_without_a_copy(world: World
     world.play(story)
 
 
-def test_a_past_that_the_remote_has_lost_counts_as_unrelated(world: World) -> None:
+def test_a_past_that_the_remote_has_lost_counts_as_unrelated(world: GitWorld) -> None:
     old = world.origin.commit({"a": "1"})
     new = world.origin.commit({"a": "2"}, parents=())
     world.origin.git("gc", "--quiet", "--prune=now")
@@ -97,7 +97,7 @@ def test_a_past_that_the_remote_has_lost_counts_as_unrelated(world: World) -> No
     world.play(story)
 
 
-def test_a_repository_in_the_place_of_another_is_unrelated(world: World) -> None:
+def test_a_repository_in_the_place_of_another_is_unrelated(world: GitWorld) -> None:
     old = world.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
@@ -107,12 +107,12 @@ def test_a_repository_in_the_place_of_another_is_unrelated(world: World) -> None
         new = world.origin.commit({"b": "1"}, message="Another")
         found = await repository.fetch("main", known=old)
         assert (found.sha, found.ancestry) == (new, Ancestry.UNRELATED)
-        assert await files_of(repository, old) == {"a": b"1"}
+        assert await exported_files(repository, old) == {"a": b"1"}
 
     world.play(story)
 
 
-def test_tags_commits_full_names_and_the_default_branch_can_be_followed(world: World) -> None:
+def test_tags_commits_full_names_and_the_default_branch_can_be_followed(world: GitWorld) -> None:
     one = world.origin.commit({"a": "1"})
     two = world.origin.commit({"a": "2"})
     world.origin.git("tag", "light", one)
@@ -128,7 +128,7 @@ def test_tags_commits_full_names_and_the_default_branch_can_be_followed(world: W
     world.play(story)
 
 
-def test_a_moved_tag_is_followed_and_told(world: World) -> None:
+def test_a_moved_tag_is_followed_and_told(world: GitWorld) -> None:
     one = world.origin.commit({"a": "1"})
     two = world.origin.commit({"a": "2"}, branch="side", parents=())
     world.origin.git("tag", "v1", one)
@@ -142,25 +142,29 @@ def test_a_moved_tag_is_followed_and_told(world: World) -> None:
     world.play(story)
 
 
-def test_a_name_that_is_a_branch_and_a_tag_is_refused_until_it_says_which(world: World) -> None:
+def test_a_name_that_is_a_branch_and_a_tag_is_refused_until_it_says_which(world: GitWorld) -> None:
     commit = world.origin.commit({"a": "1"})
     world.origin.git("tag", "main", commit)
 
     async def story(repository: GitRepository) -> None:
-        assert "a branch and a tag" in str(await refusal(repository.fetch("main", known=None)))
+        assert "a branch and a tag" in str(
+            await expect_unavailable(repository.fetch("main", known=None))
+        )
         assert (await repository.fetch("refs/tags/main", known=None)).sha == commit
 
     world.play(story)
 
 
-def test_what_is_no_commit_is_refused(world: World) -> None:
+def test_what_is_no_commit_is_refused(world: GitWorld) -> None:
     world.origin.commit({"a": "1"})
     blob = world.origin.blob("x")
     world.origin.git("update-ref", "refs/tags/blob", blob)
 
     async def story(repository: GitRepository) -> None:
         for revision in ("blob", blob, "0" * 40, "nowhere", "refs/heads/main2", "ain"):
-            assert "no such revision" in str(await refusal(repository.fetch(revision, known=None)))
+            assert "no such revision" in str(
+                await expect_unavailable(repository.fetch(revision, known=None))
+            )
         for hostile in ("--upload-pack=x", "HEAD:../x", "@{-1}", "a\nb", ""):
             with pytest.raises(ConfigurationError):
                 await repository.fetch(hostile, known=None)
@@ -170,49 +174,53 @@ def test_what_is_no_commit_is_refused(world: World) -> None:
     world.play(story)
 
 
-def test_a_deleted_branch_and_an_emptied_repository_are_unknown_not_empty(world: World) -> None:
+def test_a_deleted_branch_and_an_emptied_repository_are_unknown_not_empty(world: GitWorld) -> None:
     commit = world.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
         world.origin.git("update-ref", "-d", "refs/heads/main")
-        await refusal(repository.fetch("main", known=commit))
-        await refusal(repository.fetch("HEAD", known=commit))
+        await expect_unavailable(repository.fetch("main", known=commit))
+        await expect_unavailable(repository.fetch("HEAD", known=commit))
         assert await repository.head("main") is None
-        assert await files_of(repository, commit) == {"a": b"1"}
+        assert await exported_files(repository, commit) == {"a": b"1"}
 
     world.play(story)
 
 
-def test_a_token_opens_the_repository_and_a_wrong_one_does_not(served: World) -> None:
+def test_a_token_opens_the_repository_and_a_wrong_one_does_not(served: GitWorld) -> None:
     commit = served.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
         assert (await repository.fetch("main", known=None)).sha == commit
-        for wrong in (NO_CREDENTIAL, Credential(token=Secret("wrong")), Credential(user="x")):
+        for wrong in (
+            NO_GIT_CREDENTIAL,
+            GitCredential(token=Secret("wrong")),
+            GitCredential(user="x"),
+        ):
             stranger = served.open(wrong)
-            error = await refusal(stranger.fetch("main", known=None))
+            error = await expect_unavailable(stranger.fetch("main", known=None))
             assert "did not accept the credential" in str(error)
-            await refusal(stranger.fetch(commit, known=None))
+            await expect_unavailable(stranger.fetch(commit, known=None))
         served.host.user = "oauth2"
-        renewed = served.open(Credential(token=Secret(TOKEN), user="oauth2"))
+        renewed = served.open(GitCredential(token=Secret(TOKEN), user="oauth2"))
         assert (await renewed.fetch("main", known=None)).sha == commit
 
     served.play(story)
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "", "sp ace", "ünï"])
-def test_a_token_that_is_none_is_not_sent(served: World, token: str) -> None:
+def test_a_token_that_is_none_is_not_sent(served: GitWorld, token: str) -> None:
     async def story(_: GitRepository) -> None:
         with pytest.raises(ConfigurationError) as refused:
-            await served.open(Credential(token=Secret(token))).fetch("main", known=None)
+            await served.open(GitCredential(token=Secret(token))).fetch("main", known=None)
         assert not token or token not in str(refused.value)
 
     served.play(story)
     assert served.host.requests == []
 
 
-def test_the_same_fetch_from_many_applications_asks_for_one_pack(served: World) -> None:
+def test_the_same_fetch_from_many_applications_asks_for_one_pack(served: GitWorld) -> None:
     commit = served.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
@@ -229,7 +237,7 @@ def test_the_same_fetch_from_many_applications_asks_for_one_pack(served: World) 
 
 
 def test_one_answer_serves_whoever_asks_soon_after_with_the_same_credential(
-    served: World,
+    served: GitWorld,
 ) -> None:
     old = served.origin.commit({"a": "1"})
 
@@ -248,17 +256,19 @@ def test_one_answer_serves_whoever_asks_soon_after_with_the_same_credential(
         before = asked()
         assert (await served.open().fetch("main", known=old, age=60)).sha == new
         assert asked() == before
-        await refusal(served.open(NO_CREDENTIAL).fetch("main", known=None, age=60))
+        await expect_unavailable(served.open(NO_GIT_CREDENTIAL).fetch("main", known=None, age=60))
 
     served.play(story)
 
 
-def test_a_failure_is_an_answer_for_those_who_asked_meanwhile(served: World) -> None:
+def test_a_failure_is_an_answer_for_those_who_asked_meanwhile(served: GitWorld) -> None:
     served.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
-        served.host.fault = Fault(status=500)
-        many = (refusal(served.open().fetch("main", known=None, age=60)) for _ in range(5))
+        served.host.fault = HostFault(status=500)
+        many = (
+            expect_unavailable(served.open().fetch("main", known=None, age=60)) for _ in range(5)
+        )
         await asyncio.gather(*many)
         assert served.host.requests.count("refs") == 1
         served.host.fault = None
@@ -267,7 +277,7 @@ def test_a_failure_is_an_answer_for_those_who_asked_meanwhile(served: World) -> 
     served.play(story)
 
 
-def test_many_revisions_at_once_all_arrive(world: World) -> None:
+def test_many_revisions_at_once_all_arrive(world: GitWorld) -> None:
     tips = {f"b{n}": world.origin.commit({"a": str(n)}, branch=f"b{n}") for n in range(8)}
 
     async def story(repository: GitRepository) -> None:
@@ -277,7 +287,7 @@ def test_many_revisions_at_once_all_arrive(world: World) -> None:
     world.play(story)
 
 
-def test_a_commit_may_claim_anything_about_itself(world: World) -> None:
+def test_a_commit_may_claim_anything_about_itself(world: GitWorld) -> None:
     world.origin.commit({"a": "1"}, message="\x1b[31mred\u202e\n" + "x" * 100_000)
     long = world.origin.commit({"a": "2"}, message="y" * 2_000_000)
 
@@ -290,14 +300,14 @@ def test_a_commit_may_claim_anything_about_itself(world: World) -> None:
     world.play(story)
 
 
-def test_an_old_copy_serves_the_next_process(served: World) -> None:
+def test_an_old_copy_serves_the_next_process(served: GitWorld) -> None:
     one = served.origin.commit({"a": "1"})
     served.play(lambda repository: repository.fetch("main", known=None))
     served.host.requests.clear()
 
     async def story(repository: GitRepository) -> None:
         assert (await repository.fetch("main", known=one)).ancestry == Ancestry.SAME
-        assert await files_of(repository, one) == {"a": b"1"}
+        assert await exported_files(repository, one) == {"a": b"1"}
 
     served.play(story)
     assert "fetch" not in served.host.requests

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.git_world import BRANCH, World, a_push, files_of
+from tests.adapters.git.git_world import BRANCH, GitWorld, exported_files, make_push
 
-from holdfast.adapters.git.environment import offline, online
+from holdfast.adapters.git.environment import offline_environment, online_environment
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Credential
+from holdfast.reconcile.gitops.ports import GitCredential
 
 
 @pytest.fixture
-def trap(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def trap(world: GitWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Every setting of the user and the host that runs a program, and a folder full of them."""
     sprung = world.tmp / "sprung"
     program = world.tmp / "trap"
@@ -71,20 +71,20 @@ def trap(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("trap")
-def test_settings_of_the_user_and_the_host_have_no_effect(world: World) -> None:
+def test_settings_of_the_user_and_the_host_have_no_effect(world: GitWorld) -> None:
     commit = world.origin.commit({"a": "1", ".gitattributes": "* filter=evil diff=evil\n"})
 
     async def story(repository: GitRepository) -> None:
         assert (await repository.fetch("main", known=None)).sha == commit
-        assert (await files_of(repository, commit))["a"] == b"1"
-        assert await repository.push(a_push(commit)) == await repository.head(BRANCH)
+        assert (await exported_files(repository, commit))["a"] == b"1"
+        assert await repository.push(make_push(commit)) == await repository.head(BRANCH)
         assert await repository.delete(BRANCH)
 
     world.play(story)
 
 
 @pytest.mark.usefixtures("trap")
-def test_what_a_repository_carries_has_no_effect(world: World) -> None:
+def test_what_a_repository_carries_has_no_effect(world: GitWorld) -> None:
     modules = f'[submodule "x"]\n\tpath = x\n\turl = {world.tmp}/other\n\tupdate = !touch x\n'
     blob = world.origin.blob
     commit = world.origin.commit_entries(
@@ -102,22 +102,24 @@ def test_what_a_repository_carries_has_no_effect(world: World) -> None:
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
-        found = await files_of(repository, commit)
+        found = await exported_files(repository, commit)
         assert found["subst"] == b"$Format:%H$\n"
         assert len(found) == 7
 
     world.play(story)
 
 
-def test_a_command_that_needs_no_remote_can_reach_none(world: World) -> None:
-    variables = offline(world.tmp).reveal()
+def test_a_command_that_needs_no_remote_can_reach_none(world: GitWorld) -> None:
+    variables = offline_environment(world.tmp).reveal()
     assert variables["GIT_ALLOW_PROTOCOL"] == ""
     ran = subprocess.run(["git", "ls-remote", str(world.origin.path)], env=variables, cwd="/")
     assert ran.returncode != 0
 
 
-def test_a_command_can_use_the_transport_of_its_address_alone(world: World) -> None:
-    with online(world.tmp, world.address, Credential(token=Secret("x"))) as environment:
+def test_a_command_can_use_the_transport_of_its_address_alone(world: GitWorld) -> None:
+    with online_environment(
+        world.tmp, world.address, GitCredential(token=Secret("x"))
+    ) as environment:
         variables = environment.reveal()
         assert variables["GIT_ALLOW_PROTOCOL"] == "file"
         for address in ("ext::sh -c true", "http://127.0.0.1:1/", "ssh://127.0.0.1/a"):

@@ -6,12 +6,17 @@ import asyncio
 
 import pytest
 
-from holdfast.adapters.git.command import LOCAL, PER_HOST, Git
-from holdfast.adapters.git.environment import Environment
-from holdfast.adapters.git.trouble import GitFailed, Trouble
+from holdfast.adapters.git.command import (
+    MAX_LOCAL_PROCESSES,
+    MAX_PROCESSES_PER_HOST,
+    GitError,
+    GitErrorKind,
+    GitProgram,
+)
+from holdfast.adapters.git.environment import GitEnvironment
 
 
-class StuckGit(Git):
+class StuckGit(GitProgram):
     """Counts its processes, which end when the test says so."""
 
     def __init__(self) -> None:
@@ -20,14 +25,14 @@ class StuckGit(Git):
         self.over = asyncio.Event()
 
     async def _feed(
-        self, arguments: object, environment: Environment, *more: object, **_: object
+        self, arguments: object, environment: GitEnvironment, *more: object, **_: object
     ) -> int:  # type: ignore[override]
         self.running.append(environment.host)
         await self.over.wait()
         return 0
 
     def start(self, host: str, deadline: float = 60.0) -> asyncio.Future[object]:
-        environment = Environment({}, host=host)
+        environment = GitEnvironment({}, host=host)
         return asyncio.ensure_future(
             self.run("ls-remote", environment=environment, deadline=deadline)
         )
@@ -39,17 +44,17 @@ def test_a_host_that_hangs_takes_its_own_places_alone() -> None:
 
 async def _many_at_one_host() -> None:
     git = StuckGit()
-    runs = [git.start("hangs.example.com") for _ in range(PER_HOST + 8)]
+    runs = [git.start("hangs.example.com") for _ in range(MAX_PROCESSES_PER_HOST + 8)]
     runs.append(git.start("fine.example.com"))
-    runs += [git.start("") for _ in range(LOCAL + 1)]
+    runs += [git.start("") for _ in range(MAX_LOCAL_PROCESSES + 1)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert git.running.count("hangs.example.com") == PER_HOST
+    assert git.running.count("hangs.example.com") == MAX_PROCESSES_PER_HOST
     assert git.running.count("fine.example.com") == 1
-    assert git.running.count("") == LOCAL
+    assert git.running.count("") == MAX_LOCAL_PROCESSES
     git.over.set()
     await asyncio.gather(*runs)
-    assert git.running.count("hangs.example.com") == PER_HOST + 8
+    assert git.running.count("hangs.example.com") == MAX_PROCESSES_PER_HOST + 8
 
 
 def test_nobody_waits_for_a_place_longer_than_for_an_answer() -> None:
@@ -58,9 +63,9 @@ def test_nobody_waits_for_a_place_longer_than_for_an_answer() -> None:
 
 async def _one_too_many() -> None:
     git = StuckGit()
-    runs = [git.start("hangs.example.com") for _ in range(PER_HOST)]
-    with pytest.raises(GitFailed) as caught:
+    runs = [git.start("hangs.example.com") for _ in range(MAX_PROCESSES_PER_HOST)]
+    with pytest.raises(GitError) as caught:
         await git.start("hangs.example.com", deadline=0.01)
-    assert caught.value.trouble is Trouble.LATE
+    assert caught.value.trouble is GitErrorKind.LATE
     git.over.set()
     await asyncio.gather(*runs)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support.git_host import Fault, children_running
-from tests.support.git_world import World, files_of, refusal
+from tests.adapters.git.git_world import GitWorld, expect_unavailable, exported_files
+from tests.support.git_host import HostFault, running_children
 from tests.support.processes import wait_until
 
 from holdfast.adapters.git import bare
@@ -86,7 +86,7 @@ DAMAGES = {
     + [("before a start", name) for name in ("pack flipped", "HEAD gone", "locks left")],
 )
 def test_a_damaged_copy_is_replaced_with_at_most_one_more_fetch(
-    served: World, when: str, name: str
+    served: GitWorld, when: str, name: str
 ) -> None:
     files = {f"f{n}": os.urandom(3000).hex() for n in range(8)}
     one = served.origin.commit(files)
@@ -102,7 +102,7 @@ def test_a_damaged_copy_is_replaced_with_at_most_one_more_fetch(
         found = await repository.fetch("main", known=one)
         assert (found.sha, found.ancestry) == (two, Ancestry.AHEAD)
         expected = {path: text.encode() for path, text in {**files, "g": "2"}.items()}
-        assert await files_of(repository, two) == expected
+        assert await exported_files(repository, two) == expected
         assert served.host.requests.count("fetch") <= 3
 
     async def both(repository: GitRepository) -> None:
@@ -119,7 +119,7 @@ def test_a_damaged_copy_is_replaced_with_at_most_one_more_fetch(
 
 @pytest.mark.parametrize("name", ["pack flipped", "objects gone", "locks left"])
 def test_while_the_remote_is_away_a_damaged_copy_is_unknown_not_empty(
-    served: World, name: str
+    served: GitWorld, name: str
 ) -> None:
     commit = served.origin.commit({"a": os.urandom(3000).hex()})
 
@@ -127,16 +127,16 @@ def test_while_the_remote_is_away_a_damaged_copy_is_unknown_not_empty(
         await repository.fetch("main", known=None)
         async with repository.export(commit):
             DAMAGES[name](served.copy())
-            served.host.fault = Fault(status=503)
-            await refusal(repository.fetch("main", known=commit))
-            assert len(await files_of(repository, commit)) == 1  # exported before, and held
+            served.host.fault = HostFault(status=503)
+            await expect_unavailable(repository.fetch("main", known=commit))
+            assert len(await exported_files(repository, commit)) == 1  # exported before, and held
         served.host.fault = None
         assert (await repository.fetch("main", known=commit)).sha == commit
 
     served.play(story)
 
 
-def test_a_file_whose_content_is_not_what_its_id_says_is_never_exported(served: World) -> None:
+def test_a_file_whose_content_is_not_what_its_id_says_is_never_exported(served: GitWorld) -> None:
     commit = served.origin.commit({"a": "good"})
 
     async def story(repository: GitRepository) -> None:
@@ -149,19 +149,21 @@ def test_a_file_whose_content_is_not_what_its_id_says_is_never_exported(served: 
         path = served.copy() / "objects" / good[:2] / good[2:]
         path.unlink()
         shutil.copy(served.origin.path / "objects" / evil[:2] / evil[2:], path)
-        assert await files_of(repository, commit) == {"a": b"good"}
+        assert await exported_files(repository, commit) == {"a": b"good"}
 
     served.play(story)
 
 
 @pytest.mark.parametrize("sent", [0, 100, 4000, 60_000, 119_000, 10**9])
-def test_a_fetch_that_is_killed_leaves_a_copy_that_still_serves(served: World, sent: int) -> None:
+def test_a_fetch_that_is_killed_leaves_a_copy_that_still_serves(
+    served: GitWorld, sent: int
+) -> None:
     """Killed with its whole group, once that many bytes of the pack were on the way."""
     one = served.origin.commit({"a": "1"})
     killed: list[int] = []
 
     async def kill() -> None:
-        for pid in children_running("fetch"):
+        for pid in running_children("fetch"):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
                 killed.append(pid)
@@ -170,39 +172,41 @@ def test_a_fetch_that_is_killed_leaves_a_copy_that_still_serves(served: World, s
         await repository.fetch("main", known=None)
         many = {f"f{n}": os.urandom(20_000) for n in range(6)}
         two = served.origin.commit(many)
-        served.host.fault = Fault(on="fetch", after=sent, then=kill)
+        served.host.fault = HostFault(on="fetch", after=sent, then=kill)
         with suppress(Exception):  # both tries were killed, or the last byte was early enough
             await repository.fetch("main", known=one)
-        assert await files_of(repository, one) == {"a": b"1"}
+        assert await exported_files(repository, one) == {"a": b"1"}
         served.host.fault = None
         found = await repository.fetch("main", known=one)
         assert (found.sha, found.ancestry) == (two, Ancestry.AHEAD)
-        assert await files_of(repository, two) == many
+        assert await exported_files(repository, two) == many
 
     served.play(story)
     assert killed
     assert len(served.copies()) == 1
 
 
-def test_a_killed_fetch_is_tried_once_more_by_itself(served: World) -> None:
+def test_a_killed_fetch_is_tried_once_more_by_itself(served: GitWorld) -> None:
     one = served.origin.commit({"a": "1"})
 
     async def kill() -> None:
         served.host.fault = None
-        for pid in children_running("fetch"):
+        for pid in running_children("fetch"):
             os.killpg(pid, signal.SIGKILL)
-        wait_until(lambda: not children_running("fetch"))
+        wait_until(lambda: not running_children("fetch"))
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
         two = served.origin.commit({"a": "2"})
-        served.host.fault = Fault(on="fetch", after=10, then=kill)
+        served.host.fault = HostFault(on="fetch", after=10, then=kill)
         assert (await repository.fetch("main", known=one)).sha == two
 
     served.play(story)
 
 
-def test_a_copy_of_many_packs_is_tidied_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_many_packs_is_tidied_up(
+    world: GitWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bare, "_MANY_PACKS", 3)
     commits = [world.origin.commit({"a": str(n)}) for n in range(6)]
 
@@ -213,6 +217,6 @@ def test_a_copy_of_many_packs_is_tidied_up(world: World, monkeypatch: pytest.Mon
         assert len(packs(world.copy(), "*.pack")) <= 5
         assert len(packs(world.copy(), "*.idx")) <= 5
         for n, commit in enumerate(commits):
-            assert await files_of(repository, commit) == {"a": str(n).encode()}
+            assert await exported_files(repository, commit) == {"a": str(n).encode()}
 
     world.play(story)

@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.git_host import Origin
-from tests.support.git_world import TOKEN, World, files_of, refusal
+from tests.adapters.git.git_world import TOKEN, GitWorld, expect_unavailable, exported_files
+from tests.support.git_host import BareRepository
 
 from holdfast.adapters.git.address import parse_address
-from holdfast.adapters.git.repositories import Repositories
-from holdfast.adapters.git.repository import GitRepository
+from holdfast.adapters.git.repository import GitRepositories, GitRepository
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Credential, Repository
+from holdfast.reconcile.gitops.ports import GitCredential, Repository
 
 
-def test_what_is_opened_is_the_port(world: World) -> None:
+def test_what_is_opened_is_the_port(world: GitWorld) -> None:
     async def story(repository: GitRepository) -> None:
         port: Repository = repository
         assert await port.head("main") is None
@@ -27,9 +26,9 @@ def test_what_is_opened_is_the_port(world: World) -> None:
     world.play(story)
 
 
-def test_equal_addresses_share_a_copy_and_others_do_not(world: World) -> None:
+def test_equal_addresses_share_a_copy_and_others_do_not(world: GitWorld) -> None:
     world.origin.commit({"a": "1"})
-    other = Origin(world.tmp / "other" / "origin.git")
+    other = BareRepository(world.tmp / "other" / "origin.git")
     other.commit({"a": "2"})
 
     async def story(repository: GitRepository) -> None:
@@ -43,14 +42,14 @@ def test_equal_addresses_share_a_copy_and_others_do_not(world: World) -> None:
     world.play(story)
 
 
-def test_a_new_credential_counts_for_the_next_call(served: World) -> None:
+def test_a_new_credential_counts_for_the_next_call(served: GitWorld) -> None:
     commit = served.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
         served.host.token = "renewed"
-        await refusal(repository.fetch("main", known=commit))
-        renewed = served.open(Credential(token=Secret("renewed")))
+        await expect_unavailable(repository.fetch("main", known=commit))
+        renewed = served.open(GitCredential(token=Secret("renewed")))
         assert (await renewed.fetch("main", known=commit)).sha == commit
         assert served.host.requests.count("fetch") == 1
         served.host.token = TOKEN
@@ -58,10 +57,10 @@ def test_a_new_credential_counts_for_the_next_call(served: World) -> None:
     served.play(story)
 
 
-def test_a_second_process_cannot_use_the_same_folder(world: World) -> None:
+def test_a_second_process_cannot_use_the_same_folder(world: GitWorld) -> None:
     async def story(_: GitRepository) -> None:
         with pytest.raises(ConfigurationError, match="Another process"):
-            Repositories(world.cache)
+            GitRepositories(world.cache)
 
     world.play(story)
     world.play(lambda repository: repository.head("main"))
@@ -70,11 +69,11 @@ def test_a_second_process_cannot_use_the_same_folder(world: World) -> None:
 def test_a_folder_that_cannot_be_made_is_said_clearly(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be kept"):
-        Repositories(tmp_path / "file" / "cache")
+        GitRepositories(tmp_path / "file" / "cache")
 
 
-def test_the_copies_that_were_used_least_lately_make_room(world: World) -> None:
-    origins = [Origin(world.tmp / f"o{n}.git") for n in range(4)]
+def test_the_copies_that_were_used_least_lately_make_room(world: GitWorld) -> None:
+    origins = [BareRepository(world.tmp / f"o{n}.git") for n in range(4)]
     tips = [origin.commit({"a": os.urandom(300_000)}) for origin in origins]
     world.options["disk"] = 800_000
 
@@ -93,17 +92,17 @@ def test_the_copies_that_were_used_least_lately_make_room(world: World) -> None:
             await opened[3].fetch("main", known=None)
             assert names() == {"o1", "o3"}  # what is held stays, though it is older
             assert (held.root / "a").stat().st_size == 300_000
-        assert len((await files_of(opened[0], tips[0]))["a"]) == 300_000
+        assert len((await exported_files(opened[0], tips[0]))["a"]) == 300_000
 
     world.play(story)
 
 
-def test_what_a_killed_process_left_is_cleared_at_the_next_start(world: World) -> None:
+def test_what_a_killed_process_left_is_cleared_at_the_next_start(world: GitWorld) -> None:
     commit = world.origin.commit({"a": "1"})
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
-        await files_of(repository, commit)
+        await exported_files(repository, commit)
 
     world.play(story)
     folder = world.copy().parent
@@ -115,14 +114,16 @@ def test_what_a_killed_process_left_is_cleared_at_the_next_start(world: World) -
     world.play(story)
 
 
-def test_many_applications_of_one_repository_do_not_get_in_each_others_way(served: World) -> None:
+def test_many_applications_of_one_repository_do_not_get_in_each_others_way(
+    served: GitWorld,
+) -> None:
     tips = {f"b{n}": served.origin.commit({"a": str(n)}, branch=f"b{n}") for n in range(5)}
     served.limits = replace(served.limits, ask=30, fetch=30, idle_exports=1)
 
     async def application(name: str) -> dict[str, bytes]:
         repository = served.open()
         found = await repository.fetch(name, known=None)
-        return await files_of(repository, found.sha)
+        return await exported_files(repository, found.sha)
 
     async def story(_: GitRepository) -> None:
         found = await asyncio.gather(*(application(name) for name in tips for _ in range(3)))

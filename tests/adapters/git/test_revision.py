@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.adapters.git.revision import (
-    checked_branch,
-    checked_commit,
-    is_ref_name,
-    parse_revision,
-)
+from holdfast.adapters.git.address import branch_ref, check_commit_id, is_ref_name, parse_revision
 from holdfast.core.errors import ConfigurationError
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -36,7 +31,7 @@ def test_a_name_is_looked_up_where_branches_and_tags_are(text: str, names: tuple
 
 
 def test_forty_digits_are_a_commit() -> None:
-    assert parse_revision(SHA).commit == SHA == checked_commit(SHA)
+    assert parse_revision(SHA).commit == SHA == check_commit_id(SHA)
 
 
 HOSTILE = [
@@ -53,19 +48,19 @@ def test_what_git_would_read_as_more_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_revision(text)
     with pytest.raises(ConfigurationError):
-        checked_branch(text)
+        branch_ref(text)
 
 
 @pytest.mark.parametrize("text", ["HEAD", SHA, "refs/heads/main", "refs/x"])
 def test_a_branch_of_ours_has_a_plain_name(text: str) -> None:
     with pytest.raises(ConfigurationError):
-        checked_branch(text)
+        branch_ref(text)
 
 
 @pytest.mark.parametrize("text", ["", "main", SHA[:39], SHA.upper(), SHA + "0", SHA + "\n"])
 def test_a_commit_is_named_in_full(text: str) -> None:
     with pytest.raises(ConfigurationError):
-        checked_commit(text)
+        check_commit_id(text)
 
 
 @settings(max_examples=60, deadline=None)

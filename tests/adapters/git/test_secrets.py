@@ -15,28 +15,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.canaries import Surfaces, frames, shaped
-from tests.support.git_host import Fault
-from tests.support.git_world import World, everything_below, files_of, refusal
+from tests.adapters.git.git_world import (
+    GitWorld,
+    everything_below,
+    expect_unavailable,
+    exported_files,
+)
+from tests.support.git_host import HostFault
+from tests.support.planted_secrets import Surfaces, frame_locals, planted_secret
 from tests.support.processes import wait_until
 
 from holdfast.adapters.git.address import parse_address
-from holdfast.adapters.git.environment import online
+from holdfast.adapters.git.environment import online_environment
 from holdfast.adapters.git.repository import GitRepository
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Credential
+from holdfast.reconcile.gitops.ports import GitCredential
 
 KNOWN = "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1\n"
 FAULTS = [
-    Fault(status=401),
-    Fault(status=403),
-    Fault(status=404),
-    Fault(status=302, headers={"Location": "http://127.0.0.1:1/"}),
-    Fault(status=500),
-    Fault(after=3),
-    Fault(on="fetch", after=20),
-    Fault(on="fetch", status=401),
+    HostFault(status=401),
+    HostFault(status=403),
+    HostFault(status=404),
+    HostFault(status=302, headers={"Location": "http://127.0.0.1:1/"}),
+    HostFault(status=500),
+    HostFault(after=3),
+    HostFault(on="fetch", after=20),
+    HostFault(on="fetch", status=401),
 ]
 
 
@@ -49,24 +54,24 @@ def command_lines() -> bytes:
     return found
 
 
-def test_a_token_is_seen_nowhere(served: World, caplog: pytest.LogCaptureFixture) -> None:
-    canary = shaped("git token", "opaque{}")
+def test_a_token_is_seen_nowhere(served: GitWorld, caplog: pytest.LogCaptureFixture) -> None:
+    canary = planted_secret("git token", "opaque{}")
     caplog.set_level(logging.DEBUG)
     surfaces = Surfaces()
     served.host.token = canary.value
     served.origin.commit({"a": "1"})
 
     async def story(_: GitRepository) -> None:
-        repository = served.open(Credential(token=Secret(canary.value)))
+        repository = served.open(GitCredential(token=Secret(canary.value)))
         surfaces.add_value("repository", repository)
         found = await repository.fetch("main", known=None)
-        await files_of(repository, found.sha)
+        await exported_files(repository, found.sha)
         served.origin.commit({"a": "2"})
         for fault in FAULTS:
             served.host.fault = fault
-            error = await refusal(repository.fetch("main", known=None))
-            surfaces.add("errors", repr(error), str(error), *frames(error))
-        served.host.fault = Fault(hang=True)
+            error = await expect_unavailable(repository.fetch("main", known=None))
+            surfaces.add("errors", repr(error), str(error), *frame_locals(error))
+        served.host.fault = HostFault(hang=True)
         asking = asyncio.ensure_future(repository.fetch("main", known=None))
         await asyncio.to_thread(wait_until, lambda: b"ls-remote" in command_lines())
         surfaces.add("arguments", await asyncio.to_thread(command_lines))
@@ -80,8 +85,8 @@ def test_a_token_is_seen_nowhere(served: World, caplog: pytest.LogCaptureFixture
     assert any(served.host.authorizations)
 
 
-def test_a_host_that_repeats_the_token_does_not_get_it_into_our_errors(served: World) -> None:
-    canary = shaped("git token", "opaque{}")
+def test_a_host_that_repeats_the_token_does_not_get_it_into_our_errors(served: GitWorld) -> None:
+    canary = planted_secret("git token", "opaque{}")
     surfaces = Surfaces()
     served.options["git"] = str(served.tmp / "git")
     served.tmp.joinpath("git").write_text(
@@ -91,24 +96,26 @@ def test_a_host_that_repeats_the_token_does_not_get_it_into_our_errors(served: W
     served.tmp.joinpath("git").chmod(0o755)
 
     async def story(_: GitRepository) -> None:
-        repository = served.open(Credential(token=Secret(canary.value)))
-        error = await refusal(repository.fetch("main", known=None))
+        repository = served.open(GitCredential(token=Secret(canary.value)))
+        error = await expect_unavailable(repository.fetch("main", known=None))
         assert "Basic ***" in str(error)
-        surfaces.add("errors", repr(error), str(error), *frames(error))
+        surfaces.add("errors", repr(error), str(error), *frame_locals(error))
 
     served.play(story)
     assert surfaces.leaks([canary]) == []
 
 
-def test_a_token_that_cannot_be_sent_is_not_shown(served: World) -> None:
-    canary = shaped("git token", "two{}\nlines")
+def test_a_token_that_cannot_be_sent_is_not_shown(served: GitWorld) -> None:
+    canary = planted_secret("git token", "two{}\nlines")
     surfaces = Surfaces()
 
     async def story(_: GitRepository) -> None:
-        repository = served.open(Credential(token=Secret(canary.value)))
+        repository = served.open(GitCredential(token=Secret(canary.value)))
         with pytest.raises(ConfigurationError) as refused:
             await repository.fetch("main", known=None)
-        surfaces.add("errors", repr(refused.value), str(refused.value), *frames(refused.value))
+        surfaces.add(
+            "errors", repr(refused.value), str(refused.value), *frame_locals(refused.value)
+        )
 
     served.play(story)
     assert surfaces.leaks([canary]) == []
@@ -134,7 +141,7 @@ os.execvp("git", ["git", program.removeprefix("git-"), path])
 """
 
 
-def with_fake_ssh(world: World) -> Path:
+def with_fake_ssh(world: GitWorld) -> Path:
     log = world.tmp / "ssh.log"
     program = world.tmp / "fake ssh"
     program.write_text(FAKE_SSH.format(python=sys.executable, log=str(log)))
@@ -143,20 +150,20 @@ def with_fake_ssh(world: World) -> Path:
     return log
 
 
-def test_ssh_runs_with_its_own_key_and_known_hosts_and_leaves_neither(world: World) -> None:
+def test_ssh_runs_with_its_own_key_and_known_hosts_and_leaves_neither(world: GitWorld) -> None:
     log = with_fake_ssh(world)
-    canary = shaped("ssh key", "-----BEGIN KEY-----\n{}\n-----END KEY-----")
+    canary = planted_secret("ssh key", "-----BEGIN KEY-----\n{}\n-----END KEY-----")
     surfaces = Surfaces()
     commit = world.origin.commit({"a": "1"})
     address = parse_address(f"ssh://git@git.example.com:2222{world.origin.path}")
-    credential = Credential(ssh_key=Secret(canary.value), known_hosts=KNOWN)
+    credential = GitCredential(ssh_key=Secret(canary.value), known_hosts=KNOWN)
 
     async def story(_: GitRepository) -> None:
         repository = world.repositories.open(address, credential)
         assert (await repository.fetch("main", known=None)).sha == commit
         assert list((world.cache / "home").iterdir()) == []
-        error = await refusal(repository.fetch("nothing", known=None))
-        surfaces.add("errors", repr(error), str(error), *frames(error))
+        error = await expect_unavailable(repository.fetch("nothing", known=None))
+        surfaces.add("errors", repr(error), str(error), *frame_locals(error))
 
     world.play(story)
     (first, *_) = log.read_text().splitlines()
@@ -175,10 +182,12 @@ def test_ssh_runs_with_its_own_key_and_known_hosts_and_leaves_neither(world: Wor
 
 
 def test_ssh_itself_reads_our_settings_as_we_mean_them(tmp_path: Path) -> None:
-    credential = Credential(ssh_key=Secret("key"), known_hosts=KNOWN)
+    credential = GitCredential(ssh_key=Secret("key"), known_hosts=KNOWN)
     home = tmp_path / "a home"
     home.mkdir()
-    with online(home, parse_address("git@git.example.com:a"), credential) as environment:
+    with online_environment(
+        home, parse_address("git@git.example.com:a"), credential
+    ) as environment:
         command = shlex.split(environment.reveal()["GIT_SSH_COMMAND"])
         ran = subprocess.run(
             [*command, "-G", "git@git.example.com"], capture_output=True, text=True, check=True
@@ -206,7 +215,7 @@ def test_ssh_itself_reads_our_settings_as_we_mean_them(tmp_path: Path) -> None:
 
 
 def test_ssh_refuses_a_host_without_a_key_that_is_known(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: GitWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = world.tmp / "ssh"
     program.write_text("#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n")
@@ -216,13 +225,13 @@ def test_ssh_refuses_a_host_without_a_key_that_is_known(
 
     async def story(_: GitRepository) -> None:
         repository = world.repositories.open(parse_address("git@git.example.com:a"))
-        error = await refusal(repository.fetch("main", known=None))
+        error = await expect_unavailable(repository.fetch("main", known=None))
         assert "host key" in str(error) and "known_hosts" in str(error)
 
     world.play(story)
 
 
-def test_a_folder_that_ssh_would_read_as_more_than_a_name_is_refused(world: World) -> None:
+def test_a_folder_that_ssh_would_read_as_more_than_a_name_is_refused(world: GitWorld) -> None:
     world.cache = world.tmp / 'quo"te %d ${x}'
 
     async def story(_: GitRepository) -> None:
@@ -233,7 +242,7 @@ def test_a_folder_that_ssh_would_read_as_more_than_a_name_is_refused(world: Worl
     world.play(story)
 
 
-def test_keys_that_a_killed_process_left_are_removed_at_the_next_start(world: World) -> None:
+def test_keys_that_a_killed_process_left_are_removed_at_the_next_start(world: GitWorld) -> None:
     world.play(lambda repository: repository.head("main"))
     left = world.cache / "home" / "access-1"
     left.mkdir()
@@ -242,7 +251,7 @@ def test_keys_that_a_killed_process_left_are_removed_at_the_next_start(world: Wo
     assert not left.exists()
 
 
-def test_another_host_is_sent_nothing_of_a_credential(served: World) -> None:
+def test_another_host_is_sent_nothing_of_a_credential(served: GitWorld) -> None:
     """The header is bound to the address, also within one process that knows several."""
     served.origin.commit({"a": "1"})
     served.host.token = ""
@@ -258,7 +267,7 @@ def test_another_host_is_sent_nothing_of_a_credential(served: World) -> None:
     served.play(story)
 
 
-def test_no_variable_of_ours_holds_the_token_outside_the_child(served: World) -> None:
+def test_no_variable_of_ours_holds_the_token_outside_the_child(served: GitWorld) -> None:
     before = dict(os.environ)
     served.origin.commit({"a": "1"})
     served.play(lambda repository: repository.fetch("main", known=None))

@@ -15,10 +15,9 @@ from aiohttp import web
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.config import ClusterConfig
-from holdfast.adapters.kubernetes.connection import Connection
+from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.credentials import FixedCredentials
-from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, load_config
 from holdfast.adapters.kubernetes.objects import Resource
 
 CONFIG_MAPS = Resource(
@@ -178,7 +177,7 @@ async def api_for(
     if isinstance(config, str):
         config = ClusterConfig(server=config, credentials=FixedCredentials(), source="the test")
     clock = clock or HastyClock()
-    connection = Connection(config, clock=clock, user_agent="holdfast-test", chance=lambda: 0.5)
+    connection = KubeConnection(config, clock=clock, user_agent="holdfast-test", chance=lambda: 0.5)
     api = KubeApi(connection, manager=manager, timeout=within)
     try:
         yield api

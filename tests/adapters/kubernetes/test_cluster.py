@@ -12,7 +12,7 @@ from tests.support.cluster import Cluster
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import Informer
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 from holdfast.core.errors import NotFound, PermissionDenied, ValidationError
 from holdfast.reconcile.kube import ConflictReason, KindNotServed, KubeConflict
 
@@ -288,7 +288,7 @@ def test_a_kind_that_appears_later_is_found(cluster: Cluster, namespace: str) ->
 def test_an_informer_follows_the_real_thing(cluster: Cluster, namespace: str) -> None:
     async def story(api: KubeApi) -> None:
         await api.create(config_map(namespace, "first", text="x"))
-        informer = Informer(api, Scope(resource=CONFIG_MAPS, namespace=namespace))
+        informer = Informer(api, ResourceScope(resource=CONFIG_MAPS, namespace=namespace))
         running = asyncio.ensure_future(informer.run())
 
         def text(name: str) -> str | None:

@@ -22,8 +22,8 @@ from tests.adapters.kubernetes.harness import api_for, cluster_config, serving, 
 from tests.support.certificates import Authority, Certificate
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.config import ClusterConfig, in_cluster_config
-from holdfast.adapters.kubernetes.exec_plugin import ExecCredentials, ExecForm
+from holdfast.adapters.kubernetes.credentials import ExecConfig, ExecCredentials
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, in_cluster_config
 from holdfast.core.errors import AuthError, ConfigurationError, TargetUnavailable
 
 V1 = "client.authentication.k8s.io/v1"
@@ -232,7 +232,7 @@ def test_a_plugin_that_fails_is_named_and_not_quoted(
 def test_a_plugin_that_hangs_with_a_child_is_not_waited_for(tmp_path: Path) -> None:
     """What it started holds its pipe, so the end of the pipe is not the end of the plugin."""
     pids = tmp_path / "pids"
-    form = ExecForm(
+    form = ExecConfig(
         command="/bin/sh",
         args=["-c", f"sleep 300 & echo $! > {pids}; wait"],
         api_version=V1,

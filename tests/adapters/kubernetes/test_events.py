@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.adapters.kubernetes.harness import HandClock, settle
 
-from holdfast.adapters.kubernetes.events import Recorder, Regarding
+from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
 from holdfast.core.errors import PermissionDenied
-from holdfast.core.objects import ObjectRef
-from holdfast.reconcile.service.result import Note
+from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.service.status import Note
 
-BOT = Regarding(
+BOT = EventSubject(
     ref=ObjectRef(api_version="v1", kind="Thing", namespace="default", name="bot"), uid="u"
 )
 
@@ -27,7 +27,7 @@ class Told:
         self.events: list[dict[str, Any]] = []
         self.counted: list[str] = []
         self._refused = refused
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             self._post,
             clock=self.clock,
             reporter="r",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.kubernetes.framing import LineFramer, LineTooLong
+from holdfast.adapters.kubernetes.watch import LineFramer, LineTooLong
 
 
 @given(

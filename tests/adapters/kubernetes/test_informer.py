@@ -23,7 +23,7 @@ from tests.adapters.kubernetes.harness import (
 
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.objects import compact_managed_fields
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 from holdfast.core.errors import PermissionDenied
 
 EXPIRED = status(410, "Expired", "too old resource version")
@@ -54,7 +54,7 @@ def follow(
 
     async def played() -> Seen:
         async with serving(script) as url, api_for(url) as api:
-            scope = Scope(resource=CONFIG_MAPS)
+            scope = ResourceScope(resource=CONFIG_MAPS)
             informer = Informer(api, scope, silence=silence, **options)
             seen = Seen(informer)
             running = asyncio.ensure_future(informer.run())
@@ -211,7 +211,7 @@ def test_a_failing_handler_stops_neither_the_watch_nor_the_other_handlers() -> N
             watches=[[event("ADDED", config_map("b", 11)), HANG]],
         )
         async with serving(script) as url, api_for(url) as api:
-            informer = Informer(api, Scope(resource=CONFIG_MAPS))
+            informer = Informer(api, ResourceScope(resource=CONFIG_MAPS))
             informer.add_handler(poisoned)
             seen = Seen(informer)
             running = asyncio.ensure_future(informer.run())
@@ -285,7 +285,9 @@ def test_objects_are_found_by_an_index_as_they_change() -> None:
     assert seen.informer.select("team", "x") == []
 
 
-def accepting(script: Script, scope: Scope, *items: dict[str, Any]) -> tuple[list[str], list[str]]:
+def accepting(
+    script: Script, scope: ResourceScope, *items: dict[str, Any]
+) -> tuple[list[str], list[str]]:
     """What is there, and what was told, after answers of our own writes were taken in."""
 
     async def played() -> tuple[list[str], list[str]]:
@@ -327,7 +329,7 @@ def held(*events: dict[str, Any]) -> Held:
 
 def test_our_own_write_is_read_back_at_once_and_told_once() -> None:
     script = held(event("MODIFIED", config_map("a", 12)))
-    _, told = accepting(script, Scope(resource=CONFIG_MAPS), config_map("a", 12))
+    _, told = accepting(script, ResourceScope(resource=CONFIG_MAPS), config_map("a", 12))
     assert told == ["a new", "a changed", "accepted", "end new"]
 
 
@@ -337,13 +339,15 @@ def test_an_event_from_before_our_write_does_not_undo_it() -> None:
         event("MODIFIED", config_map("a", 12)),
         event("MODIFIED", config_map("a", 13)),
     )
-    _, told = accepting(script, Scope(resource=CONFIG_MAPS), config_map("a", 12))
+    _, told = accepting(script, ResourceScope(resource=CONFIG_MAPS), config_map("a", 12))
     assert told == ["a new", "a changed", "accepted", "a changed", "end new"]
 
 
 def test_the_end_of_a_predecessor_does_not_take_away_what_we_created() -> None:
     script = held(event("DELETED", config_map("a", 11, uid="uid-a")))
-    there, told = accepting(script, Scope(resource=CONFIG_MAPS), config_map("a", 12, uid="another"))
+    there, told = accepting(
+        script, ResourceScope(resource=CONFIG_MAPS), config_map("a", 12, uid="another")
+    )
     assert told == ["a new", "a gone", "a new", "accepted", "end new"]
     assert len(there) == 2
 
@@ -354,7 +358,7 @@ def test_the_end_of_a_predecessor_does_not_take_away_what_we_created() -> None:
 def test_an_answer_that_is_behind_the_watch_or_out_of_scope_is_passed_over(
     item: dict[str, Any],
 ) -> None:
-    scope = Scope(resource=CONFIG_MAPS, namespace="shop", labels="team=x")
+    scope = ResourceScope(resource=CONFIG_MAPS, namespace="shop", labels="team=x")
     _, told = accepting(held(), scope, item)
     assert told == ["a new", "accepted", "end new"]
 

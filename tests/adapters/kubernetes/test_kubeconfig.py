@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.config import ClusterConfig
-from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, load_config
 from holdfast.core.errors import ConfigurationError
 
 SECRET = "hunter2-hunter2"

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 from tests.adapters.kubernetes.harness import api_for, config_map, serving
 
-from holdfast.adapters.kubernetes.client import LeadingClient
+from holdfast.adapters.kubernetes.client import GuardedClient
 from holdfast.adapters.kubernetes.lease import LeadershipLost
-from holdfast.core.objects import ref_of
+from holdfast.core.object_ref import ref_of
 
 
 def test_writes_are_refused_before_and_after_our_turn_and_reads_are_not() -> None:
@@ -26,9 +26,9 @@ def test_writes_are_refused_before_and_after_our_turn_and_reads_are_not() -> Non
             return web.json_response(item)
 
         async with serving(server) as url, api_for(url) as api:
-            client = LeadingClient(api)
-            for turn in (client.turn, lambda: False):
-                client.turn = turn
+            client = GuardedClient(api)
+            for turn in (client.may_write, lambda: False):
+                client.may_write = turn
                 with pytest.raises(LeadershipLost):
                     await client.apply(item, manager="us")
                 with pytest.raises(LeadershipLost):
@@ -37,7 +37,7 @@ def test_writes_are_refused_before_and_after_our_turn_and_reads_are_not() -> Non
                     await client.delete(ref_of(item))
             assert await client.get(ref_of(item)) == item
             await client.apply(item, manager="us", dry_run=True)
-            client.turn = lambda: True
+            client.may_write = lambda: True
             await client.delete(ref_of(item))
             assert asked == ["GET", "PATCH", "DELETE"]
 

@@ -19,12 +19,12 @@ from holdfast.adapters.kubernetes.lease import (
     LeaderElection,
     LeadershipLost,
     LeaseHeld,
-    Timing,
+    LeaseTiming,
     find_lease_namespace,
 )
 from holdfast.core.errors import ConfigurationError
 
-QUICK = Timing(duration=2.0, renew_within=1.2, every=0.2)
+QUICK = LeaseTiming(duration=2.0, renew_within=1.2, every=0.2)
 
 
 class Candidate:
@@ -352,7 +352,7 @@ def test_the_lease_of_a_controller_run_by_hand_has_one_place_whatever_the_kubeco
 def test_a_lease_that_is_held_elsewhere_is_not_overlooked() -> None:
     with pytest.raises(ConfigurationError) as refused:
         place(Places("holdfast-system", ml="pod-1"))
-    assert "--lease-namespace ml" in refused.value.todo
+    assert "--lease-namespace ml" in refused.value.hint
     assert place(Places("holdfast-system", ml="")) == "holdfast-system"
 
 
@@ -366,5 +366,5 @@ def test_who_may_not_read_the_lease_is_told_what_to_choose() -> None:
     places.closed = True
     with pytest.raises(ConfigurationError) as refused:
         place(places)
-    assert "--lease-namespace" in refused.value.todo
+    assert "--lease-namespace" in refused.value.hint
     assert place(places, chosen="mine") == "mine"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.adapters.kubernetes.harness import HandClock, settle
 
-from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
+from holdfast.adapters.kubernetes.queue import QueueShutDown, WorkQueue
 
 Play = Callable[[WorkQueue[str], HandClock], Awaitable[None]]
 
@@ -96,12 +96,12 @@ def test_a_shut_queue_gives_out_what_stands_in_line_and_then_ends_its_workers() 
         await settle()
         queue.shutdown()
         queue.add("b")
-        ended = asyncio.ensure_future(queue.drained())
+        ended = asyncio.ensure_future(queue.wait_drained())
         await settle()
         assert not ended.done()
         queue.done("a")
         got = await asyncio.gather(*waiting, return_exceptions=True)
-        assert got[0] == "a" and isinstance(got[1], ShutDown)
+        assert got[0] == "a" and isinstance(got[1], QueueShutDown)
         await ended
 
     play(story)

@@ -20,7 +20,7 @@ from tests.adapters.kubernetes.harness import (
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.objects import Resource
-from holdfast.adapters.kubernetes.retry import asked_wait
+from holdfast.adapters.kubernetes.responses import retry_after
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -32,7 +32,13 @@ from holdfast.core.errors import (
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.reconcile.kube import ConflictReason, Expired, FieldOwner, KindNotServed, KubeConflict
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    FieldOwner,
+    KindNotServed,
+    KubeConflict,
+    VersionExpired,
+)
 
 T = TypeVar("T")
 SECRETS = Resource(group="", version="v1", kind="Secret", plural="secrets", namespaced=True)
@@ -166,7 +172,7 @@ def test_a_time_of_day_to_ask_again_is_counted_from_the_answers_own() -> None:
 def test_the_wait_that_a_server_asks_for_is_bounded(
     headers: dict[str, str], wait: float | None
 ) -> None:
-    assert asked_wait(headers) == wait
+    assert retry_after(headers) == wait
 
 
 def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
@@ -185,7 +191,7 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
         (403, PermissionDenied),
         (404, NotFound),
         (409, KubeConflict),
-        (410, Expired),
+        (410, VersionExpired),
         (400, ValidationError),
         (422, ValidationError),
         (418, ApiError),
@@ -208,8 +214,8 @@ def test_each_refusal_has_its_error(code: int, kind: type[HoldfastError]) -> Non
 )
 def test_the_advice_against_a_403_fits_who_refused(message: str, advice: str) -> None:
     found = refusal(status(403, "Forbidden", message))
-    assert advice in found.todo
-    assert ("RBAC" in found.todo) == (advice == "RBAC")
+    assert advice in found.hint
+    assert ("RBAC" in found.hint) == (advice == "RBAC")
 
 
 def test_a_404_that_is_not_the_api_servers_word_is_no_absent_object() -> None:

@@ -15,11 +15,10 @@ import pytest
 from aiohttp import web
 from tests.adapters.kubernetes.harness import api_for, serving
 from tests.support.cluster import Cluster
-from tests.support.cluster_target import edit, put, report
+from tests.support.cluster_fixtures import create_inference_service, edit, write_service_status
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.target import KubernetesTarget
-from holdfast.adapters.kubernetes.target_open import open_target
+from holdfast.adapters.kubernetes.target import KubernetesTarget, open_kubernetes_target
 from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import find_drift
 from holdfast.core.errors import (
@@ -44,7 +43,7 @@ CHAT = WorkloadId(project="acme", slug="chat")
 
 @asynccontextmanager
 async def target(namespace: str, **more: Any) -> AsyncIterator[KubernetesTarget]:
-    opened = open_target("", namespace, writer=OURS, timeout=20, **more)
+    opened = open_kubernetes_target("", namespace, writer=OURS, timeout=20, **more)
     try:
         yield opened
     finally:
@@ -91,7 +90,9 @@ def test_one_name_in_one_namespace_is_one_projects_and_the_other_is_told_so(
 def test_what_has_no_label_belongs_to_the_project_of_its_namespace(
     kubeconfig: Cluster, namespace: str
 ) -> None:
-    put(kubeconfig, namespace, "chat", {"modelRef": "m", "backend": "vllm", "replicas": 1})
+    create_inference_service(
+        kubeconfig, namespace, "chat", {"modelRef": "m", "backend": "vllm", "replicas": 1}
+    )
 
     async def story(opened: KubernetesTarget) -> None:
         with pytest.raises(Conflict, match="no label"):
@@ -199,7 +200,9 @@ def test_a_write_holds_although_the_operator_reports_in_between(
     async def story(opened: KubernetesTarget) -> None:
         live = await ensured(opened, declared(replicas=1))
         plan = make_plan([find_drift(desired=declared(replicas=2), live=live)])
-        report(kubeconfig, namespace, "chat", ready=True, replicas=1, observedGeneration=1)
+        write_service_status(
+            kubeconfig, namespace, "chat", ready=True, replicas=1, observedGeneration=1
+        )
         (after,) = await reconciler.apply(opened, plan, key="apply")
         assert after is not None
         assert (after.fields["replicas"], after.generation) == (2, 2)
@@ -267,11 +270,11 @@ def test_what_the_operator_says_of_its_objects_is_in_the_ledger(
             "message": "kubectl-edit changed image.",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        report(kubeconfig, namespace, "chat", drift="Drifted", conditions=[said])
+        write_service_status(kubeconfig, namespace, "chat", drift="Drifted", conditions=[said])
         (record,) = await opened.drifts("acme")
         assert record.fields[0].live == "kubectl-edit changed image."
         healed = said | {"status": "False", "reason": "Healed"}
-        report(kubeconfig, namespace, "chat", conditions=[healed])
+        write_service_status(kubeconfig, namespace, "chat", conditions=[healed])
         assert list(await opened.drifts("acme")) == []
         (closed,) = await opened.drifts("acme", include_resolved=True)
         assert closed.resolution == "healed"
@@ -288,7 +291,7 @@ def test_what_the_operator_could_not_write_is_not_called_synced(
         denied = {"type": "UpToDate", "status": "False", "reason": "WriteRefused"} | at
         none = {"type": "DriftDetected", "status": "False", "reason": "None", "message": ""} | at
         denied["message"] = "A quota does not allow it."
-        report(kubeconfig, namespace, "chat", conditions=[none, denied])
+        write_service_status(kubeconfig, namespace, "chat", conditions=[none, denied])
         (record,) = await opened.drifts("acme")
         assert record.fields[0].live == "A quota does not allow it."
 
@@ -307,9 +310,11 @@ def test_progress_follows_what_the_operator_reports_up_to_ready(
                 "No operator has taken it up yet.",
             )
             common: dict[str, Any] = {"observedGeneration": 1, "replicas": 2}
-            report(kubeconfig, namespace, "chat", **common, message="0 of 2", readyReplicas=0)
+            write_service_status(
+                kubeconfig, namespace, "chat", **common, message="0 of 2", readyReplicas=0
+            )
             assert (await anext(updates)).phase is Phase.BOOTSTRAPPING
-            report(
+            write_service_status(
                 kubeconfig,
                 namespace,
                 "chat",
@@ -339,7 +344,7 @@ def test_a_spec_that_the_operator_refuses_ends_the_wait(
         await ensured(opened, declared())
         refused = {"type": "Ready", "status": "False", "reason": "InvalidSpec", "message": "bad"}
         refused["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        report(
+        write_service_status(
             kubeconfig, namespace, "chat", observedGeneration=1, message="bad", conditions=[refused]
         )
         seen = [progress async for progress in opened.progress(CHAT)]
@@ -364,7 +369,7 @@ def test_one_object_that_nobody_can_read_hides_no_other(
 ) -> None:
     """What a schema lets pass, a workload may refuse: here, something that looks like a token."""
     poison = {"modelRef": "m", "env": {"HINT": "ghp_" + "a1B2" * 9}}
-    put(kubeconfig, namespace, "poison", poison, project="acme")
+    create_inference_service(kubeconfig, namespace, "poison", poison, project="acme")
 
     async def story(opened: KubernetesTarget) -> None:
         await ensured(opened, declared())

@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.kube_clients import MemoryWorld, config_map, deployment, server_of
+from tests.contracts.kube_worlds import MemoryKubeWorld, config_map, deployment, server_of
 
-from holdfast.adapters.memory.kube import MemoryKube, Write, custom
+from holdfast.adapters.memory.kube import MemoryKube, RecordedWrite, custom_kind
 from holdfast.core.errors import TargetUnavailable
 from holdfast.reconcile.kube import (
-    EventType,
-    Expired,
     KindNotServed,
     KubeClient,
     Scope,
+    VersionExpired,
     WatchEvent,
+    WatchEventType,
     ref_of,
 )
 
-WORLD = MemoryWorld()
+WORLD = MemoryKubeWorld()
 MAPS = Scope(api_version="v1", kind="ConfigMap", namespace=WORLD.namespace)
 
 
@@ -64,7 +64,7 @@ def test_a_bookmark_tells_the_version_and_nothing_else() -> None:
         await task
         version = other["metadata"]["resourceVersion"]
         (event,) = seen
-        assert event.type is EventType.BOOKMARK
+        assert event.type is WatchEventType.BOOKMARK
         assert event.item == {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -85,7 +85,7 @@ def test_a_watch_ends_cleanly_or_with_an_error_and_can_be_resumed() -> None:
         seen, task = await started(kube, version)
         kube.end_watches()
         await task
-        assert [event.type for event in seen] == [EventType.ADDED]
+        assert [event.type for event in seen] == [WatchEventType.ADDED]
 
     play(scene)
 
@@ -96,12 +96,12 @@ def test_only_so_many_events_are_kept() -> None:
         for number in range(3):
             await kube.apply(a_map(f"m{number}"), manager="us")
         _, task = await started(kube, before)
-        with pytest.raises(Expired):
+        with pytest.raises(VersionExpired):
             await task
         now = (await kube.list(MAPS)).version
         kube.compact()
         _, task = await started(kube, now)
-        with pytest.raises(Expired):
+        with pytest.raises(VersionExpired):
             await task
         _, task = await started(kube, (await kube.list(MAPS)).version)
         kube.end_watches()
@@ -116,7 +116,7 @@ def test_a_kind_comes_and_goes() -> None:
         widget: Any = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}
         with pytest.raises(KindNotServed):
             await kube.apply(widget, manager="us")
-        kube.serve(custom("example.com/v1", "Widget"))
+        kube.serve(custom_kind("example.com/v1", "Widget"))
         made = await kube.apply({**widget, "spec": {"size": 1}}, manager="us")
         kube.unserve("Widget")
         with pytest.raises(KindNotServed):
@@ -171,10 +171,10 @@ def test_writes_are_counted_with_their_effect() -> None:
         kube.create(item)
         ref = ref_of(item)
         assert kube.writes == [
-            Write(verb="apply", ref=ref, manager="us", dry_run=True, changed=False),
-            Write(verb="apply", ref=ref, manager="us", dry_run=False, changed=True),
-            Write(verb="apply", ref=ref, manager="us", dry_run=False, changed=False),
-            Write(verb="delete", ref=ref, manager="", dry_run=False, changed=True),
+            RecordedWrite(verb="apply", ref=ref, manager="us", dry_run=True, changed=False),
+            RecordedWrite(verb="apply", ref=ref, manager="us", dry_run=False, changed=True),
+            RecordedWrite(verb="apply", ref=ref, manager="us", dry_run=False, changed=False),
+            RecordedWrite(verb="delete", ref=ref, manager="", dry_run=False, changed=True),
         ]
 
     play(scene)

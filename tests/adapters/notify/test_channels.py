@@ -17,24 +17,25 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.canaries import Surfaces, shaped
+from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.notify.log import LogChannel
-from holdfast.adapters.notify.outbound import Outbound
-from holdfast.adapters.notify.slack import (
-    HEADER,
-    SECTION,
-    SHOWN,
-    TEXT,
-    TOTAL,
+from holdfast.adapters.notify.channels import (
+    MAX_HEADER,
+    MAX_MESSAGE,
+    MAX_SECTION,
+    MAX_SHOWN_NOTICES,
+    MAX_TEXT,
+    LogChannel,
     SlackChannel,
-    message,
+    WebhookChannel,
+    cloud_event,
+    slack_message,
 )
-from holdfast.adapters.notify.webhook import WebhookChannel, event
+from holdfast.adapters.outbound import OutboundClient
 from holdfast.core.errors import TargetUnavailable
-from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.core.gitops.notification import Notice, Severity
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Channel
+from holdfast.reconcile.gitops.ports import NotificationChannel
 
 T = TypeVar("T")
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -97,7 +98,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def webhook(url: str, secret: Secret | None = None) -> WebhookChannel:
-    outbound = Outbound(allow_private=True, timeout=10)
+    outbound = OutboundClient(allow_private=True, timeout=10)
     return WebhookChannel("hook", Secret(url), outbound=outbound, clock=FixedClock(), secret=secret)
 
 
@@ -105,7 +106,7 @@ def deliver(*notices: Notice, secret: Secret | None = None) -> tuple[dict[str, s
     async def main() -> tuple[dict[str, str], bytes]:
         inbox = Inbox()
         async with receiver(inbox) as url:
-            channel: Channel = webhook(f"{url}/in?x=1", secret)
+            channel: NotificationChannel = webhook(f"{url}/in?x=1", secret)
             await channel.send(notices)
         (request,) = inbox.requests
         return request
@@ -164,7 +165,9 @@ def test_nothing_to_tell_is_not_sent() -> None:
 
 
 def slack(url: str) -> SlackChannel:
-    return SlackChannel("slack", Secret(url), outbound=Outbound(allow_private=True, timeout=10))
+    return SlackChannel(
+        "slack", Secret(url), outbound=OutboundClient(allow_private=True, timeout=10)
+    )
 
 
 def test_a_group_is_one_slack_message() -> None:
@@ -210,28 +213,28 @@ TEXTS = st.text(max_size=200) | st.builds(
     )
 )
 def test_no_message_is_larger_than_slack_takes(notices: Sequence[Notice]) -> None:
-    sent: Any = message(notices)
+    sent: Any = slack_message(notices)
     assert len(sent["blocks"]) <= 50
-    assert len(sent["blocks"][0]["text"]["text"]) <= HEADER
-    assert 0 < len(sent["text"]) <= TEXT
+    assert len(sent["blocks"][0]["text"]["text"]) <= MAX_HEADER
+    assert 0 < len(sent["text"]) <= MAX_TEXT
     found = sections(sent)
-    assert 1 <= len(found) <= SHOWN
-    assert all(0 < len(text) <= SECTION for text in found)
-    assert sum(map(len, found)) <= TOTAL
+    assert 1 <= len(found) <= MAX_SHOWN_NOTICES
+    assert all(0 < len(text) <= MAX_SECTION for text in found)
+    assert sum(map(len, found)) <= MAX_MESSAGE
     if len(found) < len(notices):
         assert f"and {len(notices) - len(found)} more" in str(sent["blocks"][-1])
 
 
 def test_a_text_that_is_too_long_is_cut_and_sent() -> None:
-    (found,) = sections(message([notice(text="&" * 10_000)]))
+    (found,) = sections(slack_message([notice(text="&" * 10_000)]))
     assert found.startswith("&amp;&amp;")
     assert "&amp;…" in found
-    assert len(found) <= SECTION
+    assert len(found) <= MAX_SECTION
 
 
 def test_what_others_wrote_calls_nobody_and_links_nowhere() -> None:
     evil = "<!channel> <@U123> <https://evil|good> & <!here>"
-    sent: Any = message([notice(title=evil, text=evil), notice(2, title=evil)])
+    sent: Any = slack_message([notice(title=evil, text=evil), notice(2, title=evil)])
     shown = json.dumps([sent["text"], *sections(sent)])
     for piece in ("<!channel", "<@U", "<https://evil", "<!here"):
         assert piece not in shown
@@ -244,14 +247,14 @@ def test_what_others_wrote_calls_nobody_and_links_nowhere() -> None:
     "url", ["javascript:alert(1)", "https://x|y>z", "https://x y", "https://x\n", "", "data:x"]
 )
 def test_a_link_that_is_none_is_left_out(url: str) -> None:
-    (found,) = sections(message([notice(url=url)]))
+    (found,) = sections(slack_message([notice(url=url)]))
     assert "|Open" not in found
 
 
 def test_the_log_gets_one_structured_line_for_each_notice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    channel: Channel = LogChannel()
+    channel: NotificationChannel = LogChannel()
     with caplog.at_level(logging.INFO, logger="holdfast.notices"):
         run(channel.send([notice(1), notice(2, severity=Severity.CRITICAL)]))  # type: ignore[arg-type]
     assert [record.getMessage() for record in caplog.records] == ["notice", "notice"]
@@ -265,7 +268,10 @@ def test_the_log_gets_one_structured_line_for_each_notice(
 def test_neither_the_signing_secret_nor_the_address_is_seen_anywhere_but_on_the_wire(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    signing, path = shaped("signing secret", "{}"), shaped("Slack URL", "/services/T0/B0/{}")
+    signing, path = (
+        planted_secret("signing secret", "{}"),
+        planted_secret("Slack URL", "/services/T0/B0/{}"),
+    )
     surfaces = Surfaces()
 
     def outcome(name: str, status: int) -> None:
@@ -309,4 +315,4 @@ def test_a_channel_that_is_down_says_so_without_its_address() -> None:
 
 @given(st.builds(notice, title=st.text(), text=st.text()))
 def test_every_notice_is_valid_json(made: Notice) -> None:
-    assert json.loads(json.dumps(event(made)))["data"]["title"] == made.title
+    assert json.loads(json.dumps(cloud_event(made)))["data"]["title"] == made.title

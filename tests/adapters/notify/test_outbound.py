@@ -15,11 +15,10 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.canaries import Surfaces, shaped
 from tests.support.certificates import Authority, Certificate
+from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.notify.addresses import problem, read_url
-from holdfast.adapters.notify.outbound import Outbound
+from holdfast.adapters.outbound import OutboundClient, address_problem, parse_outbound_url
 from holdfast.core.errors import ConfigurationError, HoldfastError, TargetUnavailable
 from holdfast.core.redact import Secret
 
@@ -62,7 +61,7 @@ def resolving(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def post(url: str, **options: Any) -> None:
-    await Outbound(**options).post(Secret(url), b"{}", {})
+    await OutboundClient(**options).post(Secret(url), b"{}", {})
 
 
 PRIVATE = [
@@ -84,36 +83,36 @@ PUBLIC = ["8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", 
 
 def test_only_public_addresses_may_be_sent_to() -> None:
     for text in PRIVATE + NEVER:
-        assert problem(ip_address(text), scheme="https", allow_private=False), text
+        assert address_problem(ip_address(text), scheme="https", allow_private=False), text
     for text in PUBLIC:
-        assert not problem(ip_address(text), scheme="https", allow_private=False), text
+        assert not address_problem(ip_address(text), scheme="https", allow_private=False), text
 
 
 def test_allowing_private_addresses_allows_no_metadata_service() -> None:
     for text in PRIVATE + PUBLIC:
-        assert not problem(ip_address(text), scheme="https", allow_private=True), text
+        assert not address_problem(ip_address(text), scheme="https", allow_private=True), text
     for text in NEVER:
-        assert problem(ip_address(text), scheme="https", allow_private=True), text
+        assert address_problem(ip_address(text), scheme="https", allow_private=True), text
 
 
 def test_http_is_for_this_machine_alone() -> None:
     for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
-        assert not problem(ip_address(text), scheme="http", allow_private=True)
+        assert not address_problem(ip_address(text), scheme="http", allow_private=True)
     for text in ("10.0.0.1", "8.8.8.8", "fc00::1"):
-        assert problem(ip_address(text), scheme="http", allow_private=True)
+        assert address_problem(ip_address(text), scheme="http", allow_private=True)
 
 
 @given(number=st.integers(0, 2**32 - 1))
 def test_no_address_becomes_allowed_by_the_way_it_is_written(number: int) -> None:
     """The same place, written as IPv4 or carried in IPv6."""
     bare = ip_address(number)
-    whole = problem(bare, scheme="https", allow_private=False)
+    whole = address_problem(bare, scheme="https", allow_private=False)
     for carrier in (
         0xFFFF << 32,
         0x64FF9B << 96,
     ):
         carried = ip_address(carrier + number)
-        assert problem(carried, scheme="https", allow_private=False) == whole
+        assert address_problem(carried, scheme="https", allow_private=False) == whole
     if not whole:
         assert bare.is_global
 
@@ -135,13 +134,13 @@ def test_no_address_becomes_allowed_by_the_way_it_is_written(number: int) -> Non
 )  # fmt: skip
 def test_what_is_no_plain_https_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        read_url(Secret(url), allow_private=False)
+        parse_outbound_url(Secret(url), allow_private=False)
 
 
 @given(url=st.text() | st.text().map(lambda text: f"https://{text}"))
 def test_no_text_makes_the_reader_fail_otherwise(url: str) -> None:
     try:
-        place = read_url(Secret(url), allow_private=False)
+        place = parse_outbound_url(Secret(url), allow_private=False)
     except ConfigurationError:
         return
     assert place.scheme == "https"
@@ -341,7 +340,7 @@ def test_no_failure_shows_more_of_an_address_than_its_host(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     path, query, user = (
-        shaped("path", "services/T0/B0/{}"), shaped("query", "token={}"), shaped("user", "{}"),
+        planted_secret("path", "services/T0/B0/{}"), planted_secret("query", "token={}"), planted_secret("user", "{}"),
     )  # fmt: skip
     canaries = [path, query, user]
     tail = f"{path.value}?{query.value}"

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.books import NOON, PostgresShelf, line, put
+from tests.support.ledgers import NOON, PostgresLedger, journal_entry, record_put
 from tests.support.postgres import Postgres
 from tests.support.processes import free_port
 
-from holdfast.adapters.postgres import open_book
-from holdfast.adapters.postgres.sessions import Sessions
+from holdfast.adapters.postgres import open_ledger_store
+from holdfast.adapters.postgres.sessions import PostgresSessions
 from holdfast.core.errors import (
     AuthError,
     ConfigurationError,
@@ -24,12 +24,12 @@ from holdfast.core.errors import (
     TargetUnavailable,
 )
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 
 DRIFT = RecordKind.DRIFT
 
 
-async def keys(book: Book) -> list[str]:
+async def keys(book: LedgerStore) -> list[str]:
     return [record.key for record in await book.records(DRIFT)]
 
 
@@ -82,11 +82,11 @@ class Cutter:
 @asynccontextmanager
 async def cut_book(
     dsn: str, port: int, statement: bytes, *, deliver: bool = False
-) -> AsyncIterator[tuple[Book, Cutter]]:
+) -> AsyncIterator[tuple[LedgerStore, Cutter]]:
     cutter = Cutter(port, statement, deliver=deliver)
     async with cutter.listen() as own:
         through = dsn.replace(f":{port}/", f":{own}/")
-        async with PostgresShelf(f"{through}?sslmode=disable").open() as book:
+        async with PostgresLedger(f"{through}?sslmode=disable").open() as book:
             yield book, cutter
 
 
@@ -99,14 +99,14 @@ def test_a_connection_lost_at_the_commit_leaves_the_outcome_unknown(
             book,
             cutter,
         ):
-            await book.write([put("a")], [])
+            await book.write([record_put("a")], [])
             cutter.armed = True
             with pytest.raises(TargetUnavailable, match="unknown"):
-                await book.write([put("b")], [line("b")])
+                await book.write([record_put("b")], [journal_entry("b")])
             assert await keys(book) == (["b", "a"] if deliver else ["a"])
             assert len(await book.entries()) == deliver
             # Reading anew is all that it takes to go on.
-            await book.write([put("b", int(deliver))], [])
+            await book.write([record_put("b", int(deliver))], [])
 
     asyncio.run(scenario())
 
@@ -122,7 +122,7 @@ def test_a_connection_lost_before_the_commit_is_replaced_and_nobody_notices(
             cutter,
         ):
             cutter.armed = True
-            await book.write([put("a")], [line("a")])
+            await book.write([record_put("a")], [journal_entry("a")])
             assert not cutter.armed, "the connection was cut"
             assert await keys(book) == ["a"]
             assert [entry.seq for entry in await book.entries()] == [1]
@@ -134,10 +134,12 @@ def test_a_server_that_was_restarted_is_met_again_without_a_word(
     postgres: str, postgres_server: Postgres
 ) -> None:
     async def scenario() -> None:
-        async with PostgresShelf(postgres).open() as book:
-            await asyncio.gather(*(book.write([put(f"k{n}")], [line("x")]) for n in range(8)))
+        async with PostgresLedger(postgres).open() as book:
+            await asyncio.gather(
+                *(book.write([record_put(f"k{n}")], [journal_entry("x")]) for n in range(8))
+            )
             postgres_server.restart()  # in this thread, which it lives and dies with
-            await book.write([put("after")], [line("x")])
+            await book.write([record_put("after")], [journal_entry("x")])
             assert len(await keys(book)) == 9
             postgres_server.restart()  # in this thread, which it lives and dies with
             assert len(await book.entries()) == 9
@@ -149,12 +151,12 @@ def test_a_server_that_hangs_is_given_up_and_met_again(
     postgres: str, postgres_server: Postgres
 ) -> None:
     async def scenario() -> None:
-        book = await open_book(Secret(postgres), patience=1.0)
-        await book.write([put("a")], [])
+        book = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
+        await book.write([record_put("a")], [])
         postgres_server.pause()
         try:
             for call in (
-                book.write([put("b")], [line("b")]),
+                book.write([record_put("b")], [journal_entry("b")]),
                 book.records(DRIFT),
                 book.entries(),
                 book.prune(NOON),
@@ -162,10 +164,10 @@ def test_a_server_that_hangs_is_given_up_and_met_again(
                 with pytest.raises(TargetUnavailable, match="no answer in 1 s"):
                     await call
             with pytest.raises(TargetUnavailable, match="no answer in 1 s"):
-                await open_book(Secret(postgres), patience=1.0)
+                await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
         finally:
             postgres_server.resume()
-        await book.write([put("c")], [])
+        await book.write([record_put("c")], [])
         assert await keys(book) == ["c", "a"]
         await book.aclose()
 
@@ -175,11 +177,11 @@ def test_a_server_that_hangs_is_given_up_and_met_again(
 def test_a_hanging_server_does_not_hold_up_the_end(
     postgres: str, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.adapters.postgres.sessions.CLOSING", 0.2)
+    monkeypatch.setattr("holdfast.adapters.postgres.sessions.CLOSE_TIMEOUT", 0.2)
 
     async def scenario() -> None:
-        book = await open_book(Secret(postgres))
-        await book.write([put("a")], [])
+        book = await open_ledger_store(Secret(postgres))
+        await book.write([record_put("a")], [])
         postgres_server.pause()
         try:
             await book.aclose()
@@ -191,11 +193,11 @@ def test_a_hanging_server_does_not_hold_up_the_end(
 
 def test_a_closed_book_says_so_in_our_words(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_book(Secret(postgres))
+        book = await open_ledger_store(Secret(postgres))
         await book.aclose()
         await book.aclose()
         with pytest.raises(TargetUnavailable, match="Nothing was changed"):
-            await book.write([put("a")], [])
+            await book.write([record_put("a")], [])
 
     asyncio.run(scenario())
 
@@ -203,7 +205,11 @@ def test_a_closed_book_says_so_in_our_words(postgres: str) -> None:
 @asynccontextmanager
 async def held_row(dsn: str) -> AsyncIterator[None]:
     """Another controller that stopped in the middle of a write."""
-    sessions, held, freed = Sessions(Secret(dsn), patience=60), asyncio.Event(), asyncio.Event()
+    sessions, held, freed = (
+        PostgresSessions(Secret(dsn), transaction_timeout=60),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
 
     async def hold(connection: object) -> None:
         await connection.execute("UPDATE holdfast_book SET turns = turns")  # type: ignore[attr-defined]
@@ -222,12 +228,12 @@ async def held_row(dsn: str) -> AsyncIterator[None]:
 
 def test_a_writer_that_waits_too_long_for_its_turn_changes_nothing(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_book(Secret(postgres), patience=1.0)
+        book = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
         async with held_row(postgres):
             with pytest.raises(TargetUnavailable, match="Nothing was changed"):
-                await book.write([put("a")], [line("a")])
+                await book.write([record_put("a")], [journal_entry("a")])
             assert await keys(book) == [], "readers do not wait for writers"
-        await book.write([put("b")], [])
+        await book.write([record_put("b")], [])
         assert await keys(book) == ["b"]
         await book.aclose()
 
@@ -236,17 +242,18 @@ def test_a_writer_that_waits_too_long_for_its_turn_changes_nothing(postgres: str
 
 def test_a_write_that_was_cancelled_while_it_waited_leaves_nothing_behind(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_book(Secret(postgres))
+        book = await open_ledger_store(Secret(postgres))
         async with held_row(postgres):
             writing = [
-                asyncio.create_task(book.write([put(f"k{n}")], [line("x")])) for n in range(8)
+                asyncio.create_task(book.write([record_put(f"k{n}")], [journal_entry("x")]))
+                for n in range(8)
             ]
             await asyncio.wait(writing, timeout=0.2)
             for each in writing:
                 each.cancel()
             answers = await asyncio.gather(*writing, return_exceptions=True)
             assert {type(answer) for answer in answers} == {asyncio.CancelledError}
-        await book.write([put("after")], [])
+        await book.write([record_put("after")], [])
         assert await keys(book) == ["after"]
         assert await book.entries() == []
         await book.aclose()
@@ -271,7 +278,7 @@ def test_a_commit_is_on_disk_and_a_frozen_writer_is_ended_whatever_the_server_is
     }
 
     async def scenario() -> None:
-        sessions = Sessions(Secret(postgres), patience=7)
+        sessions = PostgresSessions(Secret(postgres), transaction_timeout=7)
 
         async def look(connection: object) -> None:
             for name, value in shown.items():
@@ -287,8 +294,8 @@ def test_a_writer_frozen_in_its_transaction_is_ended_by_the_server(postgres: str
     """Its row is free again though its process still holds the connection."""
 
     async def scenario() -> None:
-        book = await open_book(Secret(postgres), patience=20)
-        frozen = Sessions(Secret(postgres), patience=1)
+        book = await open_ledger_store(Secret(postgres), transaction_timeout=20)
+        frozen = PostgresSessions(Secret(postgres), transaction_timeout=1)
         held = asyncio.Event()
 
         async def freeze(connection: object) -> None:
@@ -296,10 +303,10 @@ def test_a_writer_frozen_in_its_transaction_is_ended_by_the_server(postgres: str
             held.set()
             await asyncio.Event().wait()
 
-        frozen._patience = 60  # as if its own clock stood still
+        frozen._transaction_timeout = 60  # as if its own clock stood still
         freezing = asyncio.create_task(frozen.open(freeze))
         await held.wait()
-        await book.write([put("a")], [])
+        await book.write([record_put("a")], [])
         freezing.cancel()
         await asyncio.wait([freezing])
         frozen.terminate()
@@ -340,10 +347,10 @@ def test_no_address_that_fails_is_ever_shown(
     caplog.set_level(logging.DEBUG)
     dsn = address.format(port=postgres_server.port, free=free_port())
     with pytest.raises(HoldfastError) as failed:
-        asyncio.run(open_book(Secret(dsn), patience=5))
+        asyncio.run(open_ledger_store(Secret(dsn), transaction_timeout=5))
     error = failed.value
     assert isinstance(error, TargetUnavailable | ConfigurationError | AuthError)
-    assert error.todo
+    assert error.hint
     for text in (
         str(error),
         repr(error),
@@ -363,7 +370,7 @@ def test_failures_to_open_are_told_apart_by_who_can_mend_them(postgres_server: P
         f"postgresql://127.0.0.1:{port}/postgres?sslmode=maybe": ConfigurationError,
     }.items():
         with pytest.raises(kind):
-            asyncio.run(open_book(Secret(address), patience=5))
+            asyncio.run(open_ledger_store(Secret(address), transaction_timeout=5))
 
 
 def test_a_password_that_works_is_in_no_error_of_a_later_failure(
@@ -373,15 +380,15 @@ def test_a_password_that_works_is_in_no_error_of_a_later_failure(
     dsn = postgres.replace("//holdfast@", f"//holdfast:{CANARY}@")
 
     async def scenario() -> None:
-        book = await open_book(Secret(dsn), patience=1)
+        book = await open_ledger_store(Secret(dsn), transaction_timeout=1)
         assert CANARY not in repr(vars(book))
-        await book.write([put("a")], [])
+        await book.write([record_put("a")], [])
         with pytest.raises(Conflict):
-            await book.write([put("a")], [])
+            await book.write([record_put("a")], [])
         postgres_server.pause()
         try:
             with pytest.raises(TargetUnavailable) as failed:
-                await book.write([put("b")], [])
+                await book.write([record_put("b")], [])
         finally:
             postgres_server.resume()
         assert CANARY not in "".join(traceback.format_exception(failed.value))

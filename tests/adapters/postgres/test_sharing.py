@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.support.books import NOON, PostgresShelf, line, put
+from tests.support.ledgers import NOON, PostgresLedger, journal_entry, record_put
 from tests.support.postgres import Postgres
 from tests.support.processes import ROOT
 
-from holdfast.adapters.postgres import open_book
+from holdfast.adapters.postgres import open_ledger_store
 from holdfast.adapters.postgres.schema import MIGRATIONS
 from holdfast.core.errors import ConfigurationError, Conflict
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 
 DRIFT = RecordKind.DRIFT
 CONTROLLER = """
 import asyncio, sys
-from tests.support.books import PostgresShelf, line, put
+from tests.support.ledgers import PostgresShelf, line, put
 from holdfast.core.errors import Conflict
 from holdfast.reconcile.gitops.ports import RecordKind
 
@@ -41,8 +41,8 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-async def open_many(stack: AsyncExitStack, dsn: str, count: int) -> Sequence[Book]:
-    shelves = [PostgresShelf(dsn) for _ in range(count)]
+async def open_many(stack: AsyncExitStack, dsn: str, count: int) -> Sequence[LedgerStore]:
+    shelves = [PostgresLedger(dsn) for _ in range(count)]
     return [await stack.enter_async_context(shelf.open()) for shelf in shelves]
 
 
@@ -53,7 +53,10 @@ def test_of_two_controllers_who_saw_the_same_one_wins(postgres: str) -> None:
             for seen in range(10):
                 answers = await asyncio.gather(
                     *(
-                        book.write([put("a", seen, body={"by": by})], [line(f"{seen} {by}")])
+                        book.write(
+                            [record_put("a", seen, body={"by": by})],
+                            [journal_entry(f"{seen} {by}")],
+                        )
                         for by, book in enumerate(books * 4)
                     ),
                     return_exceptions=True,
@@ -81,7 +84,7 @@ def test_processes_that_share_a_book_lose_no_write_of_each_other(postgres: str) 
     assert [code for _, code in ended] == [0, 0, 0], ended
 
     async def scenario() -> None:
-        async with PostgresShelf(postgres).open() as book:
+        async with PostgresLedger(postgres).open() as book:
             (record,) = await book.records(DRIFT)
             assert (record.version, record.body) == (36, {"n": 36})
             entries = await book.entries()
@@ -106,11 +109,13 @@ def test_whoever_follows_the_journal_by_its_numbers_misses_no_line(postgres: str
                     missed.extend(seq for seq in found - known if seq < max(known, default=0))
                     known.update(found)
 
-            async def write(number: int, book: Book) -> None:
+            async def write(number: int, book: LedgerStore) -> None:
                 for turn in range(25):
                     # Some transactions are long and some are short, so that they overtake.
-                    many = [put(f"{number}-{turn}-{n}") for n in range(60 if number == 0 else 1)]
-                    await book.write(many, [line("a"), line("b")])
+                    many = [
+                        record_put(f"{number}-{turn}-{n}") for n in range(60 if number == 0 else 1)
+                    ]
+                    await book.write(many, [journal_entry("a"), journal_entry("b")])
 
             following = asyncio.create_task(follow())
             await asyncio.gather(*(write(number, book) for number, book in enumerate(writers)))
@@ -125,9 +130,12 @@ def test_whoever_follows_the_journal_by_its_numbers_misses_no_line(postgres: str
 
 def test_controllers_that_start_at_once_make_the_tables_once(postgres: str) -> None:
     async def scenario() -> None:
-        books = await asyncio.gather(*(open_book(Secret(postgres)) for _ in range(6)))
+        books = await asyncio.gather(*(open_ledger_store(Secret(postgres)) for _ in range(6)))
         await asyncio.gather(
-            *(book.write([put(f"k{n}")], [line("a")]) for n, book in enumerate(books))
+            *(
+                book.write([record_put(f"k{n}")], [journal_entry("a")])
+                for n, book in enumerate(books)
+            )
         )
         assert len(await books[0].records(DRIFT)) == 6
         for book in books:
@@ -141,11 +149,11 @@ def test_pruning_leaves_what_another_controller_opens_meanwhile(postgres: str) -
         async with AsyncExitStack() as stack:
             first, second = await open_many(stack, postgres, 2)
             names = [f"k{number}" for number in range(60)]
-            await first.write([put(name, state="closed") for name in names], [])
+            await first.write([record_put(name, state="closed") for name in names], [])
 
             async def reopen(name: str) -> bool:
                 try:
-                    await second.write([put(name, 1, state="open")], [])
+                    await second.write([record_put(name, 1, state="open")], [])
                 except Conflict:
                     return False
                 return True
@@ -167,12 +175,12 @@ def test_a_database_that_a_newer_holdfast_changed_is_refused(
     change = "UPDATE holdfast_book SET schema = schema + 1"
 
     async def scenario() -> None:
-        async with PostgresShelf(postgres).open() as running:
-            await running.write([put("a")], [line("before")])
+        async with PostgresLedger(postgres).open() as running:
+            await running.write([record_put("a")], [journal_entry("before")])
             postgres_server.run(change, postgres.rpartition("/")[2])
             for attempt in (
-                open_book(Secret(postgres)),
-                running.write([put("b")], [line("after")]),
+                open_ledger_store(Secret(postgres)),
+                running.write([record_put("b")], [journal_entry("after")]),
                 running.prune(NOON.replace(year=2030)),
             ):
                 with pytest.raises(ConfigurationError, match=f"its schema is {newer}"):
@@ -193,14 +201,14 @@ def test_a_user_who_may_not_create_tables_uses_those_that_are_there(
 
     async def scenario() -> None:
         with pytest.raises(ConfigurationError, match="permission denied"):
-            await open_book(Secret(limited))
-        await (await open_book(Secret(postgres))).aclose()
+            await open_ledger_store(Secret(limited))
+        await (await open_ledger_store(Secret(postgres))).aclose()
         postgres_server.run(
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
             database,
         )
-        async with PostgresShelf(limited).open() as book:
-            await book.write([put("a")], [line("a")])
+        async with PostgresLedger(limited).open() as book:
+            await book.write([record_put("a")], [journal_entry("a")])
             await book.prune(NOON)
 
     try:
@@ -214,6 +222,6 @@ def test_a_database_that_has_not_every_character_is_refused(postgres_server: Pos
     postgres_server.run("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1'")
     try:
         with pytest.raises(ConfigurationError, match="LATIN1"):
-            asyncio.run(open_book(Secret(postgres_server.dsn("latin"))))
+            asyncio.run(open_ledger_store(Secret(postgres_server.dsn("latin"))))
     finally:
         postgres_server.drop("latin")

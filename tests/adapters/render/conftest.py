@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.render.repo import KEY, Repo
-from tests.support import sops as sops_support
 from tests.support import testbed
-from tests.support.missing import without
-from tests.support.sops import Sops, sops
+from tests.support.cluster_fixtures import skip_without
+from tests.support.go_programs import IDENTITY, Sops, sops
 
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.adapters.render.sops import SopsDecryptor
 from holdfast.core.redact import Secret
 
@@ -27,9 +26,9 @@ def repo(tmp_path: Path) -> Repo:
 def kubectl(pytestconfig: pytest.Config) -> str:
     """The kubectl of the test cluster, which has Kustomize inside."""
     try:
-        return testbed.find().path("kubectl")
+        return testbed.find_testbed().path("kubectl")
     except testbed.NoTestbed as missing:
-        without(pytestconfig, "Kustomize", missing)
+        skip_without(pytestconfig, "Kustomize", missing)
 
 
 @pytest.fixture
@@ -41,4 +40,4 @@ def kustomize(kubectl: str) -> FileRenderer:
 @pytest.fixture
 def decryptor(sops: Sops) -> SopsDecryptor:
     """Opens what the test key can open."""
-    return SopsDecryptor(age_key=Secret(sops_support.IDENTITY), program=sops.path)
+    return SopsDecryptor(age_key=Secret(IDENTITY), program=sops.path)

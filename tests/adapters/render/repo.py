@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.adapters.render.render import FileRenderer
-from holdfast.core.gitops.layers import Trail
-from holdfast.core.gitops.source import Declared, Rendered, Renderer
+from holdfast.adapters.render.renderer import FileRenderer
+from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.source import DeclaredObject, RenderedSource, Renderer
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Export
+from holdfast.reconcile.gitops.ports import SourceExport
 
 KEY = b"a key for digests, of the tests"
 
@@ -33,8 +33,8 @@ class Repo:
         return self
 
     @property
-    def export(self) -> Export:
-        return Export(commit="c" * 40, root=self.root, left_out=self.left_out)
+    def export(self) -> SourceExport:
+        return SourceExport(commit="c" * 40, root=self.root, left_out=self.left_out)
 
     def render(
         self,
@@ -43,28 +43,28 @@ class Repo:
         by: FileRenderer | None = None,
         renderer: Renderer = Renderer.AUTO,
         namespace: str = "team",
-    ) -> Rendered:
+    ) -> RenderedSource:
         chosen = by or FileRenderer(key=KEY)
         return asyncio.run(chosen.render(self.export, path, renderer=renderer, namespace=namespace))
 
-    def trail(self, path: str) -> Trail:
+    def trail(self, path: str) -> LayerStack:
         found = FileRenderer(key=KEY).trail(self.export, path, renderer=Renderer.KUSTOMIZE)
         assert found is not None
         return found
 
 
-def names(rendered: Rendered) -> list[str]:
+def names(rendered: RenderedSource) -> list[str]:
     return [str(each.ref) for each in rendered.objects]
 
 
-def items(rendered: Rendered) -> list[Fields]:
+def items(rendered: RenderedSource) -> list[Fields]:
     """What was rendered, whatever its order."""
     return sorted(
         (each.item for each in rendered.objects), key=lambda item: json.dumps(item, sort_keys=True)
     )
 
 
-def the(rendered: Rendered, kind: str) -> Declared:
+def the(rendered: RenderedSource, kind: str) -> DeclaredObject:
     (found,) = [each for each in rendered.objects if each.ref.kind == kind]
     return found
 

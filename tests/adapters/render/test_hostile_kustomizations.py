@@ -9,9 +9,10 @@ import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map
 from tests.adapters.render.test_paths import ESCAPES
 
-from holdfast.adapters.render import kustomize, layers
-from holdfast.adapters.render.paths import Files
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render import layers
+from holdfast.adapters.render.files import RepositoryFiles
+from holdfast.adapters.render.kustomize import _write_files
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ValidationError
 from holdfast.wire.yaml import write_document
 
@@ -360,8 +361,8 @@ def test_kustomize_gets_plugins_and_merge_patches_that_were_written_anew(
                 """,
         }
     )
-    with Files(repo.root, None) as files:
-        reading = layers.read_layers(files, ())
+    with RepositoryFiles(repo.root, None) as files:
+        reading = layers.load_layers(files, ())
     body = reading.trail.entry.body
     two = {
         "apiVersion": "builtin",
@@ -371,7 +372,7 @@ def test_kustomize_gets_plugins_and_merge_patches_that_were_written_anew(
     }
     assert body["transformers"] == ["p.yaml", json.dumps(two)]
     assert body["patchesStrategicMerge"] == ['{"kind": "A", "metadata": {"name": "x"}}']
-    kustomize._write(reading, tmp_path / "copy")
+    _write_files(reading, tmp_path / "copy")
     assert json.loads((tmp_path / "copy" / "p.yaml").read_text())["prefix"] == "p-"
     assert json.loads((tmp_path / "copy" / "kustomization.yaml").read_text()) == {
         **body,

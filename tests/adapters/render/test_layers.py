@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.adapters.render.repo import Repo, config_map
 
-from holdfast.adapters.render.layers import trail as trail_of
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.layers import load_trail as trail_of
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ValidationError
-from holdfast.core.gitops.layers import GeneratorKind, PatchForm, Place, ResourceKind
+from holdfast.core.gitops.kustomize import FileLocation, GeneratorKind, PatchForm, ResourceKind
 from holdfast.core.gitops.source import Renderer
 
 OVERLAY = """
@@ -104,7 +104,7 @@ def test_layers_come_overlay_first_with_their_files(layered: Repo) -> None:
         "over/f.txt", "over/kustomization.yaml", "over/merge.yaml", "over/ops.json",
         "over/sub/g.txt", "over/vars.env",
     )  # fmt: skip
-    assert [(each.kind, each.path, each.place.line) for each in trail.entry.resources] == [
+    assert [(each.kind, each.path, each.location.line) for each in trail.entry.resources] == [
         (ResourceKind.LAYER, "base/kustomization.yml", 5),
         (ResourceKind.FILE, "over/extra.yaml", 6),
         (ResourceKind.COMPONENT, "comp/Kustomization", 7),
@@ -125,16 +125,16 @@ def test_a_file_leads_to_the_layers_that_it_passes(layered: Repo) -> None:
 
 def test_plain_settings_have_their_places(layered: Repo) -> None:
     entry = layered.trail("over").entry
-    assert entry.namespace and (entry.namespace.value, entry.namespace.place.line) == ("prod", 1)
+    assert entry.namespace and (entry.namespace.value, entry.namespace.location.line) == ("prod", 1)
     assert entry.name_prefix and entry.name_prefix.value == "p-"
-    assert entry.name_suffix and entry.name_suffix.place == Place(
+    assert entry.name_suffix and entry.name_suffix.location == FileLocation(
         file="over/kustomization.yaml", pointer="/nameSuffix", line=3
     )
     (labels,) = entry.labels
-    assert (dict(labels.pairs), labels.selectors, labels.place.line) == ({"team": "ml"}, True, 9)
+    assert (dict(labels.pairs), labels.selectors, labels.location.line) == ({"team": "ml"}, True, 9)
     assert entry.annotations == {"owner": "me"}
     assert entry.others == ("replacements",)
-    assert entry.place("/images/1/digest").line == 17
+    assert entry.location("/images/1/digest").line == 17
     assert entry.body["namespace"] == "prod"
 
 
@@ -144,16 +144,22 @@ def test_images_and_replicas_have_their_places(layered: Repo) -> None:
     assert (first.name, first.new_name, first.new_tag, first.digest) == (
         "nginx", "registry/nginx", "2", "",
     )  # fmt: skip
-    assert (first.place.pointer, first.place.line) == ("/images/0", 13)
+    assert (first.location.pointer, first.location.line) == ("/images/0", 13)
     assert second.digest == "sha256:abc"
     (replicas,) = entry.replicas
-    assert (replicas.name, replicas.count, replicas.place.line) == ("web", 3, 19)
+    assert (replicas.name, replicas.count, replicas.location.line) == ("web", 3, 19)
 
 
 def test_patches_in_every_spelling_are_read(layered: Repo) -> None:
     entry = layered.trail("over").entry
     by_place = [
-        (each.form.value, each.inline, each.place.file, each.place.document, each.entry.pointer)
+        (
+            each.form.value,
+            each.inline,
+            each.location.file,
+            each.location.document,
+            each.entry.pointer,
+        )
         for each in entry.patches
     ]
     over = "over/kustomization.yaml"
@@ -172,7 +178,7 @@ def test_patches_in_every_spelling_are_read(layered: Repo) -> None:
     operations = entry.patches[6]
     assert operations.form is PatchForm.OPERATIONS
     assert operations.body == [{"op": "replace", "path": "/spec/replicas", "value": 4}]
-    assert operations.place.pointer == "/patches/1/patch"
+    assert operations.location.pointer == "/patches/1/patch"
     assert operations.lines["/0/value"] == 26
     assert operations.target is not None
     assert operations.target.name == "web.*"
@@ -185,7 +191,7 @@ def test_generators_tell_their_literals_but_no_secret(layered: Repo) -> None:
     trail = layered.trail("over")
     settings, token = trail.entry.generators
     assert settings.kind is GeneratorKind.CONFIG_MAP and settings.hashed
-    assert [(each.key, each.value, each.place.line) for each in settings.literals] == [
+    assert [(each.key, each.value, each.location.line) for each in settings.literals] == [
         ("a", "1", 43),
         ("b", "quoted = text", 44),
     ]

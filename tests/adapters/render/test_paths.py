@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from tests.adapters.render.repo import Repo, config_map
 
-from holdfast.adapters.render import limits, paths
-from holdfast.adapters.render.paths import Files, Found, resolve
+from holdfast.adapters.render import files as paths
+from holdfast.adapters.render.files import (
+    MAX_BYTES,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    PathKind,
+    RepositoryFiles,
+    resolve_path,
+)
 from holdfast.core.errors import ValidationError
 
 ESCAPES = [
@@ -23,17 +30,17 @@ ESCAPES = [
 @pytest.mark.parametrize("path", ESCAPES, ids=ascii)
 def test_a_path_that_leads_out_is_refused_before_the_disk_is_looked_at(path: str) -> None:
     with pytest.raises(ValidationError) as refusal:
-        resolve(path, where="here")
+        resolve_path(path, where="here")
     assert "here" in str(refusal.value)
     assert str(refusal.value).isprintable() or "\n" in str(refusal.value)
 
 
 def test_a_path_is_resolved_against_the_directory_it_is_written_in() -> None:
-    assert resolve("../../base", beneath=("a", "b", "c"), where="x") == ("a", "base")
-    assert resolve("./x.yaml", beneath=("a",), where="x") == ("a", "x.yaml")
-    assert resolve(".", where="x") == ()
-    assert resolve("", where="x") == ()
-    assert resolve("a..b/...", where="x") == ("a..b", "...")
+    assert resolve_path("../../base", beneath=("a", "b", "c"), where="x") == ("a", "base")
+    assert resolve_path("./x.yaml", beneath=("a",), where="x") == ("a", "x.yaml")
+    assert resolve_path(".", where="x") == ()
+    assert resolve_path("", where="x") == ()
+    assert resolve_path("a..b/...", where="x") == ("a..b", "...")
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "chain", "loop", "dangling", "absolute"])
@@ -60,7 +67,7 @@ def test_links_are_refused_wherever_they_stand(repo: Repo, tmp_path: Path, kind:
         case "absolute":
             link.symlink_to("/")
     wanted = link.relative_to(repo.root).parts
-    with Files(repo.root) as files:
+    with RepositoryFiles(repo.root) as files:
         for parts in (wanted, (*wanted, "x.yaml"), (*wanted, "..", "x")):
             with pytest.raises(ValidationError, match="link"):
                 files.find(parts[:2])
@@ -78,8 +85,8 @@ def test_a_directory_that_becomes_a_link_between_check_and_use_is_refused(
     outside.mkdir()
     (outside / "x.yaml").write_text(config_map("leaked"))
     repo.write({"a/x.yaml": config_map("mine")})
-    with Files(repo.root) as files:
-        assert files.find(("a", "x.yaml")) is Found.FILE
+    with RepositoryFiles(repo.root) as files:
+        assert files.find(("a", "x.yaml")) is PathKind.FILE
         (repo.root / "a").rename(repo.root / "b")
         (repo.root / "a").symlink_to(outside)
         with pytest.raises(ValidationError, match="link"):
@@ -104,7 +111,7 @@ def test_a_directory_that_is_swapped_while_it_is_walked_is_read_as_it_was_or_ref
             (repo.root / "a" / "b").symlink_to(outside)
         return fd
 
-    with Files(repo.root) as files:
+    with RepositoryFiles(repo.root) as files:
         monkeypatch.setattr(paths.os, "open", swapping)
         with pytest.raises(ValidationError, match="link"):
             files.read(("a", "b", "x.yaml"))
@@ -114,7 +121,7 @@ def test_a_pipe_is_refused_and_does_not_hang_the_reader(repo: Repo) -> None:
     os.mkfifo(repo.root / "x.yaml")
     with pytest.raises(ValidationError, match="neither a file nor a directory"):
         repo.render()
-    with Files(repo.root) as files, pytest.raises(ValidationError):
+    with RepositoryFiles(repo.root) as files, pytest.raises(ValidationError):
         files.read(("x.yaml",))
 
 
@@ -143,11 +150,11 @@ def test_limits_on_files_are_refusals(repo: Repo, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(paths, "MAX_FILES", 5)
     with pytest.raises(ValidationError, match="over 5"):
         repo.render()
-    monkeypatch.setattr(paths, "MAX_FILES", limits.MAX_FILES)
+    monkeypatch.setattr(paths, "MAX_FILES", MAX_FILES)
     monkeypatch.setattr(paths, "MAX_BYTES", 100)
     with pytest.raises(ValidationError, match="0 MiB"):
         repo.render()
-    monkeypatch.setattr(paths, "MAX_BYTES", limits.MAX_BYTES)
-    (repo.root / "0.yaml").write_bytes(b"#" * (limits.MAX_FILE_BYTES + 1))
+    monkeypatch.setattr(paths, "MAX_BYTES", MAX_BYTES)
+    (repo.root / "0.yaml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ValidationError, match=r"0\.yaml: it is over 4 MiB"):
         repo.render()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map, names, the
 
-from holdfast.adapters.render import objects, plain
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render import manifests, objects
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.source import Renderer
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 
 
@@ -287,7 +287,7 @@ def test_too_many_objects_or_directories_are_refused(
     repo.write({"a.yaml": "---\n".join(config_map(f"c{at}") for at in range(4))})
     with pytest.raises(ValidationError, match="over 3 objects"):
         repo.render()
-    monkeypatch.setattr(plain, "MAX_DEPTH", 3)
+    monkeypatch.setattr(manifests, "MAX_DEPTH", 3)
     (repo.root / "a.yaml").unlink()
     repo.write({"1/2/3/4/5/a.yaml": config_map("deep")})
     with pytest.raises(ValidationError, match="deep"):

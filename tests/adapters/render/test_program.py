@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.render.repo import KEY, Repo
-from tests.support.processes import alive, wait_until
+from tests.support.processes import is_alive, wait_until
 
 from holdfast.adapters.render import program
-from holdfast.adapters.render.program import Overran, Ran, find_program, run
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.program import LimitExceeded, ProgramResult, find_program, run_program
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ConfigurationError
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 
@@ -27,9 +27,11 @@ def fake(folder: Path, body: str, name: str = "kustomize") -> str:
     return str(path)
 
 
-def ran(path: str, folder: Path, *, seconds: float = 30.0, stdin: bytes = b"") -> Ran:
-    found = find_program(path, (), todo="")
-    return asyncio.run(run(found, ["--", "x"], directory=folder, seconds=seconds, stdin=stdin))
+def ran(path: str, folder: Path, *, seconds: float = 30.0, stdin: bytes = b"") -> ProgramResult:
+    found = find_program(path, (), hint="")
+    return asyncio.run(
+        run_program(found, ["--", "x"], directory=folder, seconds=seconds, stdin=stdin)
+    )
 
 
 def test_the_environment_is_built_and_holds_nothing_of_ours(
@@ -75,18 +77,18 @@ def test_without_a_way_to_take_the_network_a_program_runs_only_where_that_was_sa
         )
     )
     monkeypatch.setattr(program, "_CAGE", cage)
-    found = find_program(fake(tmp_path, "print('ran')"), (), todo="")
-    running = run(found, [], directory=tmp_path, seconds=30, unconfined=unconfined)
+    found = find_program(fake(tmp_path, "print('ran')"), (), hint="")
+    running = run_program(found, [], directory=tmp_path, seconds=30, unconfined=unconfined)
     if unconfined:
         assert asyncio.run(running).output == b"ran\n"
         return
     with pytest.raises(ConfigurationError, match="was not started") as refusal:
         asyncio.run(running)
-    assert "--allow-unconfined-renderer" in refusal.value.todo
+    assert "--allow-unconfined-renderer" in refusal.value.hint
 
 
 def test_a_program_that_hangs_is_given_up_at_its_deadline(tmp_path: Path) -> None:
-    with pytest.raises(Overran, match=r"did not end within 0\.5 s"):
+    with pytest.raises(LimitExceeded, match=r"did not end within 0\.5 s"):
         ran(fake(tmp_path, "time.sleep(600)"), tmp_path, seconds=0.5)
 
 
@@ -105,17 +107,17 @@ def test_a_program_is_ended_with_all_its_children(
         assert stream is not None
         while len(seen) < 4:
             seen.append(int(await stream.readline()))
-        raise Overran("has told enough")
+        raise LimitExceeded("has told enough")
 
     monkeypatch.setattr(program, "_answer", listening)
-    with pytest.raises(Overran, match="enough"):
+    with pytest.raises(LimitExceeded, match="enough"):
         ran(fake(tmp_path, body), tmp_path, seconds=60)
-    wait_until(lambda: not any(alive(pid) for pid in seen), 10, "the whole group to be gone")
+    wait_until(lambda: not any(is_alive(pid) for pid in seen), 10, "the whole group to be gone")
 
 
 def test_a_grandchild_that_keeps_the_pipes_does_not_hold_us(tmp_path: Path) -> None:
     body = "print('done', flush=True)\nif os.fork() == 0:\n    time.sleep(600)\n"
-    with pytest.raises(Overran):
+    with pytest.raises(LimitExceeded):
         ran(fake(tmp_path, body), tmp_path, seconds=1.0)
 
 
@@ -133,10 +135,10 @@ def test_a_runaway_that_left_its_group_does_not_hold_us(
     async def listening(stream: asyncio.StreamReader | None) -> str:
         assert stream is not None
         seen.append(int(await stream.readline()))
-        raise Overran("has told enough")
+        raise LimitExceeded("has told enough")
 
     monkeypatch.setattr(program, "_complaint", listening)
-    with pytest.raises(Overran, match="enough"):
+    with pytest.raises(LimitExceeded, match="enough"):
         ran(fake(tmp_path, body), tmp_path, seconds=60)
     os.kill(seen[0], signal.SIGKILL)
 
@@ -145,7 +147,7 @@ def test_output_without_end_is_cut_off_and_its_writer_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "MAX_OUTPUT", 2**20)
-    with pytest.raises(Overran, match="printed over 1 MiB"):
+    with pytest.raises(LimitExceeded, match="printed over 1 MiB"):
         ran(fake(tmp_path, "while True: print('x' * 10000)"), tmp_path)
 
 
@@ -197,8 +199,8 @@ def test_what_is_cancelled_is_ended_too(tmp_path: Path) -> None:
         return await real(stream)
 
     async def scene() -> None:
-        found = find_program(path, (), todo="")
-        task = asyncio.create_task(run(found, [], directory=tmp_path, seconds=60))
+        found = find_program(path, (), hint="")
+        task = asyncio.create_task(run_program(found, [], directory=tmp_path, seconds=60))
         await started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -209,7 +211,7 @@ def test_what_is_cancelled_is_ended_too(tmp_path: Path) -> None:
         asyncio.run(scene())
     finally:
         program._answer = real
-    wait_until(lambda: not alive(seen[0]), 10, "the program to be gone")
+    wait_until(lambda: not is_alive(seen[0]), 10, "the program to be gone")
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map
 from tests.adapters.render.test_program import fake
 
-from holdfast.adapters.render.cache import ReadFiles, RenderCache
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer, ManifestCache, RenderCache
 from holdfast.core.gitops.source import Renderer
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 
 SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {k: %s}\n"
@@ -142,7 +141,7 @@ def test_a_commit_shares_what_it_did_not_change(repo: Repo) -> None:
 
 
 def test_files_that_were_read_are_bounded_by_their_size() -> None:
-    files = ReadFiles(size=100)
+    files = ManifestCache(size=100)
     text = config_map("a").encode()
     first = files.pieces(text, "a.yaml")
     assert files.pieces(text, "a.yaml")[0] is first[0]

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.adapters.render import shipped_pod
 from tests.adapters.render.repo import Repo, config_map
-from tests.support import shipped_pod
 
-from holdfast.install import pod
+from holdfast.install.deployments import container_security_context, pod_security_context
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"),
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 RENDER = """
 import asyncio, ctypes, json, os, sys
 from pathlib import Path
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.gitops.source import Renderer
 from holdfast.reconcile.gitops.ports import Export
@@ -67,7 +67,7 @@ def rendered(program: str, root: Path, scratch: Path) -> dict[str, object]:
     scratch.mkdir()
     user = "-"
     if os.getuid() == 0 and _readable_by_all(Path(sys.executable).resolve()):
-        user = str(pod.identity()["runAsUser"])
+        user = str(pod_security_context()["runAsUser"])
         os.chown(scratch, int(user), int(user))
     inner = [sys.executable, "-c", RENDER, program, str(root), str(scratch)]
     done = subprocess.run(
@@ -88,7 +88,7 @@ def _readable_by_all(path: Path) -> bool:
 
 def check_context(found: dict[str, object]) -> None:
     """The context is what the installation asks for, so that the rest means something."""
-    confined = pod.confinement()
+    confined = container_security_context()
     assert confined["capabilities"] == {"drop": ["ALL"]}
     assert int(str(found["CapEff"]), 16) == 0
     if os.getuid() == 0:
@@ -97,7 +97,7 @@ def check_context(found: dict[str, object]) -> None:
         assert found["root"] == "read-only"
     assert confined["allowPrivilegeEscalation"] is False
     assert found["NoNewPrivs"] == "1"
-    assert pod.identity()["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod_security_context()["seccompProfile"] == {"type": "RuntimeDefault"}
     assert found["Seccomp"] == "2"
     assert found["unshare"] == [-1, -1], "there is no way to an own network in this context"
 

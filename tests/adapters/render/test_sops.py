@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map, the
-from tests.support import sops as keys
-from tests.support.sops import Sops
+from tests.support.go_programs import IDENTITY, OTHER_IDENTITY, RECIPIENT, Sops
 
 from holdfast.adapters.render import program
-from holdfast.adapters.render.render import FileRenderer
-from holdfast.adapters.render.secrets import opened
+from holdfast.adapters.render.manifests import merge_decrypted
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.adapters.render.sops import SopsDecryptor
 from holdfast.core.errors import ConfigurationError, HoldfastError, ValidationError
 from holdfast.core.redact import Secret
@@ -67,7 +66,7 @@ def renderer(
 
 
 def key_for(sops: Sops, scratch: Path) -> SopsDecryptor:
-    return SopsDecryptor(age_key=Secret(keys.IDENTITY), program=sops.path, scratch=scratch)
+    return SopsDecryptor(age_key=Secret(IDENTITY), program=sops.path, scratch=scratch)
 
 
 @pytest.mark.parametrize("only", ["^(data|stringData)$", ""], ids=["data alone", "everything"])
@@ -153,7 +152,7 @@ def test_a_document_that_was_changed_after_sealing_is_refused(
 
 
 def test_another_key_opens_nothing(repo: Repo, sops: Sops) -> None:
-    other = SopsDecryptor(age_key=Secret(keys.OTHER_IDENTITY), program=sops.path)
+    other = SopsDecryptor(age_key=Secret(OTHER_IDENTITY), program=sops.path)
     repo.write({"s.yaml": sops.encrypt(DOCUMENT)})
     with pytest.raises(ValidationError, match="none of its keys"):
         repo.render(by=renderer(other))
@@ -213,7 +212,10 @@ def test_an_encrypted_object_has_a_file_to_itself(
 def test_what_is_not_sealed_stays_as_our_own_reader_read_it() -> None:
     """Parsers disagree on a bare `yes`. What is reviewed is what is applied."""
     sealed: Fields = {"flag": True, "list": ["ENC[AES256_GCM,data:x]"], "sops": {"mac": "m"}}
-    assert opened(sealed, {"flag": "yes", "list": ["clear"]}) == {"flag": True, "list": ["clear"]}
+    assert merge_decrypted(sealed, {"flag": "yes", "list": ["clear"]}) == {
+        "flag": True,
+        "list": ["clear"],
+    }
     others: list[Fields] = [
         {"flag": "yes"},
         {"flag": "yes", "list": []},
@@ -222,7 +224,7 @@ def test_what_is_not_sealed_stays_as_our_own_reader_read_it() -> None:
     ]
     for clear in others:
         with pytest.raises(KeyError):
-            opened(sealed, clear)
+            merge_decrypted(sealed, clear)
 
 
 def test_no_error_and_no_argument_shows_a_secret(
@@ -250,7 +252,7 @@ def test_no_error_and_no_argument_shows_a_secret(
     )
     seen += [changed.decode(), repr(holder)]
     assert not [text for text in seen if any(form.decode() in text for form in FORMS)]
-    assert not [text for text in seen if keys.IDENTITY in text]
+    assert not [text for text in seen if IDENTITY in text]
 
 
 def test_a_value_is_replaced_for_the_same_recipients(sops: Sops, decryptor: SopsDecryptor) -> None:
@@ -283,11 +285,11 @@ def test_the_key_is_asked_for_nowhere_else(
     """A key in the operator's own home is not used for a repository's documents."""
     home = tmp_path / "home" / "sops" / "age"
     home.mkdir(parents=True)
-    (home / "keys.txt").write_text(keys.IDENTITY)
+    (home / "keys.txt").write_text(IDENTITY)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("SOPS_AGE_KEY", keys.IDENTITY)
+    monkeypatch.setenv("SOPS_AGE_KEY", IDENTITY)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    other = SopsDecryptor(age_key=Secret(keys.OTHER_IDENTITY), program=sops.path)
+    other = SopsDecryptor(age_key=Secret(OTHER_IDENTITY), program=sops.path)
     with pytest.raises(ValidationError, match="none of its keys"):
         asyncio.run(other.decrypt(sops.encrypt(DOCUMENT).encode(), source="s.yaml"))
 
@@ -329,11 +331,11 @@ def fake_sops(folder: Path) -> SopsDecryptor:
         "print(json.dumps({'got': sys.stdin.read()}))\n"
     )
     path.chmod(0o755)
-    return SopsDecryptor(age_key=Secret(keys.IDENTITY), program=str(path), scratch=folder)
+    return SopsDecryptor(age_key=Secret(IDENTITY), program=str(path), scratch=folder)
 
 
 def sealed(**block: object) -> Fields:
-    age = [{"recipient": keys.RECIPIENT, "enc": "one\ntwo\n"}]
+    age = [{"recipient": RECIPIENT, "enc": "one\ntwo\n"}]
     return {"kind": "Secret", "sops": {"age": age, "mac": "ENC[x]", "version": "3.9.0", **block}}  # type: ignore[dict-item]
 
 

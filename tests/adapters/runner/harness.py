@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import aiohttp
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.runner import Lease, Limits, RunEvent, Runner, RunSpec
-from holdfast.adapters.runner.identity import Found, scan
+from holdfast.adapters.runner import ReplicaLease, RunEvent, Runner, RunnerLimits, RunSpec
+from holdfast.adapters.runner.process import MarkedProcess, find_marked_processes
 from holdfast.core.live import Phase
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Tree
 
 UID = "w1"
-QUICK = Limits(
+QUICK = RunnerLimits(
     drain=1.0, grace=1.0, back_off=0.05, back_off_max=0.2, recheck=0.1, tick=0.1, secrets_every=0.2
 )
 
@@ -78,7 +78,7 @@ class Bench:
         finally:
             lease.release()
 
-    def lease(self, uid: str = UID) -> Lease:
+    def lease(self, uid: str = UID) -> ReplicaLease:
         lease = self.runner.acquire(uid)
         assert lease is not None, self.runner.status(uid).message
         return lease
@@ -86,7 +86,7 @@ class Bench:
     async def model(self, uid: str = UID) -> str:
         return str((await self.get("/v1/models", uid))["data"][0]["id"])
 
-    def processes(self) -> list[Found]:
+    def processes(self) -> list[MarkedProcess]:
         """Find everything that this runner ever started and that still runs."""
         return processes_of(self.home)
 
@@ -100,12 +100,12 @@ class Bench:
         return "\n".join([*texts, *map(repr, self.events)])
 
 
-def processes_of(home: Path) -> list[Found]:
+def processes_of(home: Path) -> list[MarkedProcess]:
     runner = Runner(home=home, secrets=home, clock=SystemClock(), report=lambda _: None)
-    return scan(f"{runner._marker}:")
+    return find_marked_processes(f"{runner._marker}:")
 
 
-def make_runner(home: Path, events: list[RunEvent], limits: Limits = QUICK) -> Runner:
+def make_runner(home: Path, events: list[RunEvent], limits: RunnerLimits = QUICK) -> Runner:
     return Runner(
         home=home,
         secrets=home.parent / "secrets",
@@ -117,7 +117,9 @@ def make_runner(home: Path, events: list[RunEvent], limits: Limits = QUICK) -> R
 
 
 @asynccontextmanager
-async def bench(folder: Path, *specs: RunSpec, limits: Limits = QUICK) -> AsyncIterator[Bench]:
+async def bench(
+    folder: Path, *specs: RunSpec, limits: RunnerLimits = QUICK
+) -> AsyncIterator[Bench]:
     """Start a runner with these workloads, if any; stop it, and check that nothing is left."""
     home = folder / "home"
     events: list[RunEvent] = []

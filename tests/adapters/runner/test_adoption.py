@@ -21,7 +21,7 @@ from tests.adapters.runner.harness import (
     spec,
     until,
 )
-from tests.support.processes import ROOT, alive, echo_command, rogue_command, wait_until
+from tests.support.processes import ROOT, echo_command, is_alive, rogue_command, wait_until
 
 from holdfast.adapters.runner import RunEvent, Runner
 
@@ -73,7 +73,7 @@ def test_a_process_of_a_killed_server_goes_on_under_the_next_one(tmp_path: Path)
 
     with orphaned(tmp_path / "home", echo_command()) as pid:
         run(work(pid))
-        assert not alive(pid)
+        assert not is_alive(pid)
 
 
 def test_a_process_of_an_old_revision_serves_until_the_new_one_is_ready(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_process_of_an_old_revision_serves_until_the_new_one_is_ready(tmp_path
             await b.ready()
             assert await b.model() == "new"
             await until(lambda: "replaced" in b.kinds(), "the old process to be replaced")
-            assert not alive(pid)
+            assert not is_alive(pid)
 
     with orphaned(tmp_path / "home", echo_command("--model", "old")) as pid:
         run(work(pid))
@@ -136,9 +136,9 @@ def test_a_process_that_nobody_wants_is_stopped_with_its_children(tmp_path: Path
         events: list[RunEvent] = []
         runner = make_runner(tmp_path / "home", events)
         await runner.start()
-        assert all(map(alive, family))  # not judged before the wanted set is known
+        assert all(map(is_alive, family))  # not judged before the wanted set is known
         runner.set([])
-        await until(lambda: not any(map(alive, family)), "the strays to end")
+        await until(lambda: not any(map(is_alive, family)), "the strays to end")
         await until(lambda: [e.kind for e in events] == ["stopped"], "the report")
         await runner.stop()
 
@@ -152,7 +152,7 @@ def test_a_process_whose_record_was_lost_is_found_by_its_marker(tmp_path: Path) 
             record.unlink()
         async with bench(tmp_path, spec(echo_command())) as b:
             await b.ready()
-            await until(lambda: not alive(pid), "the stray to end")
+            await until(lambda: not is_alive(pid), "the stray to end")
             assert len(b.leaders()) == 1
 
     with orphaned(tmp_path / "home", echo_command()) as pid:
@@ -181,7 +181,7 @@ def test_a_recorded_number_that_another_process_has_now_is_left_alone(tmp_path: 
         (record,) = (tmp_path / "home" / "replicas").rglob("*.json")
         old = json.loads(record.read_text())
         os.kill(old["pid"], signal.SIGKILL)
-        wait_until(lambda: not alive(old["pid"]))
+        wait_until(lambda: not is_alive(old["pid"]))
         record.write_text(json.dumps(old | {"pid": stranger.pid}))
         async with bench(tmp_path, spec(echo_command())) as b:
             await b.ready()
@@ -206,11 +206,11 @@ def test_a_runner_that_is_told_to_leave_them_leaves_them_running(tmp_path: Path)
         return pids
 
     async def second(pids: list[int]) -> None:
-        assert pids and all(map(alive, pids))
+        assert pids and all(map(is_alive, pids))
         runner = await started(home)
         assert [found.pid for found in processes_of(home)] == pids
         await runner.stop()
-        assert not any(map(alive, pids))
+        assert not any(map(is_alive, pids))
 
     async def started(home: Path) -> Runner:
         runner = make_runner(home, [])
@@ -228,7 +228,7 @@ def test_stopping_before_the_wanted_set_is_known_leaves_no_orphan(tmp_path: Path
         runner = make_runner(tmp_path / "home", [])
         await runner.start()
         await runner.stop()
-        assert not alive(pid)
+        assert not is_alive(pid)
 
     with orphaned(tmp_path / "home", echo_command()) as pid:
         run(work(pid))

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.runner.balance import Balancer, effective_weight
+from holdfast.adapters.runner.balancer import Balancer, effective_weight
 from holdfast.adapters.runner.launch import Launch, LaunchRefused, make_launch
-from holdfast.adapters.runner.log import ReplicaLog
-from holdfast.adapters.runner.replica import back_off
-from holdfast.adapters.runner.rollout import next_moves
+from holdfast.adapters.runner.replica import restart_delay
+from holdfast.adapters.runner.replica_log import ReplicaLog
+from holdfast.adapters.runner.run_spec import DesiredRun, RunnerLimits, RunSpec, make_desired_run
 from holdfast.adapters.runner.secrets import SecretFolder
-from holdfast.adapters.runner.values import Limits, RunSpec
-from holdfast.adapters.runner.wanted import Wanted, wanted
+from holdfast.adapters.runner.supervisor import next_rollout_step
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Tree
 
@@ -51,7 +50,7 @@ def test_a_rollout_keeps_serving_stays_in_bounds_and_ends(
     the group ends up exactly as wanted, whatever it began with."""
     for _ in range(40):
         serving = sum(r.ready for r in replicas)
-        moves = next_moves(replicas, wanted=count, revision="new", surge=surge)
+        moves = next_rollout_step(replicas, wanted=count, revision="new", surge=surge)
         if (
             not moves.start
             and not moves.retire
@@ -79,7 +78,7 @@ def test_a_revision_that_is_never_ready_replaces_no_serving_replica(
     replicas = [r for r in replicas if r.revision == "old" and r.ready][:count]
     serving = list(replicas)
     for _ in range(10):
-        moves = next_moves(replicas, wanted=count, revision="new", surge=1)
+        moves = next_rollout_step(replicas, wanted=count, revision="new", surge=1)
         assert not any(gone is r for gone in moves.retire for r in serving)
         replicas = replicas + [standing("new", "dead") for _ in range(moves.start)]
     assert all(any(r is kept for kept in replicas) for r in serving)
@@ -108,9 +107,12 @@ def test_a_doubtful_replica_is_chosen_only_when_there_is_no_other() -> None:
 
 
 def test_the_pause_before_another_attempt_doubles_up_to_its_bound() -> None:
-    pauses = [back_off(failures, Limits(), 0.5) for failures in range(9)]
+    pauses = [restart_delay(failures, RunnerLimits(), 0.5) for failures in range(9)]
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert back_off(1000, Limits(), 0.0) == 45 and back_off(1000, Limits(), 1.0) == 75
+    assert (
+        restart_delay(1000, RunnerLimits(), 0.0) == 45
+        and restart_delay(1000, RunnerLimits(), 1.0) == 75
+    )
 
 
 def made(tmp_path: Path, inherited: Mapping[str, str] | None = None, **fields: Tree) -> Launch:
@@ -124,12 +126,12 @@ def made(tmp_path: Path, inherited: Mapping[str, str] | None = None, **fields: T
     )
 
 
-def read(**fields: Tree) -> Wanted:
+def read(**fields: Tree) -> DesiredRun:
     base: dict[str, Tree] = {"name": "w", "model": "m/x", "backend": "echo"}
     spec = RunSpec(
         id=WorkloadId(project="p", slug="w"), uid="u", generation=1, fields={**base, **fields}
     )
-    return wanted(spec, Limits())
+    return make_desired_run(spec, RunnerLimits())
 
 
 @pytest.mark.parametrize(

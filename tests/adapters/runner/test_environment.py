@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.runner.harness import UID, Bench, bench, run, spec, until
-from tests.support.processes import accepts, echo_command, rogue_command
+from tests.support.processes import accepts_connections, echo_command, rogue_command
 
 from holdfast.core.live import Phase
 
@@ -94,7 +94,7 @@ def test_a_child_does_not_hold_the_servers_sockets(tmp_path: Path) -> None:
             async with bench(tmp_path, spec(echo_command())) as b:
                 await b.ready()
                 listening.close()
-                assert not accepts(port)
+                assert not accepts_connections(port)
 
     run(work())
 

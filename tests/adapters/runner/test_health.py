@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.support.processes import free_port
 
 from holdfast.adapters.runner.backends import facts_of
-from holdfast.adapters.runner.health import Answer, Prober, Question
+from holdfast.adapters.runner.health import Prober, ProbeResult, ProbeTarget
 
 Answers = Mapping[str, tuple[int, str]]
 UP = {"/health": (200, "")}
@@ -23,7 +23,7 @@ def ask(
     path: str | None = None,
     task: str = "",
     asked: list[tuple[str, str]] | None = None,
-) -> Answer:
+) -> ProbeResult:
     """Put the readiness question to a server that gives these answers, by path."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -34,21 +34,21 @@ def ask(
             await asyncio.sleep(1)  # longer than the question is patient
         return web.Response(status=status, text=text)
 
-    async def work() -> Answer:
+    async def work() -> ProbeResult:
         server = web.ServerRunner(web.Server(handle), shutdown_timeout=0)
         await server.setup()
         site = web.TCPSite(server, "127.0.0.1", 0)
         await site.start()
         prober = Prober()
         try:
-            question = Question(
+            question = ProbeTarget(
                 url=f"http://127.0.0.1:{server.addresses[0][1]}",
                 backend=facts_of(backend),
                 path=path,
                 model="tiny",
                 task=task,
             )
-            return await prober.loaded(question, patience=0.3, within=0.3)
+            return await prober.check_loaded(question, probe_timeout=0.3, within=0.3)
         finally:
             await prober.close()
             await server.cleanup()
@@ -111,18 +111,18 @@ def test_the_question_fits_the_task_and_the_served_name(task: str, path: str | N
 
 
 def test_a_refused_connection_is_an_answer_for_people() -> None:
-    async def work() -> Answer:
+    async def work() -> ProbeResult:
         prober = Prober()
         try:
-            question = Question(
+            question = ProbeTarget(
                 url=f"http://127.0.0.1:{free_port()}",
                 backend=facts_of("vllm"),
                 path=None,
                 model="m",
                 task="",
             )
-            return await prober.loaded(question, patience=1, within=1)
+            return await prober.check_loaded(question, probe_timeout=1, within=1)
         finally:
             await prober.close()
 
-    assert asyncio.run(work()) == Answer(ok=False, detail="connection refused", refused=True)
+    assert asyncio.run(work()) == ProbeResult(ok=False, detail="connection refused", refused=True)

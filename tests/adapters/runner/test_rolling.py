@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 from tests.adapters.runner.harness import QUICK, UID, Bench, bench, chat, run, spec, until
-from tests.support.processes import alive, echo_command, rogue_command
+from tests.support.processes import echo_command, is_alive, rogue_command
 
 from holdfast.core.live import Phase
 
@@ -64,7 +64,7 @@ def test_a_change_under_load_loses_no_request(tmp_path: Path) -> None:
             await until(lambda: len(load.answers) > 20, "answers before the change")
             b.runner.put(spec(slow("two"), replicas=2))
             await b.ready()
-            await until(lambda: not any(map(alive, before)), "the old processes to end")
+            await until(lambda: not any(map(is_alive, before)), "the old processes to end")
             reached = len(load.answers)
             await until(lambda: len(load.answers) > reached + 20, "answers after the change")
             await load.stop()
@@ -89,7 +89,7 @@ def test_a_failing_new_revision_never_replaces_the_old_one(tmp_path: Path) -> No
             assert "previous revision keeps serving" in status.message
             assert status.ready == 1
             assert await b.model() == "good"
-            assert alive(old[0])
+            assert is_alive(old[0])
             (failed,), (serving,) = status.failed, status.outdated
             assert failed.generation == 2 and "no usable device was found" in failed.reason
             assert serving.generation == 1 and serving.fields is not None
@@ -174,11 +174,11 @@ def test_stopping_waits_for_a_stream_to_end(tmp_path: Path) -> None:
                 b.runner.put(spec(echo_command("--model", "new"), rollout=rollout))
                 await b.ready()
                 assert await b.model() == "new"
-                assert b.leaders() != old and alive(old[0])
+                assert b.leaders() != old and is_alive(old[0])
                 rest = await response.content.read()
             assert rest.rstrip().endswith(b"data: [DONE]")
             lease.release()
-            await until(lambda: not alive(old[0]), "the old process to end")
+            await until(lambda: not is_alive(old[0]), "the old process to end")
 
     run(work())
 
@@ -191,7 +191,7 @@ def test_a_request_that_never_ends_holds_a_stop_only_for_the_drain_time(tmp_path
             old = b.leaders()
             lease = b.lease()
             b.runner.put(spec(echo_command(), rollout={"drain_timeout": "300ms"}))
-            await until(lambda: not alive(old[0]), "the old process to end")
+            await until(lambda: not is_alive(old[0]), "the old process to end")
             lease.release()
             await b.ready()
 

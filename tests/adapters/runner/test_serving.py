@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.runner.harness import QUICK, UID, bench, run, spec, until
-from tests.support.processes import accepts, alive, echo_command, rogue_command
+from tests.support.processes import accepts_connections, echo_command, is_alive, rogue_command
 
-from holdfast.adapters.runner.identity import start_ticks
+from holdfast.adapters.runner.process import start_ticks
 from holdfast.core.live import Phase, Progress
 
 
@@ -88,7 +88,7 @@ def test_a_replica_that_answers_only_errors_is_replaced(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGUSR1)
             await until(lambda: "failed" in b.kinds(), "the failed probes")
             await until(lambda: b.kinds()[-1] == "ready", "a new process")
-            assert b.leaders() != [pid] and not alive(pid)
+            assert b.leaders() != [pid] and not is_alive(pid)
 
     run(work())
 
@@ -101,7 +101,7 @@ def test_a_replica_that_hangs_is_replaced(tmp_path: Path) -> None:
             (pid,) = b.leaders()
             os.kill(pid, signal.SIGSTOP)
             await until(lambda: b.kinds().count("ready") == 2, "a new process")
-            assert not alive(pid)
+            assert not is_alive(pid)
             assert any("no answer in 0.3 s" in e.message for e in b.events if e.kind == "failed")
 
     run(work())
@@ -201,7 +201,7 @@ def test_a_workload_dropped_and_declared_again_at_once_runs_anew(tmp_path: Path)
             b.runner.drop(UID)
             b.runner.put(spec(echo_command()))
             await b.ready()
-            await until(lambda: not alive(old[0]), "the dropped process to end")
+            await until(lambda: not is_alive(old[0]), "the dropped process to end")
             assert len(b.leaders()) == 1
             assert (await b.get("/health"))["status"] == "ok"
 
@@ -325,10 +325,10 @@ def test_a_stubborn_process_and_its_child_are_killed_in_the_end(tmp_path: Path) 
             await b.ready("w2")
             child = (await b.get("/child", "w2"))["pid"]
             pids = [*b.leaders(), child]
-            assert all(map(alive, pids))
+            assert all(map(is_alive, pids))
             b.runner.drop("w1")
             b.runner.drop("w2")
-            await until(lambda: not any(map(alive, pids)), "all of them to end")
+            await until(lambda: not any(map(is_alive, pids)), "all of them to end")
 
     run(work())
 
@@ -343,7 +343,7 @@ def test_the_children_of_a_killed_replica_do_not_outlive_it(tmp_path: Path) -> N
             (leader,) = b.leaders()
             os.kill(leader, signal.SIGKILL)
             await until(lambda: b.kinds().count("ready") == 2, "the healing")
-            assert not alive(child)
+            assert not is_alive(child)
 
     run(work())
 
@@ -356,6 +356,6 @@ def test_ports_are_on_loopback_and_each_replica_has_its_own(tmp_path: Path) -> N
             urls = {b.lease().url for _ in range(3)}
             assert len(urls) == 3
             assert all(url.startswith("http://127.0.0.1:") for url in urls)
-            assert all(accepts(int(url.rpartition(":")[2])) for url in urls)
+            assert all(accepts_connections(int(url.rpartition(":")[2])) for url in urls)
 
     run(work())

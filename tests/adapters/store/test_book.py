@@ -11,13 +11,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.adapters.store.store_script import dump, open_store, operations
 from tests.adapters.store.test_crash import kill_at
-from tests.support.books import NOON, StoreShelf, line, put
-from tests.support.store_script import dump, open_store, operations
+from tests.support.ledgers import NOON, SqliteLedger, journal_entry, record_put
 
-from holdfast.adapters.store import Mode, Store
-from holdfast.adapters.store.book import StoreBook
-from holdfast.adapters.store.schema import MIGRATIONS, version_of
+from holdfast.adapters.store import OpenMode, Store
+from holdfast.adapters.store.ledger_store import SqliteLedgerStore
+from holdfast.adapters.store.schema import MIGRATIONS, schema_version
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.reconcile.gitops.ports import RecordKind
 
@@ -31,15 +31,15 @@ def test_a_file_from_before_the_book_gets_one_and_keeps_all_it_had(tmp_path: Pat
     before = dump(path)
 
     async def write() -> None:
-        async with StoreShelf(path).open() as book:
+        async with SqliteLedger(path).open() as book:
             assert await book.records(RecordKind.DRIFT) == []
-            await book.write([put("a")], [line("1")])
+            await book.write([record_put("a")], [journal_entry("1")])
 
-    Store.open(path, mode=Mode.SERVER).close()
+    Store.open(path, mode=OpenMode.SERVER).close()
     assert dump(path) == before
     asyncio.run(write())
     connection = apsw.Connection(str(path))
-    assert version_of(connection) == len(MIGRATIONS)
+    assert schema_version(connection) == len(MIGRATIONS)
     connection.close()
 
 
@@ -61,13 +61,15 @@ def test_a_killed_book_keeps_what_it_acknowledged_and_tears_no_write() -> None:
 
 def test_a_flipped_bit_in_the_book_is_noticed_or_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    shelf = StoreShelf(path)
+    shelf = SqliteLedger(path)
 
     async def fill() -> None:
         async with shelf.open() as book:
             for number in range(200):
-                record = put(f"drf-{number}", body={"live": f"{number:400}"})
-                await book.write([record], [line(f"saw {number}", subject=f"drf-{number}")])
+                record = record_put(f"drf-{number}", body={"live": f"{number:400}"})
+                await book.write(
+                    [record], [journal_entry(f"saw {number}", subject=f"drf-{number}")]
+                )
 
     async def read() -> object:
         async with shelf.open() as book:
@@ -95,8 +97,8 @@ def test_the_check_of_a_file_reads_the_seals_of_its_book(tmp_path: Path) -> None
     path = tmp_path / "holdfast.db"
 
     async def fill() -> None:
-        async with StoreShelf(path).open() as book:
-            await book.write([put("a")], [line("1")])
+        async with SqliteLedger(path).open() as book:
+            await book.write([record_put("a")], [journal_entry("1")])
 
     asyncio.run(fill())
     connection = apsw.Connection(str(path))
@@ -114,11 +116,11 @@ def test_a_book_shares_commits_with_the_stores_other_writers(tmp_path: Path) -> 
     """One transaction may hold the writes of both; a conflict undoes the book's alone."""
 
     async def scenario(store: Store) -> None:
-        book = StoreBook(store)
+        book = SqliteLedgerStore(store)
         answers = await asyncio.gather(
-            book.write([put("a")], [line("kept")]),
+            book.write([record_put("a")], [journal_entry("kept")]),
             store.submit(lambda tx: tx.create_project("acme")),
-            book.write([put("b"), put("a", 7)], [line("undone")]),
+            book.write([record_put("b"), record_put("a", 7)], [journal_entry("undone")]),
             return_exceptions=True,
         )
         assert [isinstance(answer, HoldfastError) for answer in answers] == [False, False, True]
@@ -131,17 +133,17 @@ def test_a_book_shares_commits_with_the_stores_other_writers(tmp_path: Path) -> 
 
 
 def test_a_closed_store_is_said_to_be_closed(tmp_path: Path) -> None:
-    async def scenario(book: StoreBook) -> None:
+    async def scenario(book: SqliteLedgerStore) -> None:
         for call in (
             book.records(RecordKind.DRIFT),
             book.entries(),
-            book.write([put("a")], []),
+            book.write([record_put("a")], []),
             book.prune(NOON),
         ):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await call
 
     store = Store.open(tmp_path / "holdfast.db")
-    book = StoreBook(store)
+    book = SqliteLedgerStore(store)
     store.close()
     asyncio.run(scenario(book))

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.support.crash_driver import NEWER
+from tests.adapters.store.crash_driver import NEWER
+from tests.adapters.store.store_script import dump, open_store, operations
 from tests.support.processes import ROOT
-from tests.support.store_script import dump, open_store, operations
 
 from holdfast.adapters.store import Store
-from holdfast.adapters.store.schema import MIGRATIONS, migrate, version_of
+from holdfast.adapters.store.schema import MIGRATIONS, migrate_schema, schema_version
 from holdfast.core.errors import StoreUnavailable
 
 MEMORY = Path("/dev/shm")
@@ -31,7 +31,7 @@ def kill_at(
     points = [str(number) for number in (first, last, stride)]
     with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as home:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.crash_driver", mode, home, *points],
+            [sys.executable, "-m", "tests.adapters.store.crash_driver", mode, home, *points],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -80,8 +80,8 @@ def test_a_migration_cut_at_any_statement_leaves_one_version_or_the_next(
     ends = [*accumulate(map(len, NEWER[1:]))]
     connection = apsw.Connection(str(path))
     with pytest.raises(apsw.SQLError) if cut < ends[-1] else nullcontext():
-        migrate(connection, [*MIGRATIONS[:1], *_cut(cut)])
-    version = version_of(connection)
+        migrate_schema(connection, [*MIGRATIONS[:1], *_cut(cut)])
+    version = schema_version(connection)
     connection.close()
     assert version == 1 + sum(cut >= end for end in ends)
     assert dump(path) == before

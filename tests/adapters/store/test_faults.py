@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.faulty_disk import FaultyDisk, Hook, disk_full, sync_failure
-from tests.support.store_script import broken_laws
+from tests.adapters.store.faulty_disk import FaultyDisk, Hook, disk_full, sync_failure
+from tests.adapters.store.store_script import broken_invariants
 
-from holdfast.adapters.store import Mode, Store, Transaction
+from holdfast.adapters.store import OpenMode, Store, Transaction
 from holdfast.core.errors import Retry, StoreFull, StoreUnavailable
 
 
@@ -26,7 +26,7 @@ def slugs(store: Store) -> list[str]:
 
 
 def test_settings_are_the_ones_that_durability_rests_on(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         for connection in (store._writer, store._reader):
             assert connection.pragma("journal_mode") == "wal"
             assert connection.pragma("mmap_size") == 0
@@ -66,7 +66,7 @@ def test_a_full_disk_acknowledges_nothing_and_heals_without_reopening(
         disk.hook = None
         store.write(lambda tx: tx.create_project("healed"))
         assert slugs(store) == sorted([*kept, "healed"])
-    assert broken_laws(path) == []
+    assert broken_invariants(path) == []
     with Store.open(path) as again:
         assert slugs(again) == sorted([*kept, "healed"])
 
@@ -90,7 +90,7 @@ def test_every_waiter_hears_of_a_full_disk_and_can_try_again(
         await asyncio.gather(*(store.submit(create(number)) for number in range(20)))
         assert len(slugs(store)) == 21
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER, vfs=disk.name) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER, vfs=disk.name) as store:
         asyncio.run(scenario(store))
 
 
@@ -107,7 +107,7 @@ def test_after_a_failed_sync_no_write_is_acknowledged_any_more(
         with pytest.raises(StoreUnavailable, match="Check the disk, then restart"):
             await store.submit(lambda tx: tx.create_project("lost"))
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER, vfs=disk.name) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER, vfs=disk.name) as store:
         store.write(lambda tx: tx.create_project("before"))
         disk.hook = hook
         with pytest.raises(StoreUnavailable, match="whether it took effect is unknown"):

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from tests.support.processes import ROOT
-from tests.support.store_script import SDK, broken_laws, crowd, spec
-
 import holdfast.adapters.store.writer as writer_module
-from holdfast.adapters.store import Mode, Project, Store, Transaction
+import pytest
+from tests.adapters.store.store_script import SDK, broken_invariants, spec, write_concurrently
+from tests.support.processes import ROOT
+
+from holdfast.adapters.store import OpenMode, Project, Store, Transaction
 from holdfast.core.desired import desired_of
 from holdfast.core.errors import Conflict, StoreBusy, StoreUnavailable
 from holdfast.core.names import WorkloadId
@@ -44,9 +44,9 @@ def test_a_failing_work_is_undone_alone_and_raises_to_its_own_caller(tmp_path: P
         assert len(store.history("p1")) == 1
         assert store.history("p0") == []
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
-    assert broken_laws(tmp_path / "holdfast.db") == []
+    assert broken_invariants(tmp_path / "holdfast.db") == []
 
 
 def test_works_that_wait_together_share_a_commit(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_works_that_wait_together_share_a_commit(tmp_path: Path) -> None:
         await asyncio.gather(*(store.submit(create(f"p{number}")) for number in range(100)))
         assert store.serial - before < 50
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
 
 
@@ -65,7 +65,7 @@ def test_an_answer_is_readable_the_moment_it_arrives(tmp_path: Path) -> None:
             project = await store.submit(create(f"p{number}"))
             assert store.project(project.slug) == project
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
 
 
@@ -92,7 +92,7 @@ def test_subscribers_hear_what_was_committed_and_nothing_else(tmp_path: Path) ->
         wanted = desired_of(spec("later"), project="acme")
         await store.submit(lambda tx: tx.create_workload(wanted, writer=SDK))
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
     assert heard == [frozenset({WorkloadId(project="acme", slug="kept")})]
 
@@ -116,7 +116,7 @@ def test_a_caller_who_left_before_the_work_began_gets_no_effect(tmp_path: Path) 
         await asyncio.gather(first, third)
         assert [project.slug for project in store.projects()] == ["kept"]
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
 
 
@@ -135,13 +135,13 @@ def test_a_write_too_many_is_refused_at_once(
         assert len(kept) + len(refused) == 40
         assert len(store.projects()) == len(kept)
 
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER) as store:
         asyncio.run(scenario(store))
 
 
 def test_closing_finishes_what_is_queued_and_then_refuses(tmp_path: Path) -> None:
     async def scenario() -> None:
-        store = Store.open(tmp_path / "holdfast.db", mode=Mode.SERVER)
+        store = Store.open(tmp_path / "holdfast.db", mode=OpenMode.SERVER)
         waiting = [asyncio.create_task(store.submit(create(f"p{n}"))) for n in range(10)]
         await asyncio.sleep(0)
         store.close()
@@ -162,11 +162,11 @@ def test_a_crowd_of_clients_leaves_every_generation_with_its_audit_row(tmp_path:
     def acknowledge(client: int) -> None:
         answers[client] += 1
 
-    with Store.open(path, mode=Mode.SERVER) as store:
-        asyncio.run(crowd(store, 16, acknowledge))
+    with Store.open(path, mode=OpenMode.SERVER) as store:
+        asyncio.run(write_concurrently(store, 16, acknowledge))
         assert [record.generation for record in store.records("acme")] == [11] * 16
     assert answers == [11] * 16
-    assert broken_laws(path) == []
+    assert broken_invariants(path) == []
 
 
 def test_threads_share_an_embedded_store(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ from holdfast.core.drift import find_drift
 from holdfast.core.errors import Conflict
 from holdfast.core.live import Absent
 from holdfast.core.plan import make_plan
-from holdfast.reconcile.colour import run
-from tests.support.store_script import SDK, spec
+from holdfast.reconcile.sync_bridge import run
+from tests.adapters.store.store_script import SDK, spec
 
 def create(number):
     desired = desired_of(spec("chat", replicas=number), project="acme")
@@ -243,10 +243,10 @@ def test_of_64_processes_that_create_one_slug_in_a_new_file_exactly_one_does(
         check=True,
     )
     assert sorted(done.stdout.split("\n")[:-1]) == ["conflict"] * 63 + ["created"]
-    with Store.open(path, mode=Mode.SERVER) as store:
+    with Store.open(path, mode=OpenMode.SERVER) as store:
         assert len(store.records("acme")) == 1
         assert [row.action for row in store.history("acme", slug="chat")] == ["created"]
-    assert broken_laws(path) == []
+    assert broken_invariants(path) == []
 
 
 def test_a_conflict_leaves_the_store_ready_for_the_next_write(tmp_path: Path) -> None:

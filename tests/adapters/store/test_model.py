@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.support.store_script import CURL, SDK, broken_laws, spec
+from tests.adapters.store.store_script import CURL, SDK, broken_invariants, spec
 
-from holdfast.adapters.store import Record, Store
+from holdfast.adapters.store import Store, WorkloadRecord
 from holdfast.core.desired import desired_of
 from holdfast.core.errors import Conflict, NotFound
 from holdfast.core.live import Writer
@@ -34,14 +34,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.write(lambda tx: tx.create_project("acme"))
         self.live: dict[str, int] = {}
         self.declared: dict[str, int] = {}
-        self.seen: dict[str, Record] = {}
+        self.seen: dict[str, WorkloadRecord] = {}
         self.generations: dict[str, int] = {}
         self.rows = 0
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
-            assert broken_laws(self.path) == []
+            assert broken_invariants(self.path) == []
             self.home.cleanup()
 
     @rule(slug=slugs, count=counts)

@@ -1,7 +1,7 @@
 """The store after a power failure: what was acknowledged is on the disk, whatever else is lost.
 
 `kill -9` leaves what the kernel was given; a power failure leaves only what was synced. The
-images are made from the system calls of a real run; see tests/support/power_loss.py.
+images are made from the system calls of a real run; see tests/adapters/store/power_loss.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.power_loss import Call, Image, images, trace
-from tests.support.store_script import broken_laws, dump, open_store, operations
+from tests.adapters.store.power_loss import DiskImage, SystemCall, images, trace
+from tests.adapters.store.store_script import broken_invariants, dump, open_store, operations
 
 from holdfast.core.errors import HoldfastError
 
@@ -40,7 +40,7 @@ def room() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def calls(room: Path) -> list[Call]:
+def calls(room: Path) -> list[SystemCall]:
     (room / "traced").mkdir()
     return trace(room / "traced")
 
@@ -55,14 +55,14 @@ def states(room: Path) -> list[object]:
     return found
 
 
-def problems_of(image: Image, states: list[object], room: Path) -> list[str]:
+def problems_of(image: DiskImage, states: list[object], room: Path) -> list[str]:
     place = room / "image"
     place.mkdir()
     for name, content in image.files.items():
         (place / name).write_bytes(content)
     path = place / "holdfast.db"
     try:
-        found = broken_laws(path)
+        found = broken_invariants(path)
         if dump(path) not in states[image.acknowledged : image.acknowledged + 2]:
             found.append(f"not the state after {image.acknowledged} operations, nor the next")
     except HoldfastError as error:
@@ -73,7 +73,7 @@ def problems_of(image: Image, states: list[object], room: Path) -> list[str]:
 
 
 def test_a_power_failure_loses_nothing_acknowledged(
-    calls: list[Call], states: list[object], room: Path
+    calls: list[SystemCall], states: list[object], room: Path
 ) -> None:
     tried = list(images(calls, rounds=1, stride=7))
     assert [each for image in tried for each in problems_of(image, states, room)] == []
@@ -82,7 +82,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
 
 
 def test_the_images_show_a_store_that_does_not_sync(
-    calls: list[Call], states: list[object], room: Path
+    calls: list[SystemCall], states: list[object], room: Path
 ) -> None:
     """Without its syncs the same run loses acknowledged writes: the check can fail."""
     hasty = [call for call in calls if call.kind not in ("sync", "sync-directory")]
@@ -94,7 +94,7 @@ def test_the_images_show_a_store_that_does_not_sync(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_image_of_thousands_loses_anything_acknowledged(
-    calls: list[Call], states: list[object], room: Path, seed: int
+    calls: list[SystemCall], states: list[object], room: Path, seed: int
 ) -> None:
     tried = 0
     for image in images(calls, rounds=8, seed=seed):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.support.store_script import dump, open_store, operations
+from tests.adapters.store.store_script import dump, open_store, operations
 
-from holdfast.adapters.store import Mode, Store
-from holdfast.adapters.store.witness import witness_path
+from holdfast.adapters.store import OpenMode, Store
+from holdfast.adapters.store.files import watermark_path
 from holdfast.core.errors import (
     AlreadyExists,
     ConfigurationError,
@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(path: Path, mode: Mode = Mode.SERVER) -> str:
+def refusal(path: Path, mode: OpenMode = OpenMode.SERVER) -> str:
     with pytest.raises(StoreUnavailable) as refused:
         Store.open(path, mode=mode)
     assert "Nothing was changed." in str(refused.value)
@@ -46,18 +46,18 @@ def refusal(path: Path, mode: Mode = Mode.SERVER) -> str:
 
 def test_a_second_server_is_told_who_holds_the_file(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    with Store.open(path, mode=Mode.SERVER) as first:
+    with Store.open(path, mode=OpenMode.SERVER) as first:
         text = refusal(path)
         assert f"process {os.getpid()} on {os.uname().nodename}" in text
         first.announce("http://127.0.0.1:8420")
         text = refusal(path)
         assert "http://127.0.0.1:8420" in text
-    Store.open(path, mode=Mode.SERVER).close()
+    Store.open(path, mode=OpenMode.SERVER).close()
 
 
 def test_an_embedded_client_is_sent_to_the_server_that_holds_the_file(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    with Store.open(path, mode=Mode.SERVER) as server:
+    with Store.open(path, mode=OpenMode.SERVER) as server:
         server.announce("http://127.0.0.1:8420")
         with pytest.raises(StoreHeld, match=r"HOLDFAST_URL=http://127\.0\.0\.1:8420") as refused:
             Store.open(path)
@@ -88,7 +88,7 @@ def test_the_file_is_free_again_when_its_server_was_killed(tmp_path: Path) -> No
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
-    with Store.open(path, mode=Mode.SERVER) as store:
+    with Store.open(path, mode=OpenMode.SERVER) as store:
         assert [project.slug for project in store.projects()] == ["acme"]
 
 
@@ -114,7 +114,7 @@ def test_a_symbolic_link_is_the_file_that_it_leads_to(
     names = {"real": tmp_path / "disk" / "store.db", "link": tmp_path / "here" / "holdfast.db"}
     names["link"].symlink_to(names["real"])
     killed_after_a_write(names[first])
-    with Store.open(names[second], mode=Mode.SERVER) as store:
+    with Store.open(names[second], mode=OpenMode.SERVER) as store:
         assert [project.slug for project in store.projects()] == ["acme"]
         assert "is held by a server" in refusal(names[first])
 
@@ -127,8 +127,8 @@ def test_a_link_that_leads_to_itself_is_told_as_such(tmp_path: Path) -> None:
     assert "damaged" not in str(refused.value)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_file_with_a_second_name_is_refused(tmp_path: Path, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(OpenMode))
+def test_a_file_with_a_second_name_is_refused(tmp_path: Path, mode: OpenMode) -> None:
     """Under the other name there is another log: an acknowledged write would not be seen."""
     path, other = tmp_path / "holdfast.db", tmp_path / "other.db"
     killed_after_a_write(path)
@@ -144,14 +144,14 @@ def test_a_file_with_a_second_name_is_refused(tmp_path: Path, mode: Mode) -> Non
 
 def test_admin_commands_write_beside_a_running_server(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    with Store.open(path, mode=Mode.SERVER) as server:
-        with Store.open(path, mode=Mode.ADMIN) as admin:
+    with Store.open(path, mode=OpenMode.SERVER) as server:
+        with Store.open(path, mode=OpenMode.ADMIN) as admin:
             admin.write(lambda tx: tx.create_project("acme"))
         assert server.project("acme") is not None
 
 
 def test_a_project_that_is_there_is_not_told_as_another_writer(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "holdfast.db", mode=Mode.ADMIN) as store:
+    with Store.open(tmp_path / "holdfast.db", mode=OpenMode.ADMIN) as store:
         store.write(lambda tx: tx.create_project("acme"))
         with pytest.raises(AlreadyExists) as refused:
             store.write(lambda tx: tx.create_project("acme"))
@@ -184,8 +184,8 @@ def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("keep", [1, 100, 4096, 0.5, 0.99])
-@pytest.mark.parametrize("mode", [Mode.SERVER, Mode.CLIENT])
-def test_a_truncated_file_is_refused(file: Path, keep: float, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [OpenMode.SERVER, OpenMode.CLIENT])
+def test_a_truncated_file_is_refused(file: Path, keep: float, mode: OpenMode) -> None:
     size = file.stat().st_size
     os.truncate(file, int(keep if keep > 1 or keep == 1 else size * keep))
     assert "put a backup in their place" in refusal(file, mode)
@@ -200,9 +200,9 @@ def test_a_file_that_is_gone_is_not_begun_anew_unless_told(file: Path) -> None:
     file.unlink()
     text = refusal(file)
     assert "--accept-rollback" in text
-    assert witness_path(file).name in text
+    assert watermark_path(file).name in text
     assert not file.exists()
-    with Store.open(file, mode=Mode.SERVER, accept_rollback=True) as store:
+    with Store.open(file, mode=OpenMode.SERVER, accept_rollback=True) as store:
         assert store.projects() == []
 
 
@@ -254,10 +254,10 @@ def test_an_older_backup_put_in_place_is_noticed(tmp_path: Path) -> None:
     assert "older than it was: it had 18 commits and now has 5" in text
     assert "--accept-rollback" in text
     assert path.read_bytes() == before
-    assert "older than it was" in refusal(path, Mode.CLIENT)
-    with Store.open(path, mode=Mode.SERVER, accept_rollback=True) as accepted:
+    assert "older than it was" in refusal(path, OpenMode.CLIENT)
+    with Store.open(path, mode=OpenMode.SERVER, accept_rollback=True) as accepted:
         assert accepted.serial == 5
-    Store.open(path, mode=Mode.SERVER).close()
+    Store.open(path, mode=OpenMode.SERVER).close()
 
 
 def test_a_version_of_a_lost_future_is_never_given_again(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_version_of_a_lost_future_is_never_given_again(tmp_path: Path) -> None
     assert lost is not None
     store.close()
     shutil.copy(tmp_path / "backup.db", path)
-    with Store.open(path, mode=Mode.SERVER, accept_rollback=True) as accepted:
+    with Store.open(path, mode=OpenMode.SERVER, accept_rollback=True) as accepted:
         again = accepted.write(
             lambda tx: tx.update_workload(
                 lost.uid, {"replicas": 5}, version=None, writer=next(iter(lost.writers.values()))
@@ -307,8 +307,8 @@ def test_a_witness_that_lags_behind_or_is_unreadable_raises_no_alarm(file: Path)
     for text in ('{"lineage": "%s", "serial": 1}', "", "{", "[]"):
         with Store.open(file) as store:
             lineage = store.lineage
-        witness_path(file).write_text(text % lineage if "%" in text else text)
-        Store.open(file, mode=Mode.SERVER).close()
+        watermark_path(file).write_text(text % lineage if "%" in text else text)
+        Store.open(file, mode=OpenMode.SERVER).close()
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -316,7 +316,7 @@ def test_a_file_removed_or_replaced_under_a_running_server_takes_no_more_writes(
     tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / "holdfast.db"
-    with Store.open(path, mode=Mode.SERVER) as store:
+    with Store.open(path, mode=OpenMode.SERVER) as store:
         store.write(lambda tx: tx.create_project("one"))
         store.write(lambda tx: tx.create_project("two"))
         Path(f"{path}{suffix}").rename(tmp_path / "elsewhere")
@@ -352,7 +352,7 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(file: Path) -> None:
         for side in ("-wal", "-shm"):
             Path(f"{file}{side}").unlink(missing_ok=True)
         try:
-            with Store.open(file, mode=Mode.SERVER) as store:
+            with Store.open(file, mode=OpenMode.SERVER) as store:
                 assert everything(store) == truth
         except HoldfastError:
             noticed += 1

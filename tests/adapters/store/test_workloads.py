@@ -8,17 +8,17 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.support.store_script import CURL, SDK, CountingClock, counting_ids, spec
+from tests.adapters.store.store_script import CURL, SDK, CountingClock, counting_ids, spec
 
 from holdfast.adapters.store import (
     NOT_SERVED,
-    Record,
-    Scope,
     Store,
     StoreTarget,
     TokenKind,
+    TokenScope,
+    WorkloadRecord,
 )
-from holdfast.core.capabilities import unhonoured
+from holdfast.core.capabilities import unsupported_fields
 from holdfast.core.desired import desired_of
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import Conflict, NotFound, ValidationError, WorkloadFailed
@@ -28,7 +28,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.policy import OnDrift
 from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler
-from holdfast.reconcile.colour import run
+from holdfast.reconcile.sync_bridge import run_sync
 
 CHAT = WorkloadId(project="acme", slug="chat")
 
@@ -42,12 +42,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def create(store: Store, **fields: object) -> Record:
+def create(store: Store, **fields: object) -> WorkloadRecord:
     desired = desired_of(spec("chat", **fields), project="acme")
     return store.write(lambda tx: tx.create_workload(desired, writer=SDK))
 
 
-def update(store: Store, record: Record, write: Fields, writer: Writer = SDK) -> Record:
+def update(
+    store: Store, record: WorkloadRecord, write: Fields, writer: Writer = SDK
+) -> WorkloadRecord:
     return store.write(
         lambda tx: tx.update_workload(
             record.uid, write, version=None, writer=writer, declare=record.is_declared_by(writer)
@@ -129,14 +131,14 @@ def test_what_an_owner_only_carried_along_is_not_declared(store: Store) -> None:
 def test_reconciling_a_drift_puts_the_declared_value_back(store: Store) -> None:
     target = StoreTarget(store, writer=SDK)
     desired = desired_of(spec("chat", replicas=2), project="acme")
-    run(reconciler.ensure(target, desired, key="1"))
+    run_sync(reconciler.ensure(target, desired, key="1"))
     record = store.record(CHAT)
     assert record is not None
     update(store, record, {"replicas": 6}, CURL)
-    left = run(reconciler.ensure(target, desired, on_drift=OnDrift.IGNORE, key="2"))
+    left = run_sync(reconciler.ensure(target, desired, on_drift=OnDrift.IGNORE, key="2"))
     assert left.live is not None
     assert left.live.fields["replicas"] == 6
-    healed = run(reconciler.ensure(target, desired, key="3"))
+    healed = run_sync(reconciler.ensure(target, desired, key="3"))
     assert healed.live is not None
     assert healed.live.fields["replicas"] == 2
     assert [each.resolution for each in store.drifts("acme", include_resolved=True)] == [
@@ -225,7 +227,7 @@ def test_deleting_a_workload_ends_its_keys_and_its_drifts(store: Store) -> None:
                 kind=TokenKind.LIVE if uid else TokenKind.SDK,
                 project="acme",
                 name=id,
-                scopes=[Scope.READ],
+                scopes=[TokenScope.READ],
                 secret_hash=b"h" * 32,
                 workload_uid=uid,
             )
@@ -261,10 +263,10 @@ def test_tokens_are_bound_to_projects_and_workloads_that_are_there(store: Store)
 
 
 def test_a_scope_includes_the_smaller_ones() -> None:
-    assert Scope.ADMIN.implied == set(Scope)
-    assert Scope.WRITE.implied == {Scope.READ, Scope.WRITE}
-    assert Scope.APPROVE.implied == {Scope.READ, Scope.APPROVE}
-    assert Scope.READ.implied == {Scope.READ}
+    assert TokenScope.ADMIN.implied == set(TokenScope)
+    assert TokenScope.WRITE.implied == {TokenScope.READ, TokenScope.WRITE}
+    assert TokenScope.APPROVE.implied == {TokenScope.READ, TokenScope.APPROVE}
+    assert TokenScope.READ.implied == {TokenScope.READ}
 
 
 def test_no_secret_reaches_history_or_ledger(store: Store, tmp_path: Path) -> None:
@@ -341,7 +343,7 @@ def test_without_a_server_waiting_says_at_once_that_it_is_vain(store: Store) -> 
             await anext(target.logs(CHAT, tail=1, follow=False))
 
     asyncio.run(wait())
-    live = run(target.observe(CHAT))
+    live = run_sync(target.observe(CHAT))
     assert live.status == Status(message=NOT_SERVED)  # type: ignore[union-attr]  # it is there
 
 
@@ -401,7 +403,7 @@ def test_a_runtime_speaks_for_the_workloads_it_runs(store: Store) -> None:
 def test_one_machine_refuses_what_it_cannot_honour_with_a_reason_and_a_fix(
     fields: Fields, refused: list[str]
 ) -> None:
-    problems = unhonoured(fields)
+    problems = unsupported_fields(fields)
     assert [problem.field for problem in problems] == refused
     assert all(problem.reason and problem.fix for problem in problems)
 

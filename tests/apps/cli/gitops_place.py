@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.gitops_server import PROJECT, Served, served
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 from tests.support.server import RunningServer
 
 from holdfast.core.gitops.application import Remediation
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 
 DEPLOYMENT = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="chat", name="bot")
 SECRET = ObjectRef(api_version="v1", kind="Secret", namespace="chat", name="creds")
@@ -50,8 +50,8 @@ def secret(password: str, key: str = "password") -> str:
 class Place:
     """The application, and ways to change the world around it."""
 
-    served: Served
-    world: World
+    served: ServedApplications
+    world: GitopsWorld
 
     def commit(self, **files: str) -> None:
         known = self.world.git.files if self.world.git.commits else {}
@@ -109,11 +109,11 @@ def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Placed]:
     """Serve one application; it is settled, and everything decided takes effect at once."""
     with ExitStack() as stack:
 
-        def make(world: World | None = None) -> Place:
-            world = world or World(route(Remediation.REVIEW))
+        def make(world: GitopsWorld | None = None) -> Place:
+            world = world or GitopsWorld(route(Remediation.REVIEW))
             if not world.git.commits:
                 world.git.commit(FILES)
-            running = stack.enter_context(served(tmp_path / "server", world))
+            running = stack.enter_context(serve_applications(tmp_path / "server", world))
             running.look()
             use(running.server, monkeypatch, "admin")
             return Place(running, world)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.conftest import Holdfast
 
-from holdfast.adapters.store import Mode, Scope, Store
+from holdfast.adapters.store import OpenMode, Store, TokenScope
 from holdfast.core import tokens
 
 
@@ -47,9 +47,9 @@ def test_a_token_for_a_script(holdfast: Holdfast) -> None:
         "token", "create", "--name", "x", "--scope", "read", "--db", "s.db", "-o", "name"
     ).out
     assert tokens.parse(text.strip())
-    with Store.open("s.db", mode=Mode.ADMIN) as store:
+    with Store.open("s.db", mode=OpenMode.ADMIN) as store:
         (token,) = store.tokens("default")
-    assert token.scopes == {Scope.READ}
+    assert token.scopes == {TokenScope.READ}
     assert tokens.verify(text.strip(), token.secret_hash)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store import OpenMode, Store
 from holdfast.apps.cli.main import cli
 from holdfast.core.errors import StoreUnavailable
 
@@ -27,7 +27,7 @@ def backup(db: Path, copy: Path) -> tuple[int, str]:
 
 def test_a_backup_is_taken_while_a_server_holds_the_file(db: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with Store.open(db, mode=Mode.SERVER):
+    with Store.open(db, mode=OpenMode.SERVER):
         code, shown = backup(db, copy)
     assert code == 0, shown
     assert f"{copy} is a copy of {db}." in shown
@@ -53,5 +53,5 @@ def test_a_backup_put_in_place_is_noticed(db: Path, tmp_path: Path) -> None:
         db.with_name(db.name + suffix).unlink(missing_ok=True)
     copy.replace(db)
     with pytest.raises(StoreUnavailable, match="accept-rollback"):
-        Store.open(db, mode=Mode.SERVER)
-    Store.open(db, mode=Mode.SERVER, accept_rollback=True).close()
+        Store.open(db, mode=OpenMode.SERVER)
+    Store.open(db, mode=OpenMode.SERVER, accept_rollback=True).close()

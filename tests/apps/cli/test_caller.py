@@ -10,8 +10,8 @@ import pytest
 from tests.apps.cli.conftest import Holdfast
 from tests.support.server import RunningServer, running_server
 
-from holdfast.apps.cli.caller import CONNECTED, Caller
 from holdfast.apps.cli.main import cli
+from holdfast.apps.cli.screen import CONNECTED_VERBS, Caller
 
 
 def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -29,7 +29,7 @@ def test_the_verbs_that_connect_are_known_as_such() -> None:
         for name, command in commands(cli)
         if name and any("--url" in param.opts for param in command.params)
     }
-    assert found - {"config"} == CONNECTED
+    assert found - {"config"} == CONNECTED_VERBS
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_the_verbs_that_connect_are_known_as_such() -> None:
         ("open /srv/holdfast status", "open /srv/holdfast status"),
     ],
 )  # fmt: skip
-def test_flags_that_were_given_are_given_again(text: str, spoken: str) -> None:
-    assert Caller("holdfast", {"--url": "https://x", "--project": "p"}).spoken(text) == spoken
-    assert Caller().spoken(text) == text
+def test_flags_that_were_given_are_given_again(text: str, as_typed: str) -> None:
+    assert Caller("holdfast", {"--url": "https://x", "--project": "p"}).as_typed(text) == as_typed
+    assert Caller().as_typed(text) == text
 
 
 def test_kubectls_flags_are_given_again_and_quoted() -> None:
     caller = Caller("kubectl holdfast", {"--context": "a b", "--namespace": "chat"})
-    assert caller.spoken("holdfast diff x") == (
+    assert caller.as_typed("holdfast diff x") == (
         "kubectl holdfast --context 'a b' --namespace chat diff x"
     )
-    assert caller.spoken("holdfast serve") == "kubectl holdfast serve"
+    assert caller.as_typed("holdfast serve") == "kubectl holdfast serve"
 
 
 @pytest.fixture

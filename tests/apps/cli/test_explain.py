@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.drifts import show_drift, show_drifts
-from holdfast.apps.cli.views.explained import CAUSES, OBJECTS, show_explained
+from holdfast.apps.cli.views.drifts import (
+    CAUSE_TEXTS,
+    OBJECTS_PATH,
+    show_drift,
+    show_drift_explanation,
+    show_drifts,
+)
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord
 from holdfast.core.live import Writer
@@ -52,7 +57,7 @@ def entry(**given: Any) -> DriftEntry:
 def test_a_field_is_explained_with_its_writer_time_and_cause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_explained(Screen(), record(entry()), now=NOW)
+    show_drift_explanation(Screen(), record(entry()), now=NOW)
     shown = capsys.readouterr().out
     assert "chat/bot  drf-1  open for 14m" in shown
     assert "replicas is 5; 2 is declared." in shown
@@ -63,8 +68,10 @@ def test_a_field_is_explained_with_its_writer_time_and_cause(
 def test_the_operators_word_is_shown_as_it_is_and_fits_no_column(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = entry(path=OBJECTS, live=SAID, desired="as declared", writer=None, cause=Cause.UNKNOWN)
-    show_explained(Screen(), record(told), now=NOW)
+    told = entry(
+        path=OBJECTS_PATH, live=SAID, desired="as declared", writer=None, cause=Cause.UNKNOWN
+    )
+    show_drift_explanation(Screen(), record(told), now=NOW)
     explained = capsys.readouterr().out
     assert "    kubectl-edit changed spec.replicas of Deployment bot-primary at" in explained
     assert "    It was left, as onDrift: warn says." in explained
@@ -74,17 +81,17 @@ def test_the_operators_word_is_shown_as_it_is_and_fits_no_column(
 
 
 def test_a_drift_that_ended_says_how(capsys: pytest.CaptureFixture[str]) -> None:
-    show_explained(Screen(), record(entry(), resolution="healed"), now=NOW)
+    show_drift_explanation(Screen(), record(entry(), resolution="healed"), now=NOW)
     assert "The operator put it back." in capsys.readouterr().out
 
 
 def test_every_cause_has_words() -> None:
-    assert set(CAUSES) == set(Cause)
+    assert set(CAUSE_TEXTS) == set(Cause)
 
 
 def test_secrets_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
-    show_explained(Screen(), record(entry(live=secret, path="/env/KEY")), now=NOW)
+    show_drift_explanation(Screen(), record(entry(live=secret, path="/env/KEY")), now=NOW)
     assert secret not in capsys.readouterr().out
 
 
@@ -102,9 +109,11 @@ def test_what_the_operator_healed_is_told_once_and_names_the_tool_in_the_list(
         "kubectl-set changed spec.replicas of Deployment bot-primary at 2026-10-01T11:46:00Z."
         " somebody unknown changed spec.ports of Service bot-svc. It was put back."
     )
-    told = entry(path=OBJECTS, live=said, desired="as declared", writer=None, cause=Cause.UNKNOWN)
+    told = entry(
+        path=OBJECTS_PATH, live=said, desired="as declared", writer=None, cause=Cause.UNKNOWN
+    )
     healed = record(told, resolution="healed")
-    show_explained(Screen(), healed, now=NOW)
+    show_drift_explanation(Screen(), healed, now=NOW)
     assert capsys.readouterr().out.count("put") == 1
     show_drifts(Screen(), [healed], now=NOW)
     shown = capsys.readouterr().out

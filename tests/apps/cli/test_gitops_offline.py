@@ -34,11 +34,11 @@ def test_applications_are_validated_beside_specs(holdfast: Holdfast, chat: Path)
 
 
 def test_kubectl_leaves_the_controllers_address_alone() -> None:
-    from holdfast.apps.cli.kubectl import _read
+    from holdfast.apps.cli.kubectl import _split_flags
 
-    line = _read(["approve", "drf-1", "-n", "chat"])
+    line = _split_flags(["approve", "drf-1", "-n", "chat"])
     assert (line.rest, line.session.flags) == (["approve", "drf-1"], {})
-    assert _read(["status"]).session.flags == {"url": "kubernetes:///"}
+    assert _split_flags(["status"]).session.flags == {"url": "kubernetes:///"}
 
 
 def test_windows_need_the_extra_that_reads_schedules_and_the_error_names_it(

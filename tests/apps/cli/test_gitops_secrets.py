@@ -17,10 +17,10 @@ from tests.apps.cli.gitops_place import (
     set_image,
     set_password,
 )
-from tests.support import canaries
-from tests.support.canaries import Surfaces
-from tests.support.gitops_server import PROJECT, served
-from tests.support.gitops_world import World, route
+from tests.support import planted_secrets
+from tests.support.gitops_server import PROJECT, serve_applications
+from tests.support.gitops_world import GitopsWorld, route
+from tests.support.planted_secrets import Surfaces
 from tests.support.server import bearer
 
 from holdfast.core.gitops.application import Remediation
@@ -28,10 +28,10 @@ from holdfast.reconcile.gitops.ports import RecordKind
 
 FORMATS = ("table", "wide", "json", "yaml", "jsonl", "name", "markdown")
 PLANTED = {
-    "declared": canaries.shaped("a declared Secret", "{}"),
-    "live": canaries.shaped("a live Secret", "{}"),
-    "env": canaries.shaped("a declared variable", "{}"),
-    "live-env": canaries.shaped("a live variable", "{}"),
+    "declared": planted_secrets.planted_secret("a declared Secret", "{}"),
+    "live": planted_secrets.planted_secret("a live Secret", "{}"),
+    "env": planted_secrets.planted_secret("a declared variable", "{}"),
+    "live-env": planted_secrets.planted_secret("a live variable", "{}"),
 }
 
 
@@ -44,7 +44,7 @@ def test_no_planted_secret_is_seen_anywhere(
     remediation: Remediation,
     key: str,
 ) -> None:
-    world = World(route(remediation))
+    world = GitopsWorld(route(remediation))
     files = {
         **FILES,
         "bot.yaml": deployment(PLANTED["env"].value),
@@ -52,7 +52,7 @@ def test_no_planted_secret_is_seen_anywhere(
     }
     world.git.commit(files)
     surfaces = Surfaces()
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         token = running.server.token(PROJECT, ["admin"], name="maria")
         monkeypatch.setenv("HOLDFAST_URL", running.url)
@@ -108,9 +108,9 @@ def test_a_secret_that_drifts_again_is_told_from_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdfast: Holdfast
 ) -> None:
     """Keyed marks tell one value from another, so a rejected drift that moves is asked anew."""
-    world = World(route(Remediation.REVIEW))
+    world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"creds.yaml": secret("declared-value")})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)

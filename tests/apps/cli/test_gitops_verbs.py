@@ -19,10 +19,16 @@ from tests.apps.cli.gitops_place import (
     set_image,
     use,
 )
-from tests.support.gitops_world import MemorySources, World, config_ref, configmap, route
+from tests.support.gitops_world import GitopsWorld, MemorySources, config_ref, configmap, route
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.core.gitops.application import AppId, DriftSpec, MatchSpec, Remediation, SyncSpec
+from holdfast.core.gitops.application import (
+    ApplicationId,
+    DriftSpec,
+    MatchSpec,
+    Remediation,
+    SyncSpec,
+)
 
 
 def test_status_lists_applications_and_says_where_to_look(
@@ -183,7 +189,7 @@ def test_a_plan_that_moved_is_not_approved(placed: Placed, holdfast: Holdfast) -
 def test_a_drift_that_waits_for_nothing_cannot_be_approved(
     placed: Placed, holdfast: Holdfast
 ) -> None:
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     id = place.move()
     run = holdfast("approve", id, "--yes")
     assert run.code == 1
@@ -194,7 +200,7 @@ def test_a_drift_that_waits_for_nothing_cannot_be_approved(
 def test_a_refusal_that_is_no_lost_race_does_not_speak_of_another_writer(
     placed: Placed, holdfast: Holdfast
 ) -> None:
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     id = place.move()
     run = holdfast("approve", id, "--plan-digest", "sha256:0")
     assert run.code == 1
@@ -203,7 +209,7 @@ def test_a_refusal_that_is_no_lost_race_does_not_speak_of_another_writer(
         "detected."
     )
     (known,) = place.served.followed.values()
-    other = AppId(namespace="other", name=known.application.id.name)
+    other = ApplicationId(namespace="other", name=known.application.id.name)
     namesake = replace(known, application=replace(known.application, id=other))
     place.served.call(lambda: place.served.followed.update({other: namesake}))
     run = holdfast("diff", "shop")
@@ -218,7 +224,7 @@ def test_a_refusal_that_is_no_lost_race_does_not_speak_of_another_writer(
 def test_the_first_of_two_approvals_says_that_it_waits_for_another_person(
     placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = placed(World(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True)))
+    place = placed(GitopsWorld(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True)))
     first, second = two_drifts(place)
     run = holdfast("approve", first, "--yes")
     assert run.code == 3
@@ -273,7 +279,7 @@ def test_a_decision_can_be_to_leave_it(placed: Placed, holdfast: Holdfast) -> No
 
 
 def test_a_drift_goes_to_git_or_back(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     id = place.move()
     run = holdfast("codify", id, "--wait", "--timeout", "20s")
     assert run.code == 0, run.screen
@@ -295,7 +301,7 @@ def test_a_drift_goes_to_a_branch_where_there_is_no_forge(
         return None
 
     monkeypatch.setattr(MemorySources, "forge", no_forge)
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     run = holdfast("codify", place.move(), "--wait", "--timeout", "20s")
     assert run.code == 0, run.screen
     assert "is proposed by a branch: its repository has no pull requests." in run.out
@@ -307,7 +313,7 @@ def test_a_revert_of_what_another_tool_applies_is_refused(
     """It said "put back in place" and ended well, and nothing was ever written."""
     from tests.support.gitops_world import NAMESPACE, config_ref
 
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     mark = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/c"}
     metadata = {"name": "c", "namespace": NAMESPACE, "annotations": mark}
     item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "1"}}
@@ -331,7 +337,7 @@ def placed_drift(place: Place) -> str:
 
 
 def test_a_hold_ends_by_command(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(route(Remediation.SELF_HEAL)))
+    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
     assert holdfast("pause", "shop", "--for", "2h").code == 64, "a hold has a reason"
     assert holdfast("pause", "shop", "--for", "31d", "--reason", "x").code == 64
     run = holdfast("pause", "shop", "--for", "2h", "--reason", "INC-1432", "--then", "revert")
@@ -346,7 +352,7 @@ def test_a_hold_ends_by_command(placed: Placed, holdfast: Holdfast) -> None:
 
 
 def test_a_sync_is_planned_done_and_told(placed: Placed, holdfast: Holdfast) -> None:
-    world = World(route(Remediation.REPORT), sync=SyncSpec(automatic=False))
+    world = GitopsWorld(route(Remediation.REPORT), sync=SyncSpec(automatic=False))
     place = placed(world)
     holdfast("sync", "shop")
     place.commit(b=configmap("b", w="7"), c=configmap("c", z="1"))
@@ -367,7 +373,7 @@ def test_a_sync_is_planned_done_and_told(placed: Placed, holdfast: Holdfast) -> 
 
 def sync_too_much(placed: Placed, holdfast: Holdfast) -> str:
     """Ask for a sync that would delete too much; give the plan that waits for a person then."""
-    world = World(sync=SyncSpec(automatic=False))
+    world = GitopsWorld(sync=SyncSpec(automatic=False))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     place = placed(world)
     holdfast("sync", "shop")
@@ -412,7 +418,7 @@ def test_a_parked_plan_is_rejected_and_asked_about_again_by_a_sync(
 
 
 def test_an_approval_says_when_pods_are_replaced(placed: Placed, holdfast: Holdfast) -> None:
-    world = World(route(Remediation.REVIEW, match=MatchSpec(kinds=("Deployment",))))
+    world = GitopsWorld(route(Remediation.REVIEW, match=MatchSpec(kinds=("Deployment",))))
     world.git.commit({**FILES, "bot.yaml": deployment()})
     place = placed(world)
     place.edit(DEPLOYMENT, set_image("vllm/vllm-openai:v0.11.0"))
@@ -478,11 +484,11 @@ def test_names_of_applications_are_completed(
 ) -> None:
     import click
 
-    from holdfast.apps.cli.options import workload_names
+    from holdfast.apps.cli.options import complete_names
 
     placed()
     context = click.Context(click.Command("x"))
-    found = workload_names(context, click.Argument(["name"]), "s")
+    found = complete_names(context, click.Argument(["name"]), "s")
     assert found == ["shop"]
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from tests.apps.cli.conftest import Holdfast
 from tests.apps.cli.gitops_place import DEPLOYMENT, FILES, Place, Placed, deployment
-from tests.support.gitops_world import World, configmap, route
+from tests.support.gitops_world import GitopsWorld, configmap, route
 from tests.support.processes import started
 
 from holdfast.core.errors import ValidationError
@@ -45,7 +45,7 @@ def test_an_application_that_is_there_is_not_waited_for(placed: Placed, holdfast
 
 
 def test_what_is_being_rolled_out_is_waited_for(placed: Placed, holdfast: Holdfast) -> None:
-    world = World()
+    world = GitopsWorld()
     world.git.commit({**FILES, "bot.yaml": deployment()})
     place = placed(world)
     assert holdfast("wait", "shop", "--for", "synced").code == 0
@@ -72,7 +72,7 @@ def test_what_is_being_rolled_out_is_waited_for(placed: Placed, holdfast: Holdfa
 
 
 def test_what_nobody_applies_by_itself_is_told_at_once(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(sync=MANUAL))
+    place = placed(GitopsWorld(sync=MANUAL))
     holdfast("sync", "shop")
     ahead(place)
     run = holdfast("wait", "shop")
@@ -89,7 +89,7 @@ def test_what_nobody_applies_by_itself_is_told_at_once(placed: Placed, holdfast:
 
 
 def test_what_is_left_over_needs_somebody_who_prunes(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(sync=SyncSpec(automatic=True)))
+    place = placed(GitopsWorld(sync=SyncSpec(automatic=True)))
     place.served.call(lambda: place.world.git.commit({"a.yaml": FILES["a.yaml"]}))
     place.look()
     for verb in (["wait", "shop"], ["sync", "shop", "--wait"]):
@@ -102,7 +102,7 @@ def test_what_is_left_over_needs_somebody_who_prunes(placed: Placed, holdfast: H
 
 
 def test_a_plan_that_a_guard_parked_ends_the_wait(placed: Placed, holdfast: Holdfast) -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     place = placed(world)
     place.served.call(
@@ -126,22 +126,22 @@ def test_a_plan_that_a_guard_parked_ends_the_wait(placed: Placed, holdfast: Hold
     ],
 )
 def test_drift_that_does_not_heal_by_itself_ends_the_wait(
-    placed: Placed, holdfast: Holdfast, remediation: Remediation, told: str, todo: str
+    placed: Placed, holdfast: Holdfast, remediation: Remediation, told: str, hint: str
 ) -> None:
-    place = placed(World(route(remediation)))
+    place = placed(GitopsWorld(route(remediation)))
     id = place.move()
     for goal in ("synced", "ready"):
         run = holdfast("wait", "shop", "--for", goal)
         assert run.code == 3
         assert f"ConfigMap chat/a has drifted, and {id} {told}" in run.err
-        assert f"Next: holdfast {todo} {id}" in run.err
+        assert f"Next: holdfast {hint} {id}" in run.err
     assert holdfast("wait", "shop", "--for", "healthy").code == 0
 
 
 def test_a_sync_puts_back_reported_drift_and_waits_for_it(
     placed: Placed, holdfast: Holdfast
 ) -> None:
-    place = placed(World(route(Remediation.REPORT)))
+    place = placed(GitopsWorld(route(Remediation.REPORT)))
     place.move()
     run = holdfast("sync", "shop", "--wait", "--timeout", "60s")
     assert run.code == 0, run.screen
@@ -160,7 +160,7 @@ def test_a_sync_does_not_wait_for_a_review(placed: Placed, holdfast: Holdfast) -
 
 
 def test_a_pause_that_outlasts_the_wait_ends_it(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(route(Remediation.SELF_HEAL)))
+    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
     holdfast("pause", "shop", "--for", "2h", "--reason", "INC-1432")
     assert holdfast("wait", "shop").code == 0, "nothing is apart yet"
     ahead(place)
@@ -177,7 +177,7 @@ def test_a_pause_that_outlasts_the_wait_ends_it(placed: Placed, holdfast: Holdfa
 def test_a_pause_of_one_object_counts_when_that_one_is_apart(
     placed: Placed, holdfast: Holdfast
 ) -> None:
-    place = placed(World(route(Remediation.SELF_HEAL)))
+    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
     holdfast("pause", "shop", "ConfigMap/chat/b", "--for", "2h", "--reason", "INC-1432")
     ahead(place)
     run = holdfast("wait", "shop")
@@ -237,7 +237,7 @@ def test_healthy_is_a_word_for_applications(holdfast: Holdfast) -> None:
 
 @pytest.mark.parametrize("verb", ["wait shop --for ready", "sync shop --wait"])
 def test_control_c_ends_the_waiting_alone(placed: Placed, verb: str) -> None:
-    world = World()
+    world = GitopsWorld()
     world.git.commit({**FILES, "bot.yaml": deployment()})
     place = placed(world)
     project = ["--project", os.environ["HOLDFAST_PROJECT"]]
@@ -273,7 +273,7 @@ def test_a_sync_that_could_not_read_git_does_not_pass_for_one(
 
 
 def test_a_sync_of_what_is_on_hold_says_so(placed: Placed, holdfast: Holdfast) -> None:
-    place = placed(World(route(Remediation.SELF_HEAL)))
+    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
     assert holdfast("sync", "shop").code == 0
     holdfast("pause", "shop", "--for", "2h", "--reason", "INC-1432")
     assert holdfast("sync", "shop").code == 0, "there is nothing that it would do"

@@ -15,15 +15,15 @@ import pytest
 from tests.apps.cli.conftest import Holdfast
 from tests.apps.cli.gitops_place import Placed
 from tests.apps.cli.test_terminal import Terminal
-from tests.support.gitops_world import World, configmap, route
+from tests.support.gitops_world import GitopsWorld, configmap, route
 from tests.support.processes import started
 
-from holdfast.apps.cli.application_watch import changes
+from holdfast.apps.cli.applications import application_changes
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.application_watch import draw
-from holdfast.apps.cli.views.text import width
+from holdfast.apps.cli.views.applications import draw_applications
+from holdfast.apps.cli.views.text import display_width
 from holdfast.core.gitops.application import HoldEnd, Remediation
-from holdfast.core.gitops.standing import Health
+from holdfast.core.gitops.objects import ObjectHealth
 from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, JournalEntryForm, SourceForm
 
 PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
@@ -38,7 +38,7 @@ def watching(*args: str) -> Iterator[Iterator[dict[str, Any]]]:
 
 
 def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
-    place = placed(World(route(Remediation.REVIEW)))
+    place = placed(GitopsWorld(route(Remediation.REVIEW)))
     with watching() as lines:
         assert next(lines) == {
             "type": "version", "apiVersion": "cli.holdfast.dev/v1", "kind": "Watch",
@@ -69,7 +69,7 @@ def test_a_pass_in_which_nothing_moved_is_no_change(placed: Placed, holdfast: Ho
 
 
 def test_on_a_terminal_the_table_is_redrawn_with_the_last_lines(placed: Placed) -> None:
-    place = placed(World(route(Remediation.SELF_HEAL)))
+    place = placed(GitopsWorld(route(Remediation.SELF_HEAL)))
     terminal = Terminal("watch", COLUMNS="120")
     terminal.read_until("team/shop  synced  healthy")
     assert "project ml-platform" in terminal.seen
@@ -84,10 +84,10 @@ def test_a_controller_that_is_away_is_waited_for(
     placed: Placed, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer 503 is what a controller gives while it starts."""
-    from holdfast.apps.cli import application_watch
+    from holdfast.apps.cli import applications
 
     place = placed()
-    monkeypatch.setattr(application_watch, "POLL", 0.05)
+    monkeypatch.setattr(applications, "POLL_SECONDS", 0.05)
     drawn: list[datetime | None] = []
 
     def on_a_terminal(screen: Screen, found: Any, recent: Any, **more: Any) -> None:
@@ -99,7 +99,7 @@ def test_a_controller_that_is_away_is_waited_for(
         if len(drawn) > 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(application_watch, "draw", on_a_terminal)
+    monkeypatch.setattr(applications, "draw_applications", on_a_terminal)
     made = Screen.__init__
 
     def live(self: Screen, **more: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_controller_that_is_away_is_waited_for(
 
 
 def application(name: str, **more: Any) -> FollowedForm:
-    given = {"sync": "synced", "health": Health.HEALTHY, "revision": "4f2c9e1aaa", **more}
+    given = {"sync": "synced", "health": ObjectHealth.HEALTHY, "revision": "4f2c9e1aaa", **more}
     source = given.pop("source", SourceForm(url="https://git.example.com/x.git", revision="main"))
     return FollowedForm(id=name, label=name, project="p", source=source, **given)
 
@@ -141,9 +141,11 @@ def test_the_table_says_what_matters_and_keeps_to_the_width(
         seq=1, at=NOW, application="team/shop", action="detected", actor="a",
         summary="ConfigMap chat/a: drift\x1b[31m of data.x by kubectl-edit.",
     )  # fmt: skip
-    draw(Screen(), found, [entry], place="https://x, project p", silent_since=NOW, now=NOW)
+    draw_applications(
+        Screen(), found, [entry], place="https://x, project p", silent_since=NOW, now=NOW
+    )
     lines = capsys.readouterr().out.removeprefix("\x1b[H\x1b[2J").splitlines()
-    assert all(width(line) <= 96 for line in lines)
+    assert all(display_width(line) <= 96 for line in lines)
     assert "Ctrl-C to leave" in lines[0]
     assert "this is the last known state" in lines[1]
     assert lines[2].split() == [
@@ -161,9 +163,9 @@ def test_what_needs_to_be_seen_is_seen_where_there_is_little_room(
 ) -> None:
     monkeypatch.setenv("LINES", "10")
     found = [application(f"team/{number:02}") for number in range(30)]
-    found[20] = application("team/bad", health=Health.DEGRADED)
+    found[20] = application("team/bad", health=ObjectHealth.DEGRADED)
     found[25] = application("team/moved", sync="drifted")
-    draw(Screen(), found, [], place="here", silent_since=None, now=NOW)
+    draw_applications(Screen(), found, [], place="here", silent_since=None, now=NOW)
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
     assert names == ["team/bad", "team/moved", "team/00", "team/01", "team/02", "25"]
 
@@ -174,9 +176,9 @@ def test_looking_is_no_change_and_everything_else_is() -> None:
         one, looked_at=NOW + timedelta(1),
         source=msgspec.structs.replace(one.source, fetched_at=NOW),
     )  # fmt: skip
-    assert list(changes({"a": one}, {"a": later})) == []
+    assert list(application_changes({"a": one}, {"a": later})) == []
     moved = msgspec.structs.replace(one, drifted=1)
-    assert list(changes({"a": one}, {"a": moved})) == [("updated", moved)]
-    assert list(changes(None, {"a": one})) == [("present", one)]
-    assert list(changes({}, {"a": one})) == [("created", one)]
-    assert list(changes({"a": one}, {})) == [("deleted", one)]
+    assert list(application_changes({"a": one}, {"a": moved})) == [("updated", moved)]
+    assert list(application_changes(None, {"a": one})) == [("present", one)]
+    assert list(application_changes({}, {"a": one})) == [("created", one)]
+    assert list(application_changes({"a": one}, {})) == [("deleted", one)]

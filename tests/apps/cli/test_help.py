@@ -11,10 +11,9 @@ import click
 import pytest
 from tests.apps.cli.conftest import Holdfast
 
-from holdfast.apps.cli.exits import MEANINGS, Exit
-from holdfast.apps.cli.help import ENVIRONMENT
+from holdfast.apps.cli.exits import EXIT_MEANINGS, Exit
+from holdfast.apps.cli.help import ENVIRONMENT_VARIABLES, reference_page
 from holdfast.apps.cli.main import SECTIONS, cli
-from holdfast.apps.cli.views.reference import reference
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -58,11 +57,11 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
 def test_the_reference_page_is_up_to_date() -> None:
     """Write it anew with: holdfast help --markdown > docs/reference/cli.md"""
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert page == reference(cli)
+    assert page == reference_page(cli)
 
 
 def test_every_exit_code_is_explained(holdfast: Holdfast) -> None:
-    assert set(MEANINGS) == set(Exit)
+    assert set(EXIT_MEANINGS) == set(Exit)
     assert [line.split()[0] for line in holdfast("help", "exit-codes").out.splitlines()[1:]] == [
         "0", "1", "2", "3", "4", "5", "64", "124", "130",
     ]  # fmt: skip
@@ -70,10 +69,10 @@ def test_every_exit_code_is_explained(holdfast: Holdfast) -> None:
 
 def test_every_variable_that_is_read_is_explained(holdfast: Holdfast) -> None:
     text = holdfast("help", "environment").out
-    for name in ENVIRONMENT:
+    for name in ENVIRONMENT_VARIABLES:
         assert name in text
     assert {"HOLDFAST_URL", "HOLDFAST_PROJECT", "HOLDFAST_TOKEN", "HOLDFAST_HOME"} <= set(
-        ENVIRONMENT
+        ENVIRONMENT_VARIABLES
     )
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.apps.cli.hindrance import Goal, Hindrance, Wish, hindrance
+from holdfast.apps.cli.application_wait import Blocker, Goal, WaitGoal, first_blocker
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import Park
-from holdfast.core.gitops.standing import Health, Standing
+from holdfast.core.gitops.guard import ApprovalReason
+from holdfast.core.gitops.objects import ObjectHealth, SyncStatus
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     FollowedForm,
@@ -34,7 +34,7 @@ ALTERED = DriftEntryForm(
 
 
 def followed(**more: Any) -> FollowedForm:
-    given = {"sync": "ahead", "health": Health.HEALTHY, "automatic": True, **more}
+    given = {"sync": "ahead", "health": ObjectHealth.HEALTHY, "automatic": True, **more}
     stale = given.pop("stale", "")
     source = SourceForm(url="https://git.example.com/x.git", revision="main", stale=stale)
     return FollowedForm(id="team/shop", label="team.shop", project="p", source=source, **given)
@@ -48,9 +48,9 @@ def drift(state: DriftState, **more: Any) -> ApplicationDriftForm:
     )  # fmt: skip
 
 
-def standing(name: str, kind: Standing, **more: Any) -> ObjectStandingForm:
+def standing(name: str, kind: SyncStatus, **more: Any) -> ObjectStandingForm:
     ref = ObjectForm(api_version="v1", kind="ConfigMap", namespace="chat", name=name)
-    return ObjectStandingForm(object=ref, standing=kind, health=Health.HEALTHY, **more)
+    return ObjectStandingForm(object=ref, standing=kind, health=ObjectHealth.HEALTHY, **more)
 
 
 def hold(until: datetime, **more: Any) -> HoldForm:
@@ -63,7 +63,7 @@ def hold(until: datetime, **more: Any) -> HoldForm:
 def plan(**more: Any) -> WaitingPlanForm:
     return WaitingPlanForm(
         id="plan-1", digest="d", application="team/shop", commit="c",
-        reasons=[Park.MASS_DELETE], told="8 of 20.", steps=[], made_at=NOW, **more,
+        reasons=[ApprovalReason.MASS_DELETE], told="8 of 20.", steps=[], made_at=NOW, **more,
     )  # fmt: skip
 
 
@@ -72,10 +72,10 @@ def found(
     *parts: ApplicationDriftForm | ObjectStandingForm,
     goal: Goal = "ready",
     **wish: bool,
-) -> Hindrance | None:
+) -> Blocker | None:
     drifts = [each for each in parts if isinstance(each, ApplicationDriftForm)]
     objects = [each for each in parts if isinstance(each, ObjectStandingForm)]
-    return hindrance(application, drifts, objects, Wish(goal=goal, **wish), until=UNTIL)
+    return first_blocker(application, drifts, objects, WaitGoal(goal=goal, **wish), until=UNTIL)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def found(
         (DriftState.HELD, {"until": LATER}),
         (DriftState.SNOOZED, {"until": LATER}),
         (DriftState.DETECTED, {"healable": False}),
-        (DriftState.PARKED, {"healable": False}),
-        (DriftState.PARKED, {"until": LATER}),
-        (DriftState.PARKED, {"entries": [ALTERED], "until": SOONER}),
+        (DriftState.BLOCKED, {"healable": False}),
+        (DriftState.BLOCKED, {"until": LATER}),
+        (DriftState.BLOCKED, {"entries": [ALTERED], "until": SOONER}),
         (DriftState.DETECTED, {"entries": [ALTERED]}),
         (DriftState.DETECTED, {"remediation": Remediation.REPORT}),
     ],
@@ -99,7 +99,7 @@ def test_drift_that_needs_somebody_is_one(state: DriftState, more: dict[str, Any
     stopped = found(followed(sync="drifted"), drift(state, **more))
     assert stopped
     assert stopped.told.startswith("ConfigMap chat/a has drifted, and drf-1 ")
-    assert "drf-1" in stopped.todo
+    assert "drf-1" in stopped.hint
     assert stopped.exit == 3
     assert not found(followed(sync="drifted"), drift(state, **more), goal="healthy")
 
@@ -110,7 +110,7 @@ def test_drift_that_needs_somebody_is_one(state: DriftState, more: dict[str, Any
         (DriftState.DETECTED, {}),
         (DriftState.APPROVED, {}),
         (DriftState.HEALING, {}),
-        (DriftState.PARKED, {}),
+        (DriftState.BLOCKED, {}),
         (DriftState.HELD, {"until": SOONER}),
         (DriftState.SNOOZED, {"until": SOONER}),
         (DriftState.DETECTED, {"remediation": Remediation.REVIEW}),
@@ -131,17 +131,17 @@ def test_a_hold_counts_if_it_lasts_longer_and_something_is_apart() -> None:
     assert not found(followed(holds=[hold(LATER, object=A)]))
     assert not found(followed(sync="unknown", holds=[hold(LATER)]))
     ahead = followed(ahead=1)
-    assert found(ahead, standing("a", Standing.AHEAD, held_until=LATER))
-    assert not found(ahead, standing("a", Standing.AHEAD, held_until=SOONER))
-    assert not found(ahead, standing("a", Standing.IN_SYNC, held_until=LATER))
+    assert found(ahead, standing("a", SyncStatus.OUT_OF_SYNC, held_until=LATER))
+    assert not found(ahead, standing("a", SyncStatus.OUT_OF_SYNC, held_until=SOONER))
+    assert not found(ahead, standing("a", SyncStatus.IN_SYNC, held_until=LATER))
 
 
 def test_what_is_left_over_counts_once_it_is_all_that_is_apart() -> None:
-    left, ahead = standing("l", Standing.LEFT_OVER), standing("a", Standing.AHEAD)
-    stopped = found(followed(), left, standing("m", Standing.LEFT_OVER))
+    left, ahead = standing("l", SyncStatus.PRUNABLE), standing("a", SyncStatus.OUT_OF_SYNC)
+    stopped = found(followed(), left, standing("m", SyncStatus.PRUNABLE))
     assert stopped
     assert stopped.told.startswith("ConfigMap chat/l and 1 other object of team/shop")
-    assert stopped.todo == "holdfast sync team/shop --prune --wait"
+    assert stopped.hint == "holdfast sync team/shop --prune --wait"
     assert not found(followed(), left, ahead)
     assert not found(followed(prunes=True), left)
     assert not found(followed(), left, prunes=True)
@@ -169,10 +169,10 @@ def test_a_source_may_come_back_unless_what_it_says_is_wrong() -> None:
 
 
 def test_what_git_suspends_is_ready_and_not_healthy() -> None:
-    resting = followed(sync="synced", health=Health.SUSPENDED)
-    assert Wish(goal="ready").reached(resting)
-    assert not Wish(goal="healthy").reached(resting)
+    resting = followed(sync="synced", health=ObjectHealth.SUSPENDED)
+    assert WaitGoal(goal="ready").is_reached(resting)
+    assert not WaitGoal(goal="healthy").is_reached(resting)
     assert found(resting, goal="healthy")
-    assert not Wish(goal="ready").reached(
+    assert not WaitGoal(goal="ready").is_reached(
         followed(sync="synced", stale="Source could not be read.")
     )

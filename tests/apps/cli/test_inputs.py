@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.conftest import CHAT, EMBED, Holdfast
 
-from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.inputs import load_specs
 from holdfast.core.errors import ValidationError
 
 
 def slugs(*paths: str, recursive: bool = False) -> list[str]:
-    return [each.spec.slug for each in load(paths, recursive=recursive)]
+    return [each.spec.slug for each in load_specs(paths, recursive=recursive)]
 
 
 def problems(*paths: str) -> list[str]:
     with pytest.raises(ValidationError) as caught:
-        load(paths)
+        load_specs(paths)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -28,7 +28,7 @@ def test_specs_come_in_the_order_of_their_files_and_documents() -> None:
     Path("b.yaml").write_text(f"{EMBED}---\n{CHAT}")
     Path("a.json").write_text('{"name": "rerank", "model": "m", "backend": "vllm"}')
     assert slugs("b.yaml", "a.json") == ["embed", "support-bot", "rerank"]
-    assert [each.source for each in load(["b.yaml"])] == ["b.yaml:1", "b.yaml:5"]
+    assert [each.source for each in load_specs(["b.yaml"])] == ["b.yaml:1", "b.yaml:5"]
 
 
 def test_a_folder_gives_its_yaml_and_json_and_never_runs_python() -> None:
@@ -145,7 +145,7 @@ def test_a_number_that_parsers_read_differently_is_refused(number: str, reason: 
 
 def test_a_number_that_only_looks_odd_is_taken() -> None:
     Path("a.yaml").write_text(f"{EMBED}config: {{a: 0, b: 0x10, c: 0o10, d: '010', e: 0.5}}\n")
-    (spec,) = (each.spec for each in load(["a.yaml"]))
+    (spec,) = (each.spec for each in load_specs(["a.yaml"]))
     assert spec.config == {"a": 0, "b": 16, "c": 8, "d": "010", "e": 0.5}
 
 
@@ -246,4 +246,4 @@ def test_render_turns_python_into_yaml_that_reads_back(holdfast: Holdfast) -> No
         'name: "yes"\nmodel: "0755"\nbackend: vllm\nenv:\n  "ON": "on"\n'
     )
     Path("a.yaml").write_text(text)
-    assert load(["a.yaml"])[0].spec == load(["w.py"])[0].spec
+    assert load_specs(["a.yaml"])[0].spec == load_specs(["w.py"])[0].spec

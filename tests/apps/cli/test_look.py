@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.apps.cli.conftest import EMBED, Holdfast
 
-from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store import OpenMode, Store
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
 
@@ -22,7 +22,7 @@ def store_file(home: Path) -> Path:
 def moved(holdfast: Holdfast, chat: Path, store_file: Path) -> str:
     """Somebody else changes a workload; returns the id of the drift."""
     holdfast("ensure", "-f", "chat.yaml")
-    with Store.open(store_file, mode=Mode.CLIENT) as store:
+    with Store.open(store_file, mode=OpenMode.CLIENT) as store:
         record = store.record(WorkloadId(project="default", slug="support-bot"))
         assert record
         uid = record.uid
@@ -156,7 +156,7 @@ def test_values_from_outside_cannot_speak_to_the_terminal(
     holdfast: Holdfast, store_file: Path, chat: Path
 ) -> None:
     holdfast("ensure", "-f", "chat.yaml")
-    with Store.open(store_file, mode=Mode.CLIENT) as store:
+    with Store.open(store_file, mode=OpenMode.CLIENT) as store:
         record = store.record(WorkloadId(project="default", slug="support-bot"))
         assert record
         uid = record.uid

@@ -30,7 +30,7 @@ def user_file(home: Path) -> Callable[[str], Path]:
 
 
 def resolved(**flags: str) -> dict[str, tuple[str, str]]:
-    found = settings.resolve(flags).found
+    found = settings.resolve_settings(flags).found
     return {name: (each.value, each.origin) for name, each in found.items()}
 
 
@@ -58,7 +58,7 @@ def test_the_nearest_project_file_counts(home: Path) -> None:
 
 def test_a_token_in_a_project_file_is_not_used() -> None:
     Path("holdfast.toml").write_text(f'token = "{SECRET}"\n')
-    found = settings.resolve({})
+    found = settings.resolve_settings({})
     assert found.get("token") is None
     assert "is shared" in found.warnings[0]
     assert SECRET not in str(found)
@@ -68,7 +68,7 @@ def test_a_token_that_others_can_read_is_used_with_a_warning(
     user_file: Callable[..., Path],
 ) -> None:
     path = user_file(f'token = "{SECRET}"\n', 0o644)
-    found = settings.resolve({})
+    found = settings.resolve_settings({})
     assert found.get("token") == SECRET
     assert f"chmod 600 {path}" in found.warnings[0]
 
@@ -79,17 +79,17 @@ def test_a_kept_token_is_never_sent_where_only_a_project_file_points(
     """A repository could name a server of its own and collect the tokens of its readers."""
     user_file(f'token = "{SECRET}"\n')
     Path("holdfast.toml").write_text('url = "https://collector.example"\n')
-    found = settings.resolve({})
+    found = settings.resolve_settings({})
     assert found.get("token") is None
     assert "was not used" in found.warnings[0]
     monkeypatch.setenv("HOLDFAST_URL", "https://collector.example")
-    assert settings.resolve({}).get("token") == SECRET
+    assert settings.resolve_settings({}).get("token") == SECRET
 
 
 def test_a_project_file_of_another_user_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("holdfast.toml").write_text('url = "https://collector.example"\n')
     monkeypatch.setattr(settings, "_trusted", lambda owner: owner != os.getuid())
-    found = settings.resolve({})
+    found = settings.resolve_settings({})
     assert found.get("url") is None
     assert "belongs to another user" in found.warnings[0]
 
@@ -98,7 +98,7 @@ def test_a_project_file_of_another_user_is_passed_over(monkeypatch: pytest.Monke
 def test_a_file_that_means_nothing_is_an_error(text: str) -> None:
     Path("holdfast.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"holdfast\.toml"):
-        settings.resolve({})
+        settings.resolve_settings({})
 
 
 def test_config_view_shows_where_values_come_from(

@@ -19,8 +19,8 @@ from tests.apps.cli.conftest import CHAT
 from tests.support.processes import started
 
 from holdfast.apps.cli.exits import Exit
-from holdfast.apps.cli.views.colour import wants_ascii, wants_colour
-from holdfast.apps.cli.views.text import markdown
+from holdfast.apps.cli.screen import wants_ascii, wants_colour
+from holdfast.apps.cli.views.text import format_markdown_table
 
 PROGRAM = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 
@@ -258,5 +258,5 @@ def test_an_interrupt_leaves_no_traceback(applied: Path) -> None:
 
 
 def test_no_cell_breaks_out_of_a_markdown_table() -> None:
-    lines = markdown(["NAME", "BY"], [["a|b", "one\ntwo\x1b[2J"]])
+    lines = format_markdown_table(["NAME", "BY"], [["a|b", "one\ntwo\x1b[2J"]])
     assert lines == ["| NAME | BY |", "|---|---|", "| a\\|b | one two\\x1b[2J |"]

@@ -13,26 +13,28 @@ from tests.support.gitops_world import (
     KEY,
     NAMESPACE,
     MemoryRepository,
-    PlainRenders,
+    PlainRenderer,
     config_ref,
     route,
 )
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.memory.gitops_book import MemoryBook
 from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.apps.gitops.applications import Found, Heard
-from holdfast.apps.gitops.controller import Controller
-from holdfast.apps.gitops.counting import CountingBook
-from holdfast.apps.gitops.metrics import Metrics
-from holdfast.apps.gitops.settings import Settings
-from holdfast.apps.gitops.statuses import Statuses
-from holdfast.apps.gitops.watching import Place
-from holdfast.apps.server.metrics import Metrics as ServerMetrics
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
+from holdfast.apps.gitops.applications import (
+    ApplicationStatusWriter,
+    ObservedApplication,
+    OnApplication,
+)
+from holdfast.apps.gitops.controller import GitopsController
+from holdfast.apps.gitops.metrics import GitopsMetrics, MeteredLedger
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.apps.gitops.watches import WatchedKind
+from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
 from holdfast.core.errors import InvalidSpec, Problem
 from holdfast.core.gitops.application import (
-    AppId,
     Application,
+    ApplicationId,
     ApplicationSpec,
     ApplicationStatus,
     DriftSpec,
@@ -40,25 +42,33 @@ from holdfast.core.gitops.application import (
     SourceSpec,
     SyncSpec,
 )
-from holdfast.core.gitops.codify import Codified
+from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
-from holdfast.core.gitops.notice import Notice
-from holdfast.core.gitops.standing import Seen
-from holdfast.reconcile.gitops.apply import Applier
-from holdfast.reconcile.gitops.follow import Follower
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.heal import Healer
-from holdfast.reconcile.gitops.ledger import CONTROLLER
-from holdfast.reconcile.gitops.looking import Looking
-from holdfast.reconcile.gitops.orphans import Orphans
+from holdfast.core.gitops.notification import Notice
+from holdfast.core.gitops.objects import ObservedObject
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
+from holdfast.reconcile.gitops.application_state import CONTROLLER
+from holdfast.reconcile.gitops.apply import PlanApplier
+from holdfast.reconcile.gitops.heal import DriftHealer
+from holdfast.reconcile.gitops.object_observer import (
+    ExternalRulesReader,
+    ObjectObserver,
+    list_pods_with,
+    no_autoscalers,
+)
 from holdfast.reconcile.gitops.ports import Forge
-from holdfast.reconcile.gitops.pulls import Aside, Pulls
-from holdfast.reconcile.gitops.reconciler import Claim, Parts, Poll, Reconciler
-from holdfast.reconcile.gitops.result import Note
-from holdfast.reconcile.gitops.survey import Surveyor, nothing_around, pods_listed_by
-from holdfast.reconcile.gitops.sync import Sync
-from holdfast.reconcile.gitops.theirs import Theirs
-from holdfast.reconcile.keeper import Keeper
+from holdfast.reconcile.gitops.pull_requests import PullRequestFollower, YieldWorker
+from holdfast.reconcile.gitops.reconciler import (
+    ApplicationReconciler,
+    ClaimObjects,
+    PollSource,
+    ReconcilerComponents,
+)
+from holdfast.reconcile.gitops.reporting import ApplicationEvent
+from holdfast.reconcile.gitops.source_poller import SourcePoller
+from holdfast.reconcile.gitops.sync import Syncer
+from holdfast.reconcile.resource_manager import ResourceManager
 
 HEAL = DriftSpec(routes=(route(Remediation.SELF_HEAL),))
 
@@ -69,16 +79,16 @@ class GivenApplications:
     stored = True
 
     def __init__(self) -> None:
-        self.held: dict[AppId, Found] = {}
-        self._heard: list[Heard] = []
+        self.held: dict[ApplicationId, ObservedApplication] = {}
+        self._heard: list[OnApplication] = []
 
-    def get(self, id: AppId) -> Found | None:
+    def get(self, id: ApplicationId) -> ObservedApplication | None:
         return self.held.get(id)
 
-    def ids(self) -> list[AppId]:
+    def ids(self) -> list[ApplicationId]:
         return list(self.held)
 
-    def listen(self, heard: Heard) -> None:
+    def listen(self, heard: OnApplication) -> None:
         self._heard.append(heard)
 
     async def ready(self, within: float) -> None:
@@ -88,34 +98,34 @@ class GivenApplications:
         await asyncio.Event().wait()
 
     def put(self, application: Application) -> None:
-        self.held[application.id] = Found(
+        self.held[application.id] = ObservedApplication(
             id=application.id, uid=application.uid, application=application, status={}
         )
         self._tell(application.id)
 
-    def spoil(self, id: AppId) -> None:
+    def spoil(self, id: ApplicationId) -> None:
         """Give an application a spec that is wrong."""
         wrong = InvalidSpec(problems=[Problem(field="source", reason="it is wrong.", fix="Mend.")])
         self.held[id] = replace(self.held[id], application=None, error=wrong, generation=2)
         self._tell(id)
 
-    def remove(self, id: AppId) -> None:
+    def remove(self, id: ApplicationId) -> None:
         del self.held[id]
         self._tell(id)
 
-    def _tell(self, id: AppId) -> None:
+    def _tell(self, id: ApplicationId) -> None:
         for heard in self._heard:
             heard(id)
 
 
-class KeptStatuses(Statuses):
+class KeptStatuses(ApplicationStatusWriter):
     """Statuses that are written down instead of written."""
 
     def __init__(self, applications: GivenApplications) -> None:
-        self.said: dict[AppId, ApplicationStatus] = {}
+        self.said: dict[ApplicationId, ApplicationStatus] = {}
         self._applications = applications
 
-    async def report(self, found: Found, status: ApplicationStatus) -> bool:
+    async def report(self, found: ObservedApplication, status: ApplicationStatus) -> bool:
         news = self.said.get(found.id) != status
         self.said[found.id] = status
         return news
@@ -126,41 +136,41 @@ class Machine:
 
     def __init__(
         self,
-        book: MemoryBook | None = None,
+        book: MemoryLedgerStore | None = None,
         kube: MemoryKube | None = None,
         *,
         drain_within: float = 20.0,
     ) -> None:
         self.clock = SystemClock()
         self.kube = kube or MemoryKube(clock=self.clock)
-        self.memory = book or MemoryBook(self.clock)
-        self.metrics = Metrics(ServerMetrics())
-        self.book = CountingBook(self.memory, self.metrics, lambda application: "gitea")
+        self.memory = book or MemoryLedgerStore(self.clock)
+        self.metrics = GitopsMetrics(ServerMetrics())
+        self.book = MeteredLedger(self.memory, self.metrics, lambda application: "gitea")
         self.applications = GivenApplications()
-        self.repositories: dict[AppId, MemoryRepository] = {}
-        self.followed: dict[AppId, Following] = {}
+        self.repositories: dict[ApplicationId, MemoryRepository] = {}
+        self.followed: dict[ApplicationId, ApplicationContext] = {}
         self.statuses = KeptStatuses(self.applications)
-        self.notes: list[Note] = []
-        self.prepared: list[AppId] = []
-        self.needed: Collection[Place] = ()
+        self.notes: list[ApplicationEvent] = []
+        self.prepared: list[ApplicationId] = []
+        self.needed: Collection[WatchedKind] = ()
         self.hub: Forge | None = None
         self.codified = 0
         """How often a file was edited for a pull request."""
         self.looks: list[object] = []
         """What each look was at: None for everything."""
-        self.controller = Controller(
+        self.controller = GitopsController(
             applications=self.applications,
             followed=self.followed,
             book=self.book,
             reconciler=self._reconciler,
-            follower=lambda: Follower(self, self.clock, lambda: 0.5),
+            follower=lambda: SourcePoller(self, self.clock, lambda: 0.5),
             retain=self._retain,
             statuses=self.statuses,
             around=self,
             clock=self.clock,
             chance=lambda: 0.5,
             metrics=self.metrics,
-            settings=Settings(db=Path("unused.db"), drain_within=drain_within),
+            settings=GitopsSettings(db=Path("unused.db"), drain_within=drain_within),
         )
         self.applications.listen(self.controller.on_application)
 
@@ -169,8 +179,8 @@ class Machine:
     async def repository(self, application: Application) -> MemoryRepository:
         return self.repositories[application.id]
 
-    async def renders(self, application: Application) -> PlainRenders:
-        return PlainRenders()
+    async def renders(self, application: Application) -> PlainRenderer:
+        return PlainRenderer()
 
     async def decryptor(self, application: Application) -> None:
         return None
@@ -183,33 +193,40 @@ class Machine:
     async def prepare(self, application: Application) -> None:
         self.prepared.append(application.id)
 
-    async def forget(self, id: AppId) -> None:
+    async def forget(self, id: ApplicationId) -> None:
         pass
 
-    def tell(self, found: Found, following: Following | None, note: Note) -> None:
+    def tell(
+        self,
+        found: ObservedApplication,
+        following: ApplicationContext | None,
+        note: ApplicationEvent,
+    ) -> None:
         self.notes.append(note)
 
-    def _retain(self, needed: Collection[Place]) -> None:
+    def _retain(self, needed: Collection[WatchedKind]) -> None:
         self.needed = needed
 
-    def _reconciler(self, claim: Claim, poll: Poll, aside: Aside) -> Reconciler:
-        keeper = Keeper(self.kube, manager=CONTROLLER, key=KEY, clock=self.clock)
-        surveyor = Surveyor(
+    def _reconciler(
+        self, claim: ClaimObjects, poll: PollSource, aside: YieldWorker
+    ) -> ApplicationReconciler:
+        keeper = ResourceManager(self.kube, manager=CONTROLLER, key=KEY, clock=self.clock)
+        surveyor = ObjectObserver(
             self.kube,
             keeper,
-            around=nothing_around,
-            pods=pods_listed_by(self.kube),
-            theirs=Theirs(self.kube, self.clock),
+            around=no_autoscalers,
+            pods=list_pods_with(self.kube),
+            theirs=ExternalRulesReader(self.kube, self.clock),
             key=KEY,
         )
-        looking = Looking(surveyor, Orphans(self.kube), self.clock)
-        applier = Applier(self.kube, keeper, self.clock)
-        made = Reconciler(
-            Parts(
+        looking = ApplicationObserver(surveyor, OrphanFinder(self.kube), self.clock)
+        applier = PlanApplier(self.kube, keeper, self.clock)
+        made = ApplicationReconciler(
+            ReconcilerComponents(
                 looking=looking,
-                healer=Healer(looking, applier, self.clock),
-                sync=Sync(looking, applier, self.clock),
-                pulls=Pulls(self, self._codify, aside),
+                healer=DriftHealer(looking, applier, self.clock),
+                sync=Syncer(looking, applier, self.clock),
+                pulls=PullRequestFollower(self, self._codify, aside),
                 clock=self.clock,
                 tell=_untold,
                 key=KEY,
@@ -219,16 +236,20 @@ class Machine:
         )
         inner = made.reconcile
 
-        async def noted(following: Following, *, only: Collection[object] | None = None) -> object:
+        async def noted(
+            following: ApplicationContext, *, only: Collection[object] | None = None
+        ) -> object:
             self.looks.append(None if only is None else set(only))
             return await inner(following, only=only)  # type: ignore[arg-type]  # what we were given
 
         made.reconcile = noted  # type: ignore[method-assign,assignment]  # to see what is asked
         return made
 
-    async def _codify(self, following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def _codify(
+        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         self.codified += 1
-        return Codified(files={"a.yaml": b""}, lines=(), layer="file", notes=())
+        return CodifyResult(files={"a.yaml": b""}, lines=(), layer="file", notes=())
 
     def declare(
         self,
@@ -238,9 +259,9 @@ class Machine:
         drift: DriftSpec | None = HEAL,
         url: str = "",
         prune: bool = False,
-    ) -> AppId:
+    ) -> ApplicationId:
         """Put an application and its repository there."""
-        id = AppId(namespace="team", name=name)
+        id = ApplicationId(namespace="team", name=name)
         self.repositories[id] = MemoryRepository()
         self.repositories[id].commit(files)
         self.applications.put(
@@ -259,10 +280,10 @@ class Machine:
         )
         return id
 
-    def status(self, id: AppId) -> ApplicationStatus:
+    def status(self, id: ApplicationId) -> ApplicationStatus:
         return self.statuses.said.get(id) or ApplicationStatus()
 
-    async def reaches(self, id: AppId, sync: str) -> None:
+    async def reaches(self, id: ApplicationId, sync: str) -> None:
         await eventually(lambda: self.status(id).sync == sync, f"{id} to be {sync}")
 
     async def settled(self) -> None:

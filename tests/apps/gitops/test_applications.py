@@ -13,15 +13,18 @@ from tests.adapters.kubernetes.harness import HastyClock, eventually
 from tests.support.applications import document
 
 from holdfast.adapters.memory.kube import MemoryKube
-from holdfast.adapters.memory.kube.kinds import Kind, Schema
-from holdfast.apps.gitops.applications import FiledApplications, Found
-from holdfast.apps.gitops.statuses import Statuses
+from holdfast.adapters.memory.kube.kinds import MemoryKind, OwnershipSchema
+from holdfast.apps.gitops.applications import (
+    ApplicationStatusWriter,
+    FileApplications,
+    ObservedApplication,
+)
+from holdfast.core.custom_resource import API_VERSION
 from holdfast.core.errors import InvalidSpec, Problem, ValidationError
-from holdfast.core.gitops.application import KIND, AppId, ApplicationStatus
-from holdfast.core.objects import ObjectRef
-from holdfast.core.resource import API_VERSION
+from holdfast.core.gitops.application import KIND, ApplicationId, ApplicationStatus
+from holdfast.core.object_ref import ObjectRef
 
-SHOP = AppId(namespace="gitops", name="shop")
+SHOP = ApplicationId(namespace="gitops", name="shop")
 REF = ObjectRef(api_version=API_VERSION, kind=KIND, namespace="gitops", name="shop")
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -30,9 +33,9 @@ async def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     file = tmp_path / "apps" / "shop.json"
     file.parent.mkdir()
     file.write_text(json.dumps(document()))
-    held = FiledApplications([tmp_path / "apps"], HastyClock())
+    held = FileApplications([tmp_path / "apps"], HastyClock())
     await held.ready(5)
-    heard: list[AppId] = []
+    heard: list[ApplicationId] = []
     held.listen(heard.append)
     assert heard == [SHOP]
     task = asyncio.ensure_future(held.run())
@@ -55,7 +58,7 @@ async def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
 async def test_files_that_cannot_be_read_keep_it_from_starting(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("kind: Application\n")
     with pytest.raises(ValidationError):
-        await FiledApplications([tmp_path], HastyClock()).ready(5)
+        await FileApplications([tmp_path], HastyClock()).ready(5)
 
 
 class Cluster:
@@ -63,17 +66,21 @@ class Cluster:
 
     def __init__(self) -> None:
         self.kube = MemoryKube()
-        self.kube.serve(Kind(api_version=API_VERSION, kind=KIND, schema=Schema(), custom=True))
+        self.kube.serve(
+            MemoryKind(api_version=API_VERSION, kind=KIND, schema=OwnershipSchema(), custom=True)
+        )
         made = self.kube.create(document())
         self.uid = str(made["metadata"]["uid"])  # type: ignore[index,call-overload]
-        self.statuses = Statuses(self.kube)
+        self.statuses = ApplicationStatusWriter(self.kube)
 
-    async def found(self) -> Found:
+    async def found(self) -> ObservedApplication:
         live = await self.kube.get(REF)
         assert live is not None
         status = live.get("status") or {}
         assert isinstance(status, dict)
-        return Found(id=SHOP, uid=self.uid, generation=1, application=None, status=status)
+        return ObservedApplication(
+            id=SHOP, uid=self.uid, generation=1, application=None, status=status
+        )
 
 
 async def test_a_status_is_written_when_it_says_something_new() -> None:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
-from tests.support.gitops_world import World
+from tests.support.gitops_world import GitopsWorld
 
-from holdfast.apps.gitops.channels import Channels
-from holdfast.apps.gitops.credentials import Credentials, SecretVault
-from holdfast.apps.gitops.metrics import Metrics
-from holdfast.apps.server.metrics import Metrics as ServerMetrics
-from holdfast.core.gitops.application import Application, ChannelKind, ChannelSpec, KeyRef
-from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.apps.gitops.credentials import ApplicationCredentials, SecretCredentialStore
+from holdfast.apps.gitops.metrics import GitopsMetrics
+from holdfast.apps.gitops.reporting import NotificationChannels
+from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
+from holdfast.core.gitops.application import Application, ChannelKind, ChannelSpec, SecretKeyRef
+from holdfast.core.gitops.notification import Notice, Severity
 
 ADDRESS = "https://hooks.example.com/services/T0/B0/very-secret"
 
 
-def channels(world: World) -> Channels:
-    credentials = Credentials(SecretVault(world.kube))
-    metrics = Metrics(ServerMetrics())
-    return Channels(world.book, credentials, world.clock, metrics, key=b"k" * 32, private=False)
+def channels(world: GitopsWorld) -> NotificationChannels:
+    credentials = ApplicationCredentials(SecretCredentialStore(world.kube))
+    metrics = GitopsMetrics(ServerMetrics())
+    return NotificationChannels(
+        world.book, credentials, world.clock, metrics, key=b"k" * 32, private=False
+    )
 
 
-def with_secret(world: World, name: str = "hooks") -> None:
+def with_secret(world: GitopsWorld, name: str = "hooks") -> None:
     world.kube.create(
         {
             "apiVersion": "v1",
@@ -34,17 +36,17 @@ def with_secret(world: World, name: str = "hooks") -> None:
     )
 
 
-def telling(world: World, *specs: ChannelSpec, name: str = "shop") -> Application:
+def telling(world: GitopsWorld, *specs: ChannelSpec, name: str = "shop") -> Application:
     known = world.application
     return replace(known, id=replace(known.id, name=name), spec=replace(known.spec, notify=specs))
 
 
 def slack(name: str = "ops", held_in: str = "hooks", least: Severity | None = None) -> ChannelSpec:
-    url = KeyRef(name=held_in, key="ops")
+    url = SecretKeyRef(name=held_in, key="ops")
     return ChannelSpec(name=name, kind=ChannelKind.SLACK, url=url, least=least)
 
 
-def notice(world: World, severity: Severity = Severity.WARNING, id: str = "n-1") -> Notice:
+def notice(world: GitopsWorld, severity: Severity = Severity.WARNING, id: str = "n-1") -> Notice:
     return Notice(
         id=id, type="dev.holdfast.drift.detected.v1", source="holdfast", subject="x",
         at=world.clock.now(), severity=severity, title="Drift", text="It moved.",
@@ -52,12 +54,12 @@ def notice(world: World, severity: Severity = Severity.WARNING, id: str = "n-1")
     )  # fmt: skip
 
 
-def waiting(held: Channels) -> dict[str, int]:
+def waiting(held: NotificationChannels) -> dict[str, int]:
     return {state.name: state.waiting for state in held.notifier.states()}
 
 
 async def test_applications_with_one_destination_share_the_channel() -> None:
-    world = World()
+    world = GitopsWorld()
     with_secret(world)
     with_secret(world, "same")
     held = channels(world)
@@ -70,7 +72,7 @@ async def test_applications_with_one_destination_share_the_channel() -> None:
 
 
 async def test_what_is_too_quiet_for_a_channel_is_not_sent_there() -> None:
-    world = World()
+    world = GitopsWorld()
     with_secret(world)
     held = channels(world)
     application = telling(world, slack(least=Severity.CRITICAL))
@@ -81,7 +83,7 @@ async def test_what_is_too_quiet_for_a_channel_is_not_sent_there() -> None:
 
 
 async def test_a_channel_without_its_secret_keeps_nothing_from_going_on() -> None:
-    world = World()
+    world = GitopsWorld()
     held = channels(world)
     application = telling(world, slack(), ChannelSpec(name="log", kind=ChannelKind.LOG))
     await held.tell(application, notice(world))
@@ -89,7 +91,7 @@ async def test_a_channel_without_its_secret_keeps_nothing_from_going_on() -> Non
 
 
 async def test_a_fact_is_told_once() -> None:
-    world = World()
+    world = GitopsWorld()
     with_secret(world)
     held = channels(world)
     application = telling(world, slack())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.apps.gitops import main
-from holdfast.apps.gitops.settings import Settings
+from holdfast.apps.gitops.settings import GitopsSettings
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,6 @@ def test_it_is_logged_aloud(
 
     monkeypatch.setattr(main, "can_confine", answer)
     with caplog.at_level(logging.INFO, logger="holdfast.server"):
-        settings = Settings(db=Path("unused.db"), unconfined=unconfined)
-        asyncio.run(main._tell_confinement(settings))
+        settings = GitopsSettings(db=Path("unused.db"), unconfined=unconfined)
+        asyncio.run(main._log_confinement(settings))
     assert [(each.message, each.levelno) for each in caplog.records] == told

@@ -9,13 +9,13 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.apps.gitops.machine import Machine
 from tests.support.gitops_world import NAMESPACE, config_ref, configmap
 
-from holdfast.apps.gitops.watching import Place
+from holdfast.apps.gitops.watches import WatchedKind
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.gitops.application import DriftSpec
-from holdfast.core.gitops.declare import LABEL
 from holdfast.core.gitops.drift import Resolution
+from holdfast.core.gitops.objects import APPLICATION_LABEL
+from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
 from holdfast.reconcile.gitops.ports import RecordKind
-from holdfast.reconcile.gitops.report import RECONCILE_REQUESTED
 
 REPORT = DriftSpec()
 
@@ -93,12 +93,12 @@ async def test_the_second_to_declare_an_object_is_refused_and_told_who_has_it() 
         assert await machine.value("a") == "1"
         # Once the first lets it go, the second has it.
         machine.repositories[first].commit({"b.yaml": configmap("b", x="1")})
-        machine.followed[first].follower.hasten()
+        machine.followed[first].poller.hasten()
         machine.controller.wake(first)
         await machine.reaches(second, "synced")
         assert await machine.value("a") == "2"
         await machine.reaches(first, "synced")
-        assert config_ref("a") not in machine.followed[first].shelf.inventory
+        assert config_ref("a") not in machine.followed[first].state.inventory
 
 
 async def test_after_a_restart_who_applied_an_object_still_has_it() -> None:
@@ -171,7 +171,7 @@ async def test_a_failing_application_is_tried_again_and_others_go_on() -> None:
         await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
         assert machine.status(bad).conditions[0].reason == "SourceUnavailable"
         machine.repositories[bad].down = ""
-        machine.followed[bad].follower.hasten()
+        machine.followed[bad].poller.hasten()
         machine.controller.wake(bad)
         await machine.reaches(bad, "synced")
 
@@ -228,7 +228,7 @@ async def test_what_is_declared_is_what_has_to_be_followed() -> None:
         id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
         await machine.reaches(id, "synced")
         assert set(machine.needed) == {
-            Place(api_version="v1", kind="ConfigMap", namespace=NAMESPACE)
+            WatchedKind(api_version="v1", kind="ConfigMap", namespace=NAMESPACE)
         }
 
 
@@ -239,11 +239,11 @@ async def test_a_kind_that_comes_back_makes_everything_be_looked_at() -> None:
         await machine.reaches(id, "synced")
         await machine.settled()
         machine.kube.unserve("ConfigMap")
-        place = Place(api_version="v1", kind="ConfigMap", namespace="")
-        machine.controller.on_turn(place)
+        place = WatchedKind(api_version="v1", kind="ConfigMap", namespace="")
+        machine.controller.on_kind_availability(place)
         await machine.reaches(id, "unknown")
         machine.kube.serve("ConfigMap")
-        machine.controller.on_turn(place)
+        machine.controller.on_kind_availability(place)
         await machine.reaches(id, "synced")
 
 
@@ -284,15 +284,15 @@ async def test_an_object_that_moves_to_another_application_is_handed_over_and_ne
         machine.repositories[giver].commit({"k.yaml": b})
         machine.controller.hint(giver)
         await eventually(
-            lambda: config_ref("a") in machine.followed[taker].shelf.inventory,
+            lambda: config_ref("a") in machine.followed[taker].state.inventory,
             "a taker",
         )
         await machine.settled()
         after = await machine.kube.get(config_ref("a"))
         assert before is not None and after is not None
         assert after["metadata"]["uid"] == before["metadata"]["uid"]  # type: ignore[index,call-overload]
-        assert config_ref("a") not in machine.followed[giver].shelf.inventory
-        assert after["metadata"]["labels"] == {LABEL: taker.label}  # type: ignore[index,call-overload]
+        assert config_ref("a") not in machine.followed[giver].state.inventory
+        assert after["metadata"]["labels"] == {APPLICATION_LABEL: taker.label}  # type: ignore[index,call-overload]
         assert {machine.status(each).sync for each in (giver, taker)} == {"synced"}
 
 

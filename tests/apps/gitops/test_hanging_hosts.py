@@ -12,12 +12,12 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.apps.gitops.machine import Machine
 from tests.support.gitops_world import MemoryForge, MemoryRepository, configmap, route
 
-from holdfast.core.gitops.application import AppId, DriftSpec, Remediation
+from holdfast.core.gitops.application import ApplicationId, DriftSpec, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.source import Commit
-from holdfast.reconcile.gitops import polling
-from holdfast.reconcile.gitops.following import SyncRequest
-from holdfast.reconcile.gitops.ports import Pull, SourceUnavailable
+from holdfast.reconcile.gitops import poll_scheduler
+from holdfast.reconcile.gitops.application_context import SyncRequest
+from holdfast.reconcile.gitops.ports import PullRequest, SourceUnavailable
 
 SOON = 2.0
 """Seconds: a heal takes some hundredths, and a host that hangs is waited for 20."""
@@ -47,12 +47,12 @@ class RefusingRepository(MemoryRepository):
 
 
 class HangingForge(MemoryForge):
-    async def past(self, branch: str) -> list[Pull]:
+    async def past(self, branch: str) -> list[PullRequest]:
         await asyncio.Event().wait()
         raise AssertionError
 
 
-def hang(machine: Machine, id: AppId) -> HangingRepository:
+def hang(machine: Machine, id: ApplicationId) -> HangingRepository:
     """Have the repository of an application hang from now on."""
     repository = machine.repositories[id]
     hanging = HangingRepository(commits=repository.commits, head_sha=repository.head_sha)
@@ -61,7 +61,7 @@ def hang(machine: Machine, id: AppId) -> HangingRepository:
     return hanging
 
 
-def share(machine: Machine, ids: list[AppId], repository: MemoryRepository) -> None:
+def share(machine: Machine, ids: list[ApplicationId], repository: MemoryRepository) -> None:
     """Give applications one address."""
     for id in ids:
         known = machine.applications.held[id].application
@@ -118,7 +118,7 @@ async def test_who_asks_for_a_sync_gets_what_git_says_then_and_not_what_it_said_
         repository = hang(machine, id)
         following = machine.followed[id]
         following.request = SyncRequest(actor="maria")
-        following.follower.hasten()
+        following.poller.hasten()
         machine.controller.wake(id)
         await eventually(lambda: repository.questions, "the question")
         assert await healed(machine, "a") < SOON
@@ -132,7 +132,7 @@ async def test_who_asks_for_a_sync_gets_what_git_says_then_and_not_what_it_said_
 async def test_after_a_restart_what_was_applied_last_is_kept_though_the_host_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(polling, "RECALL", 0.05)
+    monkeypatch.setattr(poll_scheduler, "RECALL_AFTER", 0.05)
     before = Machine()
     async with before.working():
         id = before.declare("shop", {"a.yaml": configmap("a", x="1")})
@@ -148,7 +148,7 @@ async def test_after_a_restart_what_was_applied_last_is_kept_though_the_host_han
         assert "has not answered" in stale
 
 
-async def unreachable(machine: Machine) -> tuple[list[AppId], HangingRepository]:
+async def unreachable(machine: Machine) -> tuple[list[ApplicationId], HangingRepository]:
     """Fifteen applications of one address, which all know that it does not answer."""
     ids = [machine.declare(f"app-{n}", {"README.md": ""}) for n in range(15)]
     repository = HangingRepository()
@@ -162,14 +162,14 @@ async def unreachable(machine: Machine) -> tuple[list[AppId], HangingRepository]
     return ids, repository
 
 
-def stale(machine: Machine) -> Callable[[AppId], bool]:
-    return lambda id: bool(machine.followed[id].follower.last.stale)
+def stale(machine: Machine) -> Callable[[ApplicationId], bool]:
+    return lambda id: bool(machine.followed[id].poller.last.stale)
 
 
 async def test_an_address_that_does_not_answer_is_asked_by_one_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(polling, "FIRST", 0.3)
+    monkeypatch.setattr(poll_scheduler, "FIRST_RETRY", 0.3)
     machine = Machine()
     async with machine.working():
         ids, repository = await unreachable(machine)
@@ -184,7 +184,7 @@ async def test_an_address_that_does_not_answer_is_asked_by_one_for_all(
 async def test_all_applications_of_an_address_are_woken_when_it_answers_one_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(polling, "FIRST", 100.0)
+    monkeypatch.setattr(poll_scheduler, "FIRST_RETRY", 100.0)
     machine = Machine()
     async with machine.working():
         ids, repository = await unreachable(machine)
@@ -207,7 +207,7 @@ async def test_an_application_that_may_not_read_an_address_does_not_keep_others_
         await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
         await machine.reaches(good, "synced")
         commit = repository.commit({"a.yaml": configmap("a", x="2")})
-        machine.followed[good].follower.resume(time.monotonic())
+        machine.followed[good].poller.resume(time.monotonic())
         machine.controller.queue.add(good)
         await eventually(lambda: machine.status(good).revision == commit, "the new commit")
 
@@ -228,5 +228,5 @@ async def test_a_forge_that_hangs_holds_up_neither_a_worker_nor_the_next_passes(
             await machine.edit(f"b{number}", "9")
         await eventually(lambda: machine.codified == 4, "all to wait for the forge")
         assert await healed(machine, "a") < SOON
-        states = {d.state for id in late for d in machine.followed[id].shelf.drifts.values()}
+        states = {d.state for id in late for d in machine.followed[id].state.drifts.values()}
         assert states == {DriftState.DETECTED}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from holdfast.apps.gitops.mapping import Moved, moved
-from holdfast.core.objects import ObjectRef
+from holdfast.apps.gitops.object_index import AffectedObject, affected_objects
+from holdfast.core.object_ref import ObjectRef
 
 
 # Any: objects of the Kubernetes API, which tests change at will.
@@ -32,39 +32,39 @@ WEB = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name
 
 def test_a_new_or_vanished_object_is_looked_at_at_once() -> None:
     item = deployment()
-    assert list(moved(None, item)) == [Moved(ref=WEB)]
-    assert list(moved(item, None)) == [Moved(ref=WEB)]
+    assert list(affected_objects(None, item)) == [AffectedObject(ref=WEB)]
+    assert list(affected_objects(item, None)) == [AffectedObject(ref=WEB)]
 
 
 def test_an_edit_is_looked_at_at_once() -> None:
     before = deployment()
     after = changed(before)
     after["spec"]["replicas"] = 3
-    assert list(moved(before, after)) == [Moved(ref=WEB)]
+    assert list(affected_objects(before, after)) == [AffectedObject(ref=WEB)]
 
 
 def test_a_lost_label_counts_as_an_edit() -> None:
     before = changed(deployment(), labels={"a": "b"})
-    assert list(moved(before, changed(before, labels={}))) == [Moved(ref=WEB)]
+    assert list(affected_objects(before, changed(before, labels={}))) == [AffectedObject(ref=WEB)]
 
 
 def test_a_status_that_says_how_it_does_is_looked_at_soon() -> None:
     before = deployment()
     after = changed(deployment(readyReplicas=0, availableReplicas=0))
-    assert list(moved(before, after)) == [Moved(ref=WEB, soon=True)]
+    assert list(affected_objects(before, after)) == [AffectedObject(ref=WEB, soon=True)]
 
 
 def test_a_status_that_only_ticks_is_no_news() -> None:
     condition = {"type": "Available", "status": "True", "lastUpdateTime": "2026-11-16T12:00:00Z"}
     later = {**condition, "lastUpdateTime": "2026-11-16T12:05:00Z"}
     before, after = deployment(conditions=[condition]), changed(deployment(conditions=[later]))
-    assert list(moved(before, after)) == []
+    assert list(affected_objects(before, after)) == []
 
 
 def test_what_a_controller_made_is_marked_as_nobodys_orphan() -> None:
     owner = {"kind": "ReplicaSet", "name": "x", "controller": True}
     made = changed(deployment(), ownerReferences=[owner])
-    assert [each.kept for each in moved(None, made)] == [True]
+    assert [each.kept for each in affected_objects(None, made)] == [True]
 
 
 def test_an_autoscaler_leads_to_what_it_scales_and_scaled() -> None:
@@ -77,7 +77,7 @@ def test_an_autoscaler_leads_to_what_it_scales_and_scaled() -> None:
             "spec": {"scaleTargetRef": target},
         }
 
-    found = {each.ref.name for each in moved(scaler("web"), scaler("db"))}
+    found = {each.ref.name for each in affected_objects(scaler("web"), scaler("db"))}
     assert found == {"bot", "web", "db"}
 
 
@@ -97,5 +97,5 @@ def test_a_pod_that_runs_another_image_leads_to_its_workload_and_its_secrets() -
         }  # fmt: skip
 
     secret = ObjectRef(api_version="v1", kind="Secret", namespace="shop", name="token")
-    found = {each.ref for each in moved(pod("x@sha256:1"), pod("x@sha256:2"))}
+    found = {each.ref for each in affected_objects(pod("x@sha256:1"), pod("x@sha256:2"))}
     assert {WEB, secret} <= found

@@ -10,9 +10,9 @@ from tests.apps.gitops.machine import Machine, eventually
 from tests.support.gitops_world import configmap
 
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.apply import AT_ONCE
+from holdfast.reconcile.gitops.apply import MAX_PARALLEL
 
-NAMES = [f"c{n}" for n in range(5 * AT_ONCE)]
+NAMES = [f"c{n}" for n in range(5 * MAX_PARALLEL)]
 
 
 @pytest.mark.parametrize("change", ["suspended", "wrong", "gone"])
@@ -31,7 +31,7 @@ async def test_nothing_more_is_written_under_a_spec_that_counts_no_more(change: 
     async with machine.working():
         files = {f"{name}.yaml": configmap(name, x="1") for name in NAMES}
         id = machine.declare("shop", files)
-        await eventually(lambda: begun == AT_ONCE, "the sync to be under way")
+        await eventually(lambda: begun == MAX_PARALLEL, "the sync to be under way")
         match change:
             case "suspended":
                 application = machine.applications.held[id].application
@@ -45,4 +45,4 @@ async def test_nothing_more_is_written_under_a_spec_that_counts_no_more(change: 
         held.set()
         await machine.settled()
         written = {write.ref.name for write in machine.kube.writes if not write.dry_run}
-        assert len(written) == AT_ONCE, "those that had begun, and no other"
+        assert len(written) == MAX_PARALLEL, "those that had begun, and no other"

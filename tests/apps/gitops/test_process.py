@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx2
 from tests.support.cluster import Cluster
-from tests.support.git_host import Origin
-from tests.support.gitops_process import application, gitops, install
+from tests.support.git_host import BareRepository
+from tests.support.gitops_process import application_of, install_application_crd, running_gitops
 from tests.support.gitops_world import configmap
 
 HEAL = {"drift": {"routes": [{"name": "all", "remediation": "self-heal"}]}}
@@ -19,16 +19,16 @@ HEAL = {"drift": {"routes": [{"name": "all", "remediation": "self-heal"}]}}
 def test_it_applies_heals_goes_on_after_a_kill_and_writes_nothing_at_rest(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    install(cluster)
-    origin = Origin(tmp_path / "origin.git")
+    install_application_crd(cluster)
+    origin = BareRepository(tmp_path / "origin.git")
     origin.commit({"app/config.yaml": configmap("config", mode="declared")})
-    document = application("shop", namespace, str(origin.path), HEAL, path="app")
+    document = application_of("shop", namespace, str(origin.path), HEAL, path="app")
 
     def mode() -> str:
         data = cluster.get("configmap", "config", namespace)["data"]
         return str(data["mode"])
 
-    with gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller:
+    with running_gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller:
         cluster.apply(document)
         status = controller.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
         assert (status["objects"], status["drifted"]) == (1, 0)
@@ -71,12 +71,12 @@ def test_it_applies_heals_goes_on_after_a_kill_and_writes_nothing_at_rest(
 def test_a_second_controller_waits_and_goes_on_where_the_first_ended(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    install(cluster)
-    origin = Origin(tmp_path / "origin.git")
+    install_application_crd(cluster)
+    origin = BareRepository(tmp_path / "origin.git")
     origin.commit({"config.yaml": configmap("config", mode="declared")})
     with (
-        gitops(cluster, tmp_path / "one", namespace=namespace) as first,
-        gitops(cluster, tmp_path / "two", namespace=namespace, until="") as second,
+        running_gitops(cluster, tmp_path / "one", namespace=namespace) as first,
+        running_gitops(cluster, tmp_path / "two", namespace=namespace, until="") as second,
     ):
         second.wait_for("waiting-for-lease")
         ready = httpx2.get(f"{second.url}/readyz", timeout=10)
@@ -84,7 +84,7 @@ def test_a_second_controller_waits_and_goes_on_where_the_first_ended(
         assert "leads" in ready.text
         assert second.ask("GET", "applications").status_code == 503
         assert httpx2.get(f"{first.url}/readyz", timeout=10).status_code == 200
-        cluster.apply(application("shop", namespace, str(origin.path), HEAL))
+        cluster.apply(application_of("shop", namespace, str(origin.path), HEAL))
         first.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
         assert first.stop() == 0
         second.wait_for("working")
@@ -99,10 +99,10 @@ def test_a_second_controller_waits_and_goes_on_where_the_first_ended(
 def test_who_takes_no_lease_gives_way_to_who_does(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    install(cluster)
+    install_application_crd(cluster)
     with (
-        gitops(cluster, tmp_path / "alone", namespace=namespace, elect=False) as alone,
-        gitops(cluster, tmp_path / "elected", namespace=namespace) as elected,
+        running_gitops(cluster, tmp_path / "alone", namespace=namespace, elect=False) as alone,
+        running_gitops(cluster, tmp_path / "elected", namespace=namespace) as elected,
     ):
         assert alone.process.wait(60) != 0, "somebody took the Lease"
         assert "took the lease" in alone.log.read_text()
@@ -117,9 +117,9 @@ def test_who_takes_no_lease_gives_way_to_who_does(
 def test_applications_from_files_with_the_ledger_in_postgresql(
     cluster: Cluster, namespace: str, postgres: str, tmp_path: Path
 ) -> None:
-    origin = Origin(tmp_path / "origin.git")
+    origin = BareRepository(tmp_path / "origin.git")
     origin.commit({"config.yaml": configmap("config", mode="declared")})
-    document = application("shop", "", str(origin.path), {"namespace": namespace, **HEAL})
+    document = application_of("shop", "", str(origin.path), {"namespace": namespace, **HEAL})
     del document["metadata"]["namespace"]
     files = tmp_path / "applications"
     files.mkdir()
@@ -127,7 +127,7 @@ def test_applications_from_files_with_the_ledger_in_postgresql(
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     options = ("-f", str(files), "--ledger", postgres, "--key-file", str(key))
-    with gitops(cluster, tmp_path / "run", *options, elect=False) as controller:
+    with running_gitops(cluster, tmp_path / "run", *options, elect=False) as controller:
 
         def shop() -> str:
             answer = controller.ask("GET", "applications/shop")
@@ -144,8 +144,8 @@ def test_applications_from_files_with_the_ledger_in_postgresql(
 def test_twelve_applications_whose_host_hangs_delay_no_heal_of_another(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    install(cluster)
-    origin = Origin(tmp_path / "origin.git")
+    install_application_crd(cluster)
+    origin = BareRepository(tmp_path / "origin.git")
     origin.commit({"config.yaml": configmap("config", mode="declared")})
 
     def mode() -> str:
@@ -154,13 +154,14 @@ def test_twelve_applications_whose_host_hangs_delay_no_heal_of_another(
     with (
         # Takes connections, and never says a word.
         socket.create_server(("127.0.0.1", 0), backlog=64) as mute,
-        gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller,
+        running_gitops(cluster, tmp_path / "run", namespace=namespace, elect=False) as controller,
     ):
-        cluster.apply(application("shop", namespace, str(origin.path), HEAL))
+        cluster.apply(application_of("shop", namespace, str(origin.path), HEAL))
         controller.wait_status("shop", namespace, lambda it: it["sync"] == "synced")
         address = f"http://127.0.0.1:{mute.getsockname()[1]}"
         late = [
-            application(f"late-{n}", namespace, f"{address}/acme/{n}.git", HEAL) for n in range(12)
+            application_of(f"late-{n}", namespace, f"{address}/acme/{n}.git", HEAL)
+            for n in range(12)
         ]
         cluster.apply(*late)
         mute.settimeout(30)

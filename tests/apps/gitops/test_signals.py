@@ -12,27 +12,22 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from tests.adapters.kubernetes.harness import eventually
 from tests.apps.gitops.machine import Machine
-from tests.support.figures import unanswered
 from tests.support.gitops_world import config_ref, configmap, route
+from tests.support.promql import unanswered_queries
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
-from holdfast.apps.gitops.assembly import repository_marks
-from holdfast.apps.gitops.counting import CountingChannel
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
+from holdfast.apps.gitops.metrics import MeteredChannel
+from holdfast.apps.gitops.wiring import repository_fingerprints
 from holdfast.apps.server import logs
 from holdfast.core.errors import StoreUnavailable, TargetUnavailable
-from holdfast.core.gitops.application import (
-    AppId,
-    DriftSpec,
-    IgnoreSpec,
-    Remediation,
-)
+from holdfast.core.gitops.application import ApplicationId, DriftSpec, IgnoreSpec, Remediation
 from holdfast.core.gitops.hold import PAUSED_UNTIL
-from holdfast.core.gitops.inventory import KeptPull
-from holdfast.core.gitops.notice import Notice
+from holdfast.core.gitops.notification import Notice
+from holdfast.core.gitops.records import PullRequestRecord
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Entry, Put, RecordKind
+from holdfast.reconcile.gitops.ports import JournalEntry, LedgerWrite, RecordKind
 from holdfast.reconcile.kube import ref_of
-from holdfast.wire import gitops_v1 as wire
+from holdfast.wire import gitops_v1
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -58,7 +53,7 @@ async def test_every_rule_and_panel_finds_what_it_asks_for_in_a_scrape() -> None
         machine.declare("tuned", {"t.yaml": configmap("t", x="1")}, drift=DriftSpec(ignore=(rule,)))
         reviewed = machine.declare("reviewed", {"b.yaml": configmap("b", x="1")}, drift=REVIEW)
         held = machine.declare("held", {"c.yaml": configmap("c", x="1")})
-        for id in (healed, reviewed, held, AppId(namespace="team", name="tuned")):
+        for id in (healed, reviewed, held, ApplicationId(namespace="team", name="tuned")):
             await machine.reaches(id, "synced")
         await machine.edit("a", "9")
         await machine.edit("t", "9")
@@ -83,7 +78,7 @@ async def test_every_rule_and_panel_finds_what_it_asks_for_in_a_scrape() -> None
         reasons = {"DriftCorrected", "SelfHealLoopDetected", "DriftTolerated", "ApprovalRequested"}
         await eventually(lambda: reasons <= {each.reason for each in machine.notes}, "the story")
     scrape = generate_latest(machine.metrics.registry).decode()
-    assert unanswered("holdfast-gitops", scrape) == []
+    assert unanswered_queries("holdfast-gitops", scrape) == []
 
 
 async def test_a_repository_is_overdue_by_the_interval_of_each_application() -> None:
@@ -116,7 +111,7 @@ async def test_a_repository_that_fails_is_overdue_since_its_first_failure() -> N
         now = machine.clock.now().timestamp()
         await eventually(lambda: (overdue(machine, id) or now * 2) < now + 60, "the failure")
         since = overdue(machine, id)
-        follower = machine.followed[id].follower
+        follower = machine.followed[id].poller
         assert follower.wait <= 900 * 1.1, "it is asked again before the day is over"
         follower.hasten()
         machine.controller.wake(id)
@@ -189,7 +184,7 @@ async def test_lines_of_the_log_and_of_the_journal_name_the_project(
     assert {entry.detail["project"] for entry in entries} == {"ml-platform"}
 
 
-MARKS = repository_marks(b"a key of the tests")
+MARKS = repository_fingerprints(b"a key of the tests")
 
 
 def watched() -> Machine:
@@ -214,22 +209,22 @@ async def test_figures_name_no_repository_and_tell_one_from_another() -> None:
     assert all(f'repo="{mark}"' in text for mark in marks)
 
 
-def value(machine: Machine, name: str, id: AppId, **more: str) -> float | None:
+def value(machine: Machine, name: str, id: ApplicationId, **more: str) -> float | None:
     labels = {"namespace": id.namespace, "name": id.name, **more}
     return machine.metrics.registry.get_sample_value(name, labels)
 
 
-def overdue(machine: Machine, id: AppId) -> float | None:
+def overdue(machine: Machine, id: ApplicationId) -> float | None:
     mark = MARKS(machine.followed[id]) if id in machine.followed else ""
     return value(machine, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=mark)
 
 
-def due(machine: Machine, id: AppId) -> float | None:
+def due(machine: Machine, id: ApplicationId) -> float | None:
     return value(machine, "holdfast_application_pass_due_timestamp_seconds", id)
 
 
-def read(machine: Machine, id: AppId, later: timedelta) -> float:
-    at = machine.followed[id].follower.last.fetched_at
+def read(machine: Machine, id: ApplicationId, later: timedelta) -> float:
+    at = machine.followed[id].poller.last.fetched_at
     assert at is not None
     return (at + later).timestamp()
 
@@ -240,7 +235,7 @@ def passes(machine: Machine, result: str) -> float:
     return found or 0
 
 
-def every(machine: Machine, id: AppId, interval: str) -> None:
+def every(machine: Machine, id: ApplicationId, interval: str) -> None:
     """Give an application another interval."""
     application = machine.applications.held[id].application
     assert application is not None
@@ -276,11 +271,11 @@ def contest_images(machine: Machine) -> None:
     machine.kube.apply = apply  # type: ignore[method-assign,assignment]
 
 
-def fail_passes_over(machine: Machine, id: AppId) -> None:
+def fail_passes_over(machine: Machine, id: ApplicationId) -> None:
     async def read() -> None:
         raise StoreUnavailable("The ledger does not answer.")
 
-    shelf = machine.followed[id].shelf
+    shelf = machine.followed[id].state
     shelf.refresh = shelf.read = read  # type: ignore[method-assign]
 
 
@@ -294,7 +289,7 @@ async def send_and_fail(machine: Machine) -> None:
                 raise TargetUnavailable("It does not answer.")
 
     flaky = Flaky()
-    channel = CountingChannel(flaky, "slack", machine.metrics)
+    channel = MeteredChannel(flaky, "slack", machine.metrics)
     await channel.send([])
     flaky.down = True
     with pytest.raises(TargetUnavailable):
@@ -303,17 +298,17 @@ async def send_and_fail(machine: Machine) -> None:
 
 async def open_a_pull(machine: Machine) -> None:
     now = machine.clock.now()
-    kept = KeptPull(
+    kept = PullRequestRecord(
         branch="holdfast/codify/x", drift="drf-1", digest="", number=1, url="", head="",
         opened_at=now, checked_at=now,
     )  # fmt: skip
-    put = Put(
+    put = LedgerWrite(
         kind=RecordKind.PULL, application="team/other", key=kept.branch, seen=0,
-        body=wire.body(kept),
+        body=gitops_v1.encode_record(kept),
     )  # fmt: skip
-    entry = Entry(
+    entry = JournalEntry(
         application="team/other", subject="drf-1", action="pull-opened", actor="holdfast-gitops",
         summary="", detail={}, at=now,
     )  # fmt: skip
-    assert isinstance(machine.memory, MemoryBook)
+    assert isinstance(machine.memory, MemoryLedgerStore)
     await machine.book.write([put], [entry])

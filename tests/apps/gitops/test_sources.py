@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.gitops_world import World
+from tests.support.gitops_world import GitopsWorld
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.forge.line import _Guarded
-from holdfast.adapters.git.repositories import Repositories
-from holdfast.adapters.git.repository import GitRepository
-from holdfast.apps.gitops.credentials import Credentials, FolderVault
-from holdfast.apps.gitops.settings import Settings
-from holdfast.apps.gitops.sources import ApplicationSources, Scoping
+from holdfast.adapters.forge.transport import _CheckedResolver
+from holdfast.adapters.git.repository import GitRepositories, GitRepository
+from holdfast.apps.gitops.credentials import ApplicationCredentials, FolderCredentialStore
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.apps.gitops.sources import ApplicationSources, KindScopes
 from holdfast.core.errors import ConfigurationError, SourceUnavailable
-from holdfast.core.gitops.application import Application, Provider, PullsSpec
+from holdfast.core.gitops.application import Application, ForgeProvider, PullRequestSpec
 
 REFUSED = (
     "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.9", "100.100.100.200",
@@ -37,10 +36,10 @@ class Place:
         vault.mkdir(parents=True)
         (vault / "token").write_text("t0ken")
         self.sources = ApplicationSources(
-            Repositories(folder / "git"),
-            Credentials(FolderVault(vault.parent), local=local),
-            Scoping(None),  # type: ignore[arg-type]  # nothing is rendered
-            Settings(db=folder / "db", local=local),
+            GitRepositories(folder / "git"),
+            ApplicationCredentials(FolderCredentialStore(vault.parent), local=local),
+            KindScopes(None),  # type: ignore[arg-type]  # nothing is rendered
+            GitopsSettings(db=folder / "db", local=local),
             key=b"k",
             clock=SystemClock(),
             resolve=self.resolve,
@@ -60,8 +59,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     asyncio.run(made.sources.aclose())
 
 
-def application(url: str, pulls: PullsSpec | None = None) -> Application:
-    known = World().application
+def application(url: str, pulls: PullRequestSpec | None = None) -> Application:
+    known = GitopsWorld().application
     source = replace(known.spec.source, url=url, credentials="git")
     return replace(known, spec=replace(known.spec, source=source, pull_requests=pulls))
 
@@ -117,7 +116,7 @@ async def test_an_operator_may_allow_this_machine_but_no_metadata_service(tmp_pa
 
 @pytest.mark.parametrize("api", ["https://169.254.169.254", "http://127.0.0.1:3000"])
 async def test_a_forge_is_at_no_such_address_either(place: Place, api: str) -> None:
-    spec = PullsSpec(provider=Provider.GITEA, api=api)
+    spec = PullRequestSpec(provider=ForgeProvider.GITEA, api=api)
     with pytest.raises(ConfigurationError, match="was not asked"):
         await place.sources.forge(application("https://git.example.com/a/b.git", spec))
 
@@ -127,9 +126,9 @@ async def test_a_token_is_not_sent_to_the_api_that_an_application_names(tmp_path
     (tmp_path / "credentials" / "git" / "hosts").write_text("git.example.com")
     url = "https://git.example.com/a/b.git"
     for api in ("https://git.example.com", "https://git.example.com/api/v1"):
-        spec = PullsSpec(provider=Provider.GITEA, api=api)
+        spec = PullRequestSpec(provider=ForgeProvider.GITEA, api=api)
         assert await place.sources.forge(application(url, spec)) is not None
-    thief = PullsSpec(provider=Provider.GITEA, api="https://thief.example")
+    thief = PullRequestSpec(provider=ForgeProvider.GITEA, api="https://thief.example")
     with pytest.raises(ConfigurationError, match="bound to other hosts"):
         await place.sources.forge(application(url, thief))
     await place.sources.aclose()
@@ -137,5 +136,5 @@ async def test_a_token_is_not_sent_to_the_api_that_an_application_names(tmp_path
 
 async def test_a_forge_whose_name_leads_to_this_machine_is_not_connected_to() -> None:
     with pytest.raises(OSError, match="not allowed"):
-        await _Guarded(allow_loopback=False).resolve("localhost", 80)
-    assert await _Guarded(allow_loopback=True).resolve("localhost", 80)
+        await _CheckedResolver(allow_loopback=False).resolve("localhost", 80)
+    assert await _CheckedResolver(allow_loopback=True).resolve("localhost", 80)

@@ -16,11 +16,16 @@ from tests.adapters.kubernetes.harness import api_for, eventually, serving, stat
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.objects import Object
-from holdfast.apps.gitops import watching as watching_module
-from holdfast.apps.gitops.surroundings import INDEXES, around, pods_of
-from holdfast.apps.gitops.watching import Place, Watching
+from holdfast.apps.gitops.watches import (
+    MAX_NAMESPACE_WATCHES,
+    WATCH_INDEXES,
+    KindWatcher,
+    WatchedKind,
+    make_autoscaler_lookup,
+    make_pod_lookup,
+)
 from holdfast.core.errors import PermissionDenied
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.kube import KindNotServed
 
 KINDS = {
@@ -90,20 +95,20 @@ class Heard:
     """What the controller would have heard."""
 
     objects: list[Object | None] = field(default_factory=list)
-    turns: list[Place] = field(default_factory=list)
+    turns: list[WatchedKind] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def watching(server: Server) -> AsyncIterator[tuple[Watching, Heard]]:
+async def watching(server: Server) -> AsyncIterator[tuple[KindWatcher, Heard]]:
     heard = Heard()
     async with serving(server) as url, api_for(url) as api:
-        made = Watching(
+        made = KindWatcher(
             api,
             ClusterClient(api),
             SystemClock(),
             told=lambda old, new: heard.objects.append(new),
             turned=heard.turns.append,
-            indexes=INDEXES,
+            indexes=WATCH_INDEXES,
         )
         task = asyncio.ensure_future(made.run())
         try:
@@ -150,9 +155,9 @@ async def test_what_nobody_needs_any_more_is_not_followed_any_more() -> None:
     async with watching(server) as (held, _):
         await held.client.get(ref("a"))
         await held.client.get(ref("a", "other"))
-        needed = Place(api_version="v1", kind="ConfigMap", namespace="other")
+        needed = WatchedKind(api_version="v1", kind="ConfigMap", namespace="other")
         held.retain({needed})
-        assert list(held.places()) == [needed]
+        assert list(held.watched_kinds()) == [needed]
 
 
 async def test_a_kind_in_many_namespaces_is_followed_in_all_of_them_at_once() -> None:
@@ -160,9 +165,9 @@ async def test_a_kind_in_many_namespaces_is_followed_in_all_of_them_at_once() ->
     async with watching(server) as (held, _):
         for i in range(14):
             assert await held.client.get(ref("a", f"n{i}")) is not None
-        whole = Place(api_version="v1", kind="ConfigMap", namespace="")
-        assert list(held.places()) == [whole]
-        assert len(server.lists) == watching_module.WIDE + 1
+        whole = WatchedKind(api_version="v1", kind="ConfigMap", namespace="")
+        assert list(held.watched_kinds()) == [whole]
+        assert len(server.lists) == MAX_NAMESPACE_WATCHES + 1
 
 
 async def test_where_the_whole_cluster_may_not_be_read_namespaces_go_on_one_by_one() -> None:
@@ -170,7 +175,7 @@ async def test_where_the_whole_cluster_may_not_be_read_namespaces_go_on_one_by_o
     async with watching(server) as (held, _):
         for i in range(14):
             assert await held.client.get(ref("a", f"n{i}")) is None
-        assert len(list(held.places())) == 14
+        assert len(list(held.watched_kinds())) == 14
         assert server.gets == []
 
 
@@ -203,7 +208,9 @@ async def test_objects_without_a_namespace_are_found_whatever_is_said_of_one() -
     server = Server(items={"nodes": [node]})
     async with watching(server) as (held, _):
         assert await held.client.get(ref("n1", "", kind="Node")) is not None
-        assert list(held.places()) == [Place(api_version="v1", kind="Node", namespace="")]
+        assert list(held.watched_kinds()) == [
+            WatchedKind(api_version="v1", kind="Node", namespace="")
+        ]
 
 
 async def test_an_autoscaler_is_found_by_what_it_scales() -> None:
@@ -214,7 +221,7 @@ async def test_an_autoscaler_is_found_by_what_it_scales() -> None:
     )
     server = Server(items={"horizontalpodautoscalers": [scaler]})
     async with watching(server) as (held, _):
-        find = around(held)
+        find = make_autoscaler_lookup(held)
         web_ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="web")
         assert (await find(web_ref)).autoscaler == "HorizontalPodAutoscaler/bot"
         other = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="db")
@@ -236,7 +243,7 @@ async def test_pods_are_found_by_their_workload_and_by_the_secrets_they_read() -
     )
     server = Server(items={"pods": [ours, thing("Pod", "stranger")]})
     async with watching(server) as (held, _):
-        find = pods_of(held)
+        find = make_pod_lookup(held)
         web_ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="web")
         live: Any = {"spec": {"selector": {"matchLabels": {"app": "web"}}}}
         found = await find(web_ref, live)

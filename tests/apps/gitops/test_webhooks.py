@@ -9,14 +9,14 @@ import threading
 from typing import Any
 
 import pytest
-from tests.support.gitops_world import World
+from tests.support.gitops_world import GitopsWorld
 
 from holdfast.apps.gitops import webhooks
-from holdfast.apps.gitops.metrics import Metrics
-from holdfast.apps.gitops.webhooks import Webhooks
-from holdfast.apps.server.metrics import Metrics as ServerMetrics
-from holdfast.apps.server.services import HookAnswer
-from holdfast.core.gitops.application import AppId
+from holdfast.apps.gitops.metrics import GitopsMetrics
+from holdfast.apps.gitops.webhooks import WebhookReceiver
+from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
+from holdfast.apps.server.services import WebhookResponse
+from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.redact import Secret
 
 SECRET = "shared-between-us"
@@ -31,23 +31,23 @@ BODY = json.dumps(
 class Intake:
     """An intake for one application, and what it hastened."""
 
-    def __init__(self, secrets: dict[AppId, Secret] | None = None) -> None:
-        self.world = World()
-        self.hints: list[AppId] = []
+    def __init__(self, secrets: dict[ApplicationId, Secret] | None = None) -> None:
+        self.world = GitopsWorld()
+        self.hints: list[ApplicationId] = []
         self.id = self.world.application.id
         self.secrets = {self.id: Secret(SECRET)} if secrets is None else secrets
 
     async def send(
         self, body: bytes = BODY, *, secret: str = SECRET, delivery: str = "1", event: str = "push"
-    ) -> HookAnswer:
+    ) -> WebhookResponse:
         following = self.world.following or await self.world.start()
         if not hasattr(self, "hook"):
-            self.hook = Webhooks(
+            self.hook = WebhookReceiver(
                 {self.id: following},
                 lambda: self.secrets,
                 self.hints.append,
                 self.world.clock,
-                Metrics(ServerMetrics()),
+                GitopsMetrics(ServerMetrics()),
             )
         mark = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
         headers = {
@@ -94,7 +94,7 @@ async def test_without_a_secret_there_are_no_webhooks() -> None:
 
 async def test_an_application_with_another_secret_is_not_hastened() -> None:
     """Whoever may send for one repository must not stir the followers of another."""
-    stranger = AppId(namespace="other", name="app")
+    stranger = ApplicationId(namespace="other", name="app")
     intake = Intake(secrets={stranger: Secret(SECRET)})
     assert (await intake.send()).status == 200
     assert intake.hints == []
@@ -137,7 +137,7 @@ async def test_of_a_thousand_secrets_few_are_tried_and_the_right_ones_first(
     assert (await intake.send()).status == 202
     assert tried == [SECRET]
     assert (await intake.send(secret="guessed")).status == 401
-    assert len(tried) <= 1 + webhooks.MOST_SECRETS
+    assert len(tried) <= 1 + webhooks.MAX_SECRETS_TRIED
 
 
 async def test_secrets_are_tried_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ async def test_who_sends_forgeries_without_end_is_answered_without_work() -> Non
     assert (await intake.send()).status == 202
 
 
-def others() -> dict[AppId, Secret]:
+def others() -> dict[ApplicationId, Secret]:
     """Secrets of applications that have nothing to do with it."""
     names = [f"app-{n}" for n in range(1000)]
-    return {AppId(namespace="other", name=name): Secret(f"of {name}") for name in names}
+    return {ApplicationId(namespace="other", name=name): Secret(f"of {name}") for name in names}

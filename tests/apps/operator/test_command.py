@@ -12,7 +12,7 @@ from tests.adapters.kubernetes.harness import Script, serving, status
 
 from holdfast.apps.cli.main import cli
 from holdfast.apps.operator.main import Operator
-from holdfast.apps.operator.settings import Settings
+from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.core.errors import ConfigurationError, TargetUnavailable
 
 
@@ -22,7 +22,7 @@ def test_a_gateway_needs_a_domain() -> None:
     assert "--domain" in result.output
 
 
-def operate(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def operate(settings: OperatorSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run an operator against an API server that serves none of its kinds."""
 
     async def played() -> None:
@@ -47,15 +47,15 @@ def operate(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_without_its_definitions_it_gives_up_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(sync_within=0.5, metrics_address="127.0.0.1:0")
+    settings = OperatorSettings(sync_within=0.5, metrics_address="127.0.0.1:0")
     with pytest.raises(TargetUnavailable) as refused:
         operate(settings, tmp_path, monkeypatch)
     assert "inferenceservices" in refused.value.happened
-    assert "CRD" in refused.value.todo
+    assert "CRD" in refused.value.hint
 
 
 def test_an_address_that_is_none_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigurationError):
-        operate(Settings(metrics_address="nowhere"), tmp_path, monkeypatch)
+        operate(OperatorSettings(metrics_address="nowhere"), tmp_path, monkeypatch)

@@ -11,15 +11,15 @@ from tests.adapters.kubernetes.harness import eventually
 from tests.support.inference_services import document
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.events import Recorder
-from holdfast.adapters.kubernetes.objects import Key
-from holdfast.apps.operator.controller import Controller
-from holdfast.apps.operator.metrics import Metrics
-from holdfast.apps.operator.settings import Settings
+from holdfast.adapters.kubernetes.events import EventRecorder
+from holdfast.adapters.kubernetes.objects import ObjectKey
+from holdfast.apps.operator.controller import OperatorController
+from holdfast.apps.operator.metrics import OperatorMetrics
+from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.reconcile.kube import ConflictReason, KubeConflict
-from holdfast.reconcile.service.result import Note, Result
+from holdfast.reconcile.service.status import Note, ServiceResult
 
 
 class Copy:
@@ -28,16 +28,16 @@ class Copy:
     has_synced = True
 
     def __init__(self, *names: str) -> None:
-        self.items = {Key(namespace="shop", name=name): stored(name) for name in names}
+        self.items = {ObjectKey(namespace="shop", name=name): stored(name) for name in names}
 
     def get(self, name: str, namespace: str = "") -> dict[str, Any] | None:
-        return self.items.get(Key(namespace=namespace, name=name))
+        return self.items.get(ObjectKey(namespace=namespace, name=name))
 
-    def uid(self, key: Key) -> str | None:
+    def uid(self, key: ObjectKey) -> str | None:
         item = self.items.get(key)
         return item["metadata"]["uid"] if item else None
 
-    def names(self) -> list[Key]:
+    def names(self) -> list[ObjectKey]:
         return list(self.items)
 
     def __len__(self) -> int:
@@ -56,11 +56,11 @@ class Passes:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.under_way: set[str] = set()
-        self.orders: dict[str, Callable[[], Awaitable[Result | None]]] = {}
+        self.orders: dict[str, Callable[[], Awaitable[ServiceResult | None]]] = {}
         self.untold: list[Note] = []
         self.unknown: tuple[str, ...] = ()
 
-    async def reconcile(self, service: InferenceService) -> Result:
+    async def reconcile(self, service: InferenceService) -> ServiceResult:
         assert service.name not in self.under_way
         self.under_way.add(service.name)
         self.seen.append(service.name)
@@ -68,7 +68,7 @@ class Passes:
         try:
             order = self.orders.get(service.name)
             made = await order() if order else None
-            return made or Result(status=InferenceServiceStatus(ready=True))
+            return made or ServiceResult(status=InferenceServiceStatus(ready=True))
         finally:
             self.under_way.discard(service.name)
 
@@ -95,16 +95,16 @@ class Loop:
         self.passes = Passes()
         self.client = Statuses()
         self.events: list[dict[str, Any]] = []
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         clock = SystemClock()
 
         async def post(event: dict[str, Any]) -> None:
             self.events.append(event)
 
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             post, clock=clock, reporter="r", instance="i", count=lambda outcome: None
         )
-        self.controller = Controller(
+        self.controller = OperatorController(
             services=(self.copy,),  # type: ignore[arg-type]
             client=self.client,  # type: ignore[arg-type]
             reconciler=self.passes,
@@ -112,7 +112,7 @@ class Loop:
             clock=clock,
             chance=lambda: 0.5,
             metrics=self.metrics,
-            settings=Settings(**{"resync": 3600.0, **settings}),
+            settings=OperatorSettings(**{"resync": 3600.0, **settings}),
             latest=lambda service: service,
         )
 
@@ -122,7 +122,9 @@ class Loop:
 
     def add(self, *names: str) -> None:
         for name in names:
-            self.controller.on_service(None, self.copy.items[Key(namespace="shop", name=name)])
+            self.controller.on_service(
+                None, self.copy.items[ObjectKey(namespace="shop", name=name)]
+            )
 
 
 def play(loop: Loop, story: Callable[[Loop], Awaitable[None]]) -> None:
@@ -137,7 +139,9 @@ def play(loop: Loop, story: Callable[[Loop], Awaitable[None]]) -> None:
     asyncio.run(played())
 
 
-def fails(times: int, error: Callable[[], Exception]) -> Callable[[], Awaitable[Result | None]]:
+def fails(
+    times: int, error: Callable[[], Exception]
+) -> Callable[[], Awaitable[ServiceResult | None]]:
     left = [times]
 
     async def order() -> None:
@@ -168,7 +172,7 @@ def test_a_conflict_comes_back_and_is_no_error() -> None:
         await eventually(lambda: len(loop.passes.seen) == 3, "the third try")
         await eventually(lambda: loop.controller.queue.idle, "the end")
         assert loop.figure("controller_runtime_reconcile_errors_total") == 0
-        assert loop.controller.queue.failures(Key(namespace="shop", name="a")) == 0
+        assert loop.controller.queue.failures(ObjectKey(namespace="shop", name="a")) == 0
 
     play(Loop("a"), story)
 
@@ -215,7 +219,7 @@ def test_what_the_api_server_refuses_is_asked_again_and_told() -> None:
 
 def test_no_failure_is_left_alone_for_more_than_a_minute() -> None:
     async def story(loop: Loop) -> None:
-        key = Key(namespace="shop", name="a")
+        key = ObjectKey(namespace="shop", name="a")
         waits = [loop.controller.queue.add_rate_limited(key) for _ in range(40)]
         assert max(waits) <= 60
 
@@ -224,7 +228,7 @@ def test_no_failure_is_left_alone_for_more_than_a_minute() -> None:
 
 def test_a_spec_that_cannot_be_read_is_told_once_until_it_is_another() -> None:
     async def story(loop: Loop) -> None:
-        key = Key(namespace="shop", name="a")
+        key = ObjectKey(namespace="shop", name="a")
         del loop.copy.items[key]["spec"]["modelRef"]
         loop.add("a")
         await eventually(lambda: loop.client.applied, "the status")
@@ -247,7 +251,7 @@ def test_a_spec_that_cannot_be_read_is_told_once_until_it_is_another() -> None:
 
 def test_a_field_of_a_later_version_does_not_stop_the_looks() -> None:
     async def story(loop: Loop) -> None:
-        loop.copy.items[Key(namespace="shop", name="a")]["spec"]["bogus"] = 1
+        loop.copy.items[ObjectKey(namespace="shop", name="a")]["spec"]["bogus"] = 1
         loop.add("a")
         await eventually(lambda: loop.passes.seen == ["a"], "the look")
         assert loop.passes.unknown == ("spec.bogus",)
@@ -269,8 +273,8 @@ def test_a_look_that_hangs_is_cut_off() -> None:
 
 
 def test_a_look_asked_for_later_comes_later() -> None:
-    async def later() -> Result:
-        return Result(status=InferenceServiceStatus(), requeue_after=0.05)
+    async def later() -> ServiceResult:
+        return ServiceResult(status=InferenceServiceStatus(), requeue_after=0.05)
 
     async def story(loop: Loop) -> None:
         loop.passes.orders["a"] = later
@@ -309,8 +313,8 @@ def test_an_event_of_a_child_leads_to_its_owner_and_to_nobody_elses() -> None:
 def test_notes_become_events_and_figures() -> None:
     note = Note(warning=True, reason="DriftHealed", message="kubectl changed it.")
 
-    async def noted() -> Result:
-        return Result(status=InferenceServiceStatus(), notes=(note,))
+    async def noted() -> ServiceResult:
+        return ServiceResult(status=InferenceServiceStatus(), notes=(note,))
 
     async def story(loop: Loop) -> None:
         loop.passes.orders["a"] = noted

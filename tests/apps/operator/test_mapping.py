@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.kubernetes.objects import Key
-from holdfast.apps.operator.mapping import (
-    child_moved,
-    owner_of,
-    scaled_by,
-    service_moved,
-    status_moved,
+from holdfast.adapters.kubernetes.objects import ObjectKey
+from holdfast.apps.operator.watches import (
+    child_changed,
+    service_changed,
+    service_of_child,
+    service_scaled_by,
+    status_changed,
 )
 
-BOT = Key(namespace="shop", name="bot")
+BOT = ObjectKey(namespace="shop", name="bot")
 
 
 def deployment() -> dict[str, Any]:
@@ -75,8 +75,8 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
     ],
 )
 def test_a_child_that_may_matter_calls_for_a_look(new: dict[str, Any]) -> None:
-    assert child_moved(deployment(), new)
-    assert not status_moved(deployment(), new)
+    assert child_changed(deployment(), new)
+    assert not status_changed(deployment(), new)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_child_that_may_matter_calls_for_a_look(new: dict[str, Any]) -> None:
     ],
 )
 def test_a_status_that_says_something_new_is_told_from_the_rest(new: dict[str, Any]) -> None:
-    assert status_moved(deployment(), new)
-    assert not child_moved(deployment(), new)
+    assert status_changed(deployment(), new)
+    assert not child_changed(deployment(), new)
 
 
 @pytest.mark.parametrize(
@@ -104,23 +104,23 @@ def test_a_status_that_says_something_new_is_told_from_the_rest(new: dict[str, A
     ],
 )
 def test_clockwork_calls_for_none(new: dict[str, Any]) -> None:
-    assert not child_moved(deployment(), new)
-    assert not status_moved(deployment(), new)
+    assert not child_changed(deployment(), new)
+    assert not status_changed(deployment(), new)
 
 
 def test_a_child_belongs_to_its_controller_by_uid() -> None:
-    assert owner_of(deployment()) == (BOT, "u1")
+    assert service_of_child(deployment()) == (BOT, "u1")
 
 
 def test_a_child_that_lost_its_controller_is_known_by_its_label() -> None:
     orphan = changed("metadata", "ownerReferences", to=[])
-    assert owner_of(orphan) == (BOT, "")
+    assert service_of_child(orphan) == (BOT, "")
 
 
 def test_a_child_of_another_controller_is_not_ours_whatever_its_label_says() -> None:
     taken = deployment()
     taken["metadata"]["ownerReferences"][0]["kind"] = "Rollout"
-    assert owner_of(taken) is None
+    assert service_of_child(taken) is None
 
 
 @pytest.mark.parametrize(
@@ -134,18 +134,18 @@ def test_a_child_of_another_controller_is_not_ours_whatever_its_label_says() -> 
     ],
 )
 def test_an_autoscaler_concerns_the_service_whose_deployment_it_targets(
-    target: Any, key: Key | None
+    target: Any, key: ObjectKey | None
 ) -> None:
     item = {"metadata": {"name": "hpa", "namespace": "shop"}, "spec": {"scaleTargetRef": target}}
-    assert scaled_by(item) == key
+    assert service_scaled_by(item) == key
 
 
 def test_a_status_of_our_own_calls_for_no_look_and_a_new_spec_does() -> None:
     old = {"metadata": {"uid": "u", "generation": 1}, "status": {}}
     told = copy.deepcopy(old) | {"status": {"ready": True}}
-    assert not service_moved(old, told)
+    assert not service_changed(old, told)
     for name, value in (("generation", 2), ("annotations", {"a": "b"}), ("uid", "other"),
                         ("deletionTimestamp", "now")):  # fmt: skip
         new = copy.deepcopy(old)
         new["metadata"][name] = value
-        assert service_moved(old, new)
+        assert service_changed(old, new)

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from tests.adapters.kubernetes.harness import HandClock, settle
 
-from holdfast.adapters.kubernetes.objects import Key
-from holdfast.apps.operator.statuses import LATEST, SOON, Statuses
+from holdfast.adapters.kubernetes.objects import ObjectKey
+from holdfast.apps.operator.status_writer import DEBOUNCE, MAX_DELAY, DeferredStatusWriter
 from holdfast.core.errors import TargetUnavailable
-from holdfast.core.service.canary_state import CanaryPhase, CanaryState
 from holdfast.core.service.spec import (
+    CanaryPhase,
+    CanaryState,
     InferenceService,
     InferenceServiceSpec,
     InferenceServiceStatus,
 )
-from holdfast.reconcile.service.journal import MakeStatus
+from holdfast.reconcile.service.reconciler import MakeStatus
 
 BOT = InferenceService(
     name="bot", namespace="shop", uid="u1", spec=InferenceServiceSpec(model_ref="org/model")
@@ -54,8 +55,8 @@ class Office:
         self.clock = HandClock()
         self.paper = Paper()
         self.busy = False
-        self.again: list[Key] = []
-        self.statuses = Statuses(
+        self.again: list[ObjectKey] = []
+        self.statuses = DeferredStatusWriter(
             self.paper,
             clock=self.clock,
             busy=lambda: self.busy,
@@ -82,7 +83,7 @@ def test_of_states_that_follow_each_other_only_the_last_is_written() -> None:
             await settle()
         assert office.statuses.latest(BOT).status == said("ready"), "the next pass starts from it"
         assert office.paper.written == []
-        await office.clock.advance(SOON)
+        await office.clock.advance(DEBOUNCE)
         assert office.paper.written == ["ready"]
         assert office.statuses.latest(BOT).status is None, "the cluster has it now"
 
@@ -94,7 +95,7 @@ def test_a_state_that_went_and_came_back_is_not_written() -> None:
         stored = replace(BOT, status=said("ready"))
         await office.statuses.report(stored, said("rolling out"))
         await office.statuses.report(office.statuses.latest(stored), said("ready"))
-        await office.clock.advance(SOON)
+        await office.clock.advance(DEBOUNCE)
         assert office.paper.written == []
 
     story(told)
@@ -105,11 +106,11 @@ def test_it_waits_while_there_is_drift_to_heal_but_not_for_ever() -> None:
         office.busy = True
         await office.statuses.report(BOT, said("ready"))
         await settle()
-        await office.clock.advance(SOON)
-        await office.clock.advance(SOON)
+        await office.clock.advance(DEBOUNCE)
+        await office.clock.advance(DEBOUNCE)
         assert office.paper.written == []
-        for _ in range(int(LATEST / SOON) + 1):
-            await office.clock.advance(SOON)
+        for _ in range(int(MAX_DELAY / DEBOUNCE) + 1):
+            await office.clock.advance(DEBOUNCE)
         assert office.paper.written == ["ready"]
 
     story(told)
@@ -123,7 +124,7 @@ def test_what_a_canary_goes_on_from_is_written_before_anything_else_happens() ->
         )
         await office.statuses.report(office.statuses.latest(BOT), step)
         assert office.paper.written == ["canary"]
-        await office.clock.advance(SOON)
+        await office.clock.advance(DEBOUNCE)
         assert office.paper.written == ["canary"]
 
     story(told)
@@ -134,8 +135,8 @@ def test_a_status_that_was_refused_calls_for_another_look() -> None:
         office.paper.refuses = True
         await office.statuses.report(BOT, said("ready"))
         await settle()
-        await office.clock.advance(SOON)
-        assert office.again == [Key(namespace="shop", name="bot")]
+        await office.clock.advance(DEBOUNCE)
+        assert office.again == [ObjectKey(namespace="shop", name="bot")]
         assert office.statuses.latest(BOT).status is None
 
     story(told)

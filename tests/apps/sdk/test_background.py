@@ -21,7 +21,7 @@ from holdfast import ConfigurationError, ManagementClient, NotFound
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.memory.target import MemoryTarget
 from holdfast.apps.sdk.background import BackgroundTarget
-from holdfast.apps.sdk.settings import resolve
+from holdfast.apps.sdk.settings import resolve_connection
 from holdfast.core.live import Absent, Live, Phase, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.testing import a_spec
@@ -218,9 +218,9 @@ def test_an_address_names_a_context_and_a_namespace_and_so_a_project(
     path.write_text(KUBECONFIG)
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.delenv("HOLDFAST_PROJECT", raising=False)
-    found = resolve(address, environ={})
+    found = resolve_connection(address, environ={})
     assert (found.context, found.namespace) == (context, namespace)
-    assert resolve(found.url, environ={}) == found
+    assert resolve_connection(found.url, environ={}) == found
     with ManagementClient(address) as made:
         assert made.project == project
     with ManagementClient(address, project="acme") as made:
@@ -230,7 +230,7 @@ def test_an_address_names_a_context_and_a_namespace_and_so_a_project(
 @pytest.mark.parametrize("address", ["kubernetes:///Not A Namespace", "kubernetes://here/a_b"])
 def test_a_namespace_that_cannot_be_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="namespace"):
-        resolve(address, environ={})
+        resolve_connection(address, environ={})
 
 
 def test_a_context_that_is_not_there_is_told_with_those_that_are(

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.apps.sdk.remote_target import JSON, chat_body
+from tests.support.both_clients import CLIENT_KINDS, management_client
 from tests.support.certificates import Authority, Certificate
-from tests.support.colours import COLOURS, management
 from tests.support.fault_proxy import FaultProxy
-from tests.support.remote import JSON, chat_body
 from tests.support.server import RunningServer
 
 from holdfast import AsyncManagementClient, ManagementClient, TargetUnavailable
@@ -62,19 +62,19 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority.create(tmp_path_factory.mktemp("tls") / "pki")
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_server_that_proves_itself_is_talked_to(
     colour: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
     with (
         tls_server(authority.issue("here", hosts=["IP:127.0.0.1"])) as (place, _),
-        management(colour, f"https://{place}", project="acme", token="t") as client,
+        management_client(colour, f"https://{place}", project="acme", token="t") as client,
     ):
         assert client.get("chat").fields["model"] == "m"
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 @pytest.mark.parametrize("fault", ["unknown authority", "other host"])
 def test_a_server_that_cannot_prove_itself_is_asked_once_and_told_nothing(
     colour: str,
@@ -88,7 +88,7 @@ def test_a_server_that_cannot_prove_itself_is_asked_once_and_told_nothing(
     host = "DNS:other.example" if fault == "other host" else "IP:127.0.0.1"
     with tls_server(authority.issue("there", hosts=[host])) as (place, seen):
         with (
-            management(colour, f"https://{place}", project="acme", token="t") as client,
+            management_client(colour, f"https://{place}", project="acme", token="t") as client,
             pytest.raises(TargetUnavailable, match="certificate") as raised,
         ):
             client.ensure(a_spec(name="chat"))
@@ -132,42 +132,46 @@ def test_an_async_client_may_outlive_the_loop_it_was_first_used_in(
     gc.collect()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_client_may_be_used_again_after_it_was_closed(
     colour: str, server: RunningServer, slug: str
 ) -> None:
-    with management(colour, server.url, project="acme", token=server.token("acme")) as client:
+    with management_client(
+        colour, server.url, project="acme", token=server.token("acme")
+    ) as client:
         client.ensure(a_spec(name=slug))
         client.close()
         client.close()
         assert client.get(slug).generation == 1
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_looking_at_a_workload_that_is_in_sync_costs_one_request(
     colour: str, server: RunningServer, proxy: FaultProxy, slug: str
 ) -> None:
-    with management(colour, proxy.url, project="acme", token=server.token("acme")) as client:
+    with management_client(colour, proxy.url, project="acme", token=server.token("acme")) as client:
         client.ensure(a_spec(name=slug))
         proxy.reset()
         client.ensure(a_spec(name=slug))
     assert [request.method for request in proxy.requests] == ["GET"]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_project_of_many_pages_is_listed_whole(
     colour: str, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.adapters.http.target.PAGE", 3)
+    monkeypatch.setattr("holdfast.adapters.http.target.PAGE_SIZE", 3)
     project = f"pages-{colour}"
-    with management(colour, server.url, project=project, token=server.token(project)) as client:
+    with management_client(
+        colour, server.url, project=project, token=server.token(project)
+    ) as client:
         for count in range(8):
             assert len(client.list()) == count
             client.ensure(a_spec(name=f"w{count}"))
         assert [live.id.slug for live in client.list()] == [f"w{count}" for count in range(8)]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_watch_goes_on_after_its_stream_was_cut(
     colour: str, server: RunningServer, proxy: FaultProxy
 ) -> None:
@@ -175,8 +179,8 @@ def test_a_watch_goes_on_after_its_stream_was_cut(
     token = server.token(project)
     proxy.cut_response(lambda request: request.path.endswith("/events"), after_bytes=400)
     with (
-        management(colour, proxy.url, project=project, token=token) as client,
-        management("sync", server.url, project=project, token=token) as other,
+        management_client(colour, proxy.url, project=project, token=token) as client,
+        management_client("sync", server.url, project=project, token=token) as other,
     ):
         other.ensure(a_spec(name="zero"))
         seen = client.watch(timeout=60)
@@ -189,7 +193,7 @@ def test_a_watch_goes_on_after_its_stream_was_cut(
     assert len([each for each in proxy.requests if each.path.endswith("/events")]) > 1
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_proxy_from_the_environment_is_used_but_never_for_this_machine(
     colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +204,9 @@ def test_a_proxy_from_the_environment_is_used_but_never_for_this_machine(
             each.rewrite_status(lambda request: True, 200, headers=JSON, body=BODY)
         monkeypatch.setenv("http_proxy", forward.url)
         for url in ("http://control.example", direct.url):
-            with management(colour, url, project="acme", token="t", allow_insecure=True) as client:
+            with management_client(
+                colour, url, project="acme", token="t", allow_insecure=True
+            ) as client:
                 client.get("chat")
         assert [each.path.split("/api")[0] for each in forward.requests] == [
             "http://control.example"

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from tests.support.colours import COLOURS, management
+from tests.support.both_clients import CLIENT_KINDS, management_client
 
 from holdfast import TargetUnavailable
 from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN
 from holdfast.testing import a_spec
 
-pytestmark = pytest.mark.parametrize("colour", COLOURS)
+pytestmark = pytest.mark.parametrize("colour", CLIENT_KINDS)
 DEADLINE = 0.5
 LATEST = 10.0
 
@@ -81,7 +81,7 @@ def refused(
 ) -> tuple[TargetUnavailable, float]:
     began = time.monotonic()
     with (
-        management(
+        management_client(
             colour, url, project="acme", token="ik_sdk_a_b", timeout=deadline, max_retries=9
         ) as client,
         pytest.raises(TargetUnavailable) as raised,

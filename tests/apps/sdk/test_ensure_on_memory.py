@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.colours import COLOURS, Awaited
+from tests.support.both_clients import CLIENT_KINDS, DrivenClient
 
 from holdfast import (
     Backend,
@@ -40,9 +40,9 @@ Client = Any  # either colour, under the same names
 PROBLEM = Problem(field="replicas", reason="it is too much.", fix="Use less.")
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=CLIENT_KINDS)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    made = memory_client() if request.param == "sync" else Awaited(async_memory_client())
+    made = memory_client() if request.param == "sync" else DrivenClient(async_memory_client())
     with made:
         yield made
 

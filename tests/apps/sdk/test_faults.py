@@ -9,18 +9,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.support.colours import COLOURS, management
-from tests.support.fault_proxy import FaultProxy, Recorded
-from tests.support.http_messages import Response
+from tests.apps.sdk.remote_target import TestClock, instant_client
+from tests.support.both_clients import CLIENT_KINDS, management_client
+from tests.support.fault_proxy import FaultProxy, Recorded, Response
 from tests.support.processes import wait_until
-from tests.support.remote import TestClock, instant_client
 from tests.support.server import RunningServer
 
 from holdfast import AuthError, HoldfastError, OnDrift, Outcome, TargetUnavailable
 from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN
 from holdfast.testing import a_spec
 
-pytestmark = pytest.mark.parametrize("colour", COLOURS)
+pytestmark = pytest.mark.parametrize("colour", CLIENT_KINDS)
 
 
 def is_write(request: Recorded) -> bool:
@@ -106,10 +105,12 @@ def test_a_request_that_arrives_after_a_newer_one_is_refused(
     colour: str, server: RunningServer, proxy: FaultProxy, slug: str
 ) -> None:
     token = server.token("acme")
-    with management(colour, server.url, project="acme", token=token) as other:
+    with management_client(colour, server.url, project="acme", token=token) as other:
         other.ensure(a_spec(name=slug, replicas=1))
         release = proxy.hold(is_write)
-        with management(colour, proxy.url, project="acme", token=token, timeout=1.5) as client:
+        with management_client(
+            colour, proxy.url, project="acme", token=token, timeout=1.5
+        ) as client:
             with pytest.raises(TargetUnavailable) as raised:
                 client.ensure(a_spec(name=slug, replicas=3))
             assert raised.value.changed == OUTCOME_UNKNOWN
@@ -128,7 +129,7 @@ def test_a_write_that_hangs_ends_at_the_deadline_with_its_outcome_unknown(
 ) -> None:
     proxy.hang(is_write, after_bytes=after_bytes)
     token = server.token("acme")
-    with management(colour, proxy.url, project="acme", token=token, timeout=1.5) as client:
+    with management_client(colour, proxy.url, project="acme", token=token, timeout=1.5) as client:
         with pytest.raises(TargetUnavailable, match=r"1\.5 s") as raised:
             client.ensure(a_spec(name=slug))
         assert raised.value.changed == OUTCOME_UNKNOWN
@@ -143,7 +144,7 @@ def test_a_read_that_hangs_ends_at_the_deadline_and_nothing_was_changed(
 ) -> None:
     proxy.hang(is_read, after_bytes=after_bytes)
     token = server.token("acme")
-    with management(colour, proxy.url, project="acme", token=token, timeout=0.4) as client:
+    with management_client(colour, proxy.url, project="acme", token=token, timeout=0.4) as client:
         with pytest.raises(TargetUnavailable) as raised:
             client.ensure(a_spec(name=slug))
         assert raised.value.changed == NOTHING_CHANGED
@@ -256,7 +257,7 @@ def test_a_conflict_storm_ends_in_the_declared_state(
     """Another writer gets in between each look and each write, five times over."""
     token = server.token("acme")
     meddled: list[int] = []
-    with management("sync", server.url, project="acme", token=token) as other:
+    with management_client("sync", server.url, project="acme", token=token) as other:
         other.ensure(a_spec(name=slug, replicas=1))
 
         def meddle(response: Response) -> Response:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.colours import COLOURS, data
+from tests.apps.sdk.remote_target import JSON
+from tests.support.both_clients import CLIENT_KINDS, data_client
 from tests.support.fault_proxy import FaultProxy, Recorded
-from tests.support.remote import JSON
 
 from holdfast import (
     ApiError,
@@ -45,10 +45,10 @@ def proxy() -> Iterator[FaultProxy]:
         yield proxy
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=CLIENT_KINDS)
 def endpoint(request: pytest.FixtureRequest, proxy: FaultProxy) -> Iterator[Endpoint]:
     options = {"project": "acme", "api_key": KEY, "timeout": 20, "idle_timeout": 0.5}
-    with data(request.param, proxy.url, max_retries=1, **options) as client:
+    with data_client(request.param, proxy.url, max_retries=1, **options) as client:
         yield client.endpoint("chat")
 
 
@@ -221,14 +221,14 @@ def test_a_bad_key_points_to_its_own_variable(
     proxy.rewrite_status(every, 401, headers=JSON, body=body)
     with pytest.raises(AuthError, match="The key is not known") as raised:
         endpoint.generate_text(prompt="Hello")
-    assert "HOLDFAST_API_KEY" in raised.value.todo
+    assert "HOLDFAST_API_KEY" in raised.value.hint
     assert "HOLDFAST_TOKEN" not in str(raised.value)
     other = body.replace(b"unauthenticated", b"scope_insufficient")
     proxy.rewrite_status(every, 403, headers=JSON, body=other)
     with pytest.raises(PermissionDenied) as denied:
         list(endpoint.generate_text_stream(prompt="Hello"))
     assert denied.value.reason == "scope_insufficient"
-    assert "HOLDFAST_API_KEY" in denied.value.todo
+    assert "HOLDFAST_API_KEY" in denied.value.hint
 
 
 def test_an_openai_client_gets_address_and_key(proxy: FaultProxy, endpoint: Endpoint) -> None:

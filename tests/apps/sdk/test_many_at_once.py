@@ -13,7 +13,7 @@ from tests.support.processes import kill_group, wait_until
 from tests.support.server import RunningServer
 
 from holdfast import ManagementClient
-from holdfast.apps.sdk.settings import resolve
+from holdfast.apps.sdk.settings import resolve_connection
 
 CHILD = """
 import json, pathlib, sys, threading, time
@@ -87,7 +87,7 @@ def test_on_an_embedded_file_that_is_not_there_yet_exactly_one_creates(
     tmp_path: Path, processes: int, each: int
 ) -> None:
     url = f"sqlite:///{tmp_path}/fresh/holdfast.db"
-    assert resolve(url, environ={}).path == tmp_path / "fresh" / "holdfast.db"
+    assert resolve_connection(url, environ={}).path == tmp_path / "fresh" / "holdfast.db"
     said = declared_at_once(url, "chat", tmp_path, processes=processes, each=each)
     assert len(said) == processes * each
     assert sorted(said)[0] == ("created", 1)

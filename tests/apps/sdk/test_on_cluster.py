@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.support.cluster import Cluster
-from tests.support.cluster_target import edit, report
+from tests.support.cluster_fixtures import edit, write_service_status
 
 from holdfast import ManagementClient, WorkloadFailed
 from holdfast.apps.cli.main import cli
@@ -59,7 +59,7 @@ def test_a_sync_client_waits_and_watches_while_the_operator_reports(
         assert next(changes).kind == "present"
         reported = {"observedGeneration": 1, "replicas": 1, "message": "serving"}
         threading.Timer(
-            0.5, report, (kubeconfig, namespace, "chat"), {**reported, "ready": True}
+            0.5, write_service_status, (kubeconfig, namespace, "chat"), {**reported, "ready": True}
         ).start()
         assert client.wait_until_ready("chat", timeout=60, silent=True).message == "serving"
         change = next(changes)
@@ -67,6 +67,8 @@ def test_a_sync_client_waits_and_watches_while_the_operator_reports(
         changes.close()  # type: ignore[attr-defined]  # it is a generator
         invalid = {"type": "Ready", "status": "False", "reason": "InvalidSpec", "message": "no"}
         invalid["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        report(kubeconfig, namespace, "chat", ready=False, message="no", conditions=[invalid])
+        write_service_status(
+            kubeconfig, namespace, "chat", ready=False, message="no", conditions=[invalid]
+        )
         with pytest.raises(WorkloadFailed, match="no"):
             client.wait_until_ready("chat", timeout=60, silent=True)

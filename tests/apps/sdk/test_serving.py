@@ -8,7 +8,7 @@ from pathlib import Path
 
 import openai
 import pytest
-from tests.support.colours import COLOURS, data, management
+from tests.support.both_clients import CLIENT_KINDS, data_client, management_client
 from tests.support.processes import echo_command
 from tests.support.server import RunningServer, running_server
 
@@ -37,11 +37,11 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
         yield server
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_declared_workload_is_waited_for_and_answers(colour: str, serving: RunningServer) -> None:
     seen: list[Progress] = []
     token = serving.token("acme")
-    with management(colour, serving.url, project="acme", token=token) as mgmt:
+    with management_client(colour, serving.url, project="acme", token=token) as mgmt:
         ref = mgmt.ensure(ECHO)
         ready = mgmt.wait_until_ready(ref.workload_slug, timeout=60, on_progress=seen.append)
         assert ready.phase is Phase.READY
@@ -50,7 +50,7 @@ def test_a_declared_workload_is_waited_for_and_answers(colour: str, serving: Run
         assert isinstance(list(mgmt.logs("echo", tail=5)), list)
 
     key = serving.data_key("acme", "echo", name=f"app-{colour}")
-    with data(colour, serving.url, project="acme", api_key=key) as client:
+    with data_client(colour, serving.url, project="acme", api_key=key) as client:
         echo = client.endpoint("echo")
         whole = echo.generate_text(prompt="Hello there")
         pieces = list(echo.generate_text_stream(prompt="Hello there"))
@@ -62,7 +62,7 @@ def test_a_declared_workload_is_waited_for_and_answers(colour: str, serving: Run
         assert raised.value.status == 400 and raised.value.message
         with pytest.raises(AuthError, match="401") as refused:
             client.endpoint("echo", api_key=key[:-4] + "0000").generate_text(prompt="Hello")
-        assert "HOLDFAST_API_KEY" in refused.value.todo
+        assert "HOLDFAST_API_KEY" in refused.value.hint
         with pytest.raises(PermissionDenied) as denied:
             client.endpoint("echo", api_key=token).generate_text(prompt="Hello")
         assert denied.value.reason == "wrong_credential_type"
@@ -84,7 +84,7 @@ def test_a_workload_that_cannot_start_ends_the_wait_with_its_reason(
     spec = WorkloadSpec(
         name="broken", model="m", backend="echo", command=f"{tmp_path}/no-such-program"
     )
-    with management("sync", serving.url, project="acme", token=token) as mgmt:
+    with management_client("sync", serving.url, project="acme", token=token) as mgmt:
         mgmt.ensure(spec)
         with pytest.raises(WorkloadFailed):
             mgmt.wait_until_ready("broken", timeout=60, silent=True)

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import ConfigurationError, DataClient, ManagementClient
-from holdfast.apps.sdk.settings import default_file, resolve
+from holdfast.apps.sdk.settings import default_store_file, resolve_connection
 from holdfast.core.redact import Secret
 
 TOKEN = "ik_sdk_0123abcd_" + "f" * 64
@@ -26,13 +26,15 @@ def test_an_argument_wins_over_holdfast_variables_and_those_over_inferencekey_on
         "INFERENCEKEY_SDK_TOKEN": "theirs",
     }
     theirs = {name: text for name, text in both.items() if name.startswith("INFERENCEKEY")}
-    explicit = resolve("https://mine.example", project="mine", token="mine", environ=both)
+    explicit = resolve_connection(
+        "https://mine.example", project="mine", token="mine", environ=both
+    )
     assert (explicit.url, explicit.project) == ("https://mine.example", "mine")
     assert explicit.token == Secret("mine")
-    ours = resolve(environ=both)
+    ours = resolve_connection(environ=both)
     assert (ours.url, ours.project) == ("https://ours.example", "ours")
     assert ours.token == Secret("ours")
-    only_theirs = resolve(environ=theirs)
+    only_theirs = resolve_connection(environ=theirs)
     assert (only_theirs.url, only_theirs.project) == ("https://theirs.example", "theirs")
     assert only_theirs.token == Secret("theirs")
 
@@ -68,28 +70,30 @@ def test_every_method_of_the_published_client_takes_its_arguments(name: str) -> 
 
 
 def test_nothing_set_means_the_embedded_file_of_this_user(tmp_path: Path) -> None:
-    settings = resolve(environ={"HOLDFAST_HOME": str(tmp_path)})
+    settings = resolve_connection(environ={"HOLDFAST_HOME": str(tmp_path)})
     assert settings.path == tmp_path / "holdfast.db"
     assert settings.project == "default"
-    assert default_file({"XDG_DATA_HOME": "/data"}) == Path("/data/holdfast/holdfast.db")
+    assert default_store_file({"XDG_DATA_HOME": "/data"}) == Path("/data/holdfast/holdfast.db")
 
 
 def test_sqlite_addresses_are_relative_with_three_and_absolute_with_four_slashes() -> None:
-    assert resolve("sqlite:///here.db", environ={}).path == Path.cwd() / "here.db"
-    assert resolve("sqlite:////there/my.db", environ={}).path == Path("/there/my.db")
+    assert resolve_connection("sqlite:///here.db", environ={}).path == Path.cwd() / "here.db"
+    assert resolve_connection("sqlite:////there/my.db", environ={}).path == Path("/there/my.db")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "[::1]"])
 def test_a_token_may_go_in_clear_to_this_machine(host: str) -> None:
-    assert resolve(f"http://{host}:8080", token=TOKEN, environ={}).token is not None
+    assert resolve_connection(f"http://{host}:8080", token=TOKEN, environ={}).token is not None
 
 
 @pytest.mark.parametrize("host", ["example.com", "10.0.0.1", "127.0.0.1.evil.example", "[::2]"])
 def test_a_token_never_goes_in_clear_to_another_unless_allowed(host: str) -> None:
     with pytest.raises(ConfigurationError, match="HOLDFAST_ALLOW_INSECURE"):
-        resolve(f"http://{host}", token=TOKEN, environ={})
-    assert resolve(f"http://{host}", token=TOKEN, allow_insecure=True, environ={}).token
-    assert resolve(f"http://{host}", token=TOKEN, environ={"HOLDFAST_ALLOW_INSECURE": "1"}).token
+        resolve_connection(f"http://{host}", token=TOKEN, environ={})
+    assert resolve_connection(f"http://{host}", token=TOKEN, allow_insecure=True, environ={}).token
+    assert resolve_connection(
+        f"http://{host}", token=TOKEN, environ={"HOLDFAST_ALLOW_INSECURE": "1"}
+    ).token
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_a_bad_setting_is_named_and_its_secret_is_not_shown(
     environ: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        resolve(environ=environ)
+        resolve_connection(environ=environ)
     assert named in str(raised.value)
     assert "f" * 64 not in str(raised.value)
     assert "pw" not in str(raised.value)

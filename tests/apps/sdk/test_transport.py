@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.support.colours import COLOURS
+from tests.apps.sdk.remote_target import CHAT, JSON, TOKEN, RemoteTargetDriver, chat_body, make_step
+from tests.support.both_clients import CLIENT_KINDS
 from tests.support.fault_proxy import FaultProxy, Recorded
-from tests.support.remote import CHAT, JSON, TOKEN, Asker, a_step, chat_body
 
 from holdfast import (
     ApiError,
@@ -49,13 +49,13 @@ def proxy() -> Iterator[FaultProxy]:
         yield proxy
 
 
-@pytest.fixture(params=COLOURS)
-def asker(request: pytest.FixtureRequest, proxy: FaultProxy) -> Iterator[Asker]:
-    with Asker(request.param, proxy.url) as asker:
+@pytest.fixture(params=CLIENT_KINDS)
+def asker(request: pytest.FixtureRequest, proxy: FaultProxy) -> Iterator[RemoteTargetDriver]:
+    with RemoteTargetDriver(request.param, proxy.url) as asker:
         yield asker
 
 
-def test_a_good_answer_is_a_live_workload(proxy: FaultProxy, asker: Asker) -> None:
+def test_a_good_answer_is_a_live_workload(proxy: FaultProxy, asker: RemoteTargetDriver) -> None:
     proxy.rewrite_status(every, 200, headers=JSON, body=chat_body())
     live = asker(asker.target.observe(CHAT))
     assert isinstance(live, Live) and live.fields["model"] == "m"
@@ -66,7 +66,9 @@ def test_a_good_answer_is_a_live_workload(proxy: FaultProxy, asker: Asker) -> No
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_a_passing_failure_is_asked_again(proxy: FaultProxy, asker: Asker, status: int) -> None:
+def test_a_passing_failure_is_asked_again(
+    proxy: FaultProxy, asker: RemoteTargetDriver, status: int
+) -> None:
     proxy.rewrite_status(every, 200, headers=JSON, body=chat_body())
     proxy.rewrite_status(lambda request: request.number <= 2, status)
     assert isinstance(asker(asker.target.observe(CHAT)), Live)
@@ -75,7 +77,9 @@ def test_a_passing_failure_is_asked_again(proxy: FaultProxy, asker: Asker, statu
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 409, 410, 412, 418, 422, 501, 505])
-def test_any_other_failure_is_not_asked_again(proxy: FaultProxy, asker: Asker, status: int) -> None:
+def test_any_other_failure_is_not_asked_again(
+    proxy: FaultProxy, asker: RemoteTargetDriver, status: int
+) -> None:
     proxy.rewrite_status(every, status)
     with pytest.raises(HoldfastError):
         asker(asker.target.observe(CHAT))
@@ -111,7 +115,11 @@ def test_any_other_failure_is_not_asked_again(proxy: FaultProxy, asker: Asker, s
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_honoured_where_it_makes_sense(
-    proxy: FaultProxy, asker: Asker, status: int, headers: dict[str, str], waits: list[float]
+    proxy: FaultProxy,
+    asker: RemoteTargetDriver,
+    status: int,
+    headers: dict[str, str],
+    waits: list[float],
 ) -> None:
     sent = {name: text.encode().decode("latin-1") for name, text in headers.items()}
     proxy.rewrite_status(every, 200, headers=JSON, body=chat_body())
@@ -122,7 +130,7 @@ def test_retry_after_is_honoured_where_it_makes_sense(
 
 @pytest.mark.parametrize("text", ["31", "60", "1000000000", "9" * 12])
 def test_a_wait_beyond_the_deadline_is_not_begun(
-    proxy: FaultProxy, asker: Asker, text: str
+    proxy: FaultProxy, asker: RemoteTargetDriver, text: str
 ) -> None:
     proxy.rewrite_status(every, 503, headers={"retry-after": text})
     with pytest.raises(TargetUnavailable):
@@ -130,16 +138,18 @@ def test_a_wait_beyond_the_deadline_is_not_begun(
     assert asker.clock.slept == [] and len(proxy.requests) == 1
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_server_may_not_ask_for_more_than_a_minute(proxy: FaultProxy, colour: str) -> None:
     proxy.rewrite_status(every, 200, headers=JSON, body=chat_body())
     proxy.rewrite_status(1, 503, headers={"retry-after": "100000"})
-    with Asker(colour, proxy.url, seconds=3600) as asker:
+    with RemoteTargetDriver(colour, proxy.url, seconds=3600) as asker:
         assert isinstance(asker(asker.target.observe(CHAT)), Live)
         assert asker.clock.slept == [60.0]
 
 
-def test_retries_end_with_an_error_that_quotes_the_server(proxy: FaultProxy, asker: Asker) -> None:
+def test_retries_end_with_an_error_that_quotes_the_server(
+    proxy: FaultProxy, asker: RemoteTargetDriver
+) -> None:
     proxy.rewrite_status(every, 503, headers=JSON, body=error_body("unavailable", "busy now"))
     with pytest.raises(TargetUnavailable, match="busy now"):
         asker(asker.target.observe(CHAT))
@@ -169,20 +179,20 @@ UNREADABLE = [
     ("headers", "body"), [case[1:] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE]
 )
 def test_what_cannot_be_read_is_an_api_error_and_never_success(
-    proxy: FaultProxy, asker: Asker, headers: dict[str, str], body: bytes
+    proxy: FaultProxy, asker: RemoteTargetDriver, headers: dict[str, str], body: bytes
 ) -> None:
     proxy.rewrite_status(every, 200, headers=headers, body=body)
     with pytest.raises(ApiError) as raised:
         asker(asker.target.observe(CHAT))
     assert raised.value.changed == NOTHING_CHANGED
     with pytest.raises(ApiError) as raised:
-        asker(asker.target.perform(a_step(), key="k"))
+        asker(asker.target.perform(make_step(), key="k"))
     assert raised.value.changed == OUTCOME_UNKNOWN
     assert len(proxy.requests) == 2
 
 
 def test_an_endless_answer_is_cut_at_the_cap(
-    proxy: FaultProxy, asker: Asker, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, asker: RemoteTargetDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.rewrite_status(every, 200, headers=JSON, body=b" " * (33 << 20))
     with pytest.raises(ApiError, match="32 MiB"):
@@ -191,16 +201,16 @@ def test_an_endless_answer_is_cut_at_the_cap(
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.UPDATE])
 def test_an_empty_success_of_a_write_is_not_taken_for_one(
-    proxy: FaultProxy, asker: Asker, action: Action
+    proxy: FaultProxy, asker: RemoteTargetDriver, action: Action
 ) -> None:
     proxy.rewrite_status(every, 204)
     with pytest.raises(ApiError):
-        asker(asker.target.perform(a_step(action), key="k"))
-    assert asker(asker.target.perform(a_step(Action.DELETE), key="k")) == Absent(id=CHAT)
+        asker(asker.target.perform(make_step(action), key="k"))
+    assert asker(asker.target.perform(make_step(Action.DELETE), key="k")) == Absent(id=CHAT)
 
 
 def test_only_the_control_plane_itself_can_say_that_a_workload_is_absent(
-    proxy: FaultProxy, asker: Asker
+    proxy: FaultProxy, asker: RemoteTargetDriver
 ) -> None:
     proxy.rewrite_status(1, 404, headers=JSON, body=error_body("not_found"))
     proxy.rewrite_status(2, 404, headers={"content-type": "text/html"}, body=b"<h1>404</h1>")
@@ -232,12 +242,12 @@ def test_only_the_control_plane_itself_can_say_that_a_workload_is_absent(
     ],
 )
 def test_each_status_has_its_error(
-    proxy: FaultProxy, asker: Asker, status: int, code: str, kind: type[HoldfastError]
+    proxy: FaultProxy, asker: RemoteTargetDriver, status: int, code: str, kind: type[HoldfastError]
 ) -> None:
     headers = {**JSON, "location": "https://evil.example/"}
     proxy.rewrite_status(every, status, headers=headers, body=error_body(code))
     with pytest.raises(kind) as raised:
-        asker(asker.target.perform(a_step(), key="k"))
+        asker(asker.target.perform(make_step(), key="k"))
     assert type(raised.value) is kind
     assert raised.value.changed == NOTHING_CHANGED
     assert len(proxy.requests) == 1
@@ -245,17 +255,19 @@ def test_each_status_has_its_error(
         assert raised.value.reason == code
 
 
-def test_problems_reach_the_caller(proxy: FaultProxy, asker: Asker) -> None:
+def test_problems_reach_the_caller(proxy: FaultProxy, asker: RemoteTargetDriver) -> None:
     body = b"""{"error": "invalid", "message": "Input was refused. Nothing was changed.",
         "problems": [{"field": "model", "reason": "it is empty.", "fix": "Give one."}]}"""
     proxy.rewrite_status(every, 400, headers=JSON, body=body)
     with pytest.raises(ValidationError) as raised:
-        asker(asker.target.perform(a_step(), key="k"))
+        asker(asker.target.perform(make_step(), key="k"))
     assert raised.value.problems[0].field == "model"
     assert str(raised.value).count("Nothing was changed.") == 1
 
 
-def test_a_refused_token_ends_the_call_at_once(proxy: FaultProxy, asker: Asker) -> None:
+def test_a_refused_token_ends_the_call_at_once(
+    proxy: FaultProxy, asker: RemoteTargetDriver
+) -> None:
     proxy.rewrite_status(every, 401, headers={"retry-after": "0"})
     with pytest.raises(AuthError, match="HOLDFAST_TOKEN") as raised:
         asker(asker.target.observe(CHAT))
@@ -263,7 +275,9 @@ def test_a_refused_token_ends_the_call_at_once(proxy: FaultProxy, asker: Asker) 
     assert TOKEN not in str(raised.value)
 
 
-def test_an_error_never_shows_the_token_it_was_sent_with(proxy: FaultProxy, asker: Asker) -> None:
+def test_an_error_never_shows_the_token_it_was_sent_with(
+    proxy: FaultProxy, asker: RemoteTargetDriver
+) -> None:
     proxy.rewrite_status(every, 400, headers=JSON, body=error_body("invalid", f"bad {TOKEN}"))
     with pytest.raises(ValidationError) as raised:
         asker(asker.target.observe(CHAT))
@@ -271,31 +285,31 @@ def test_an_error_never_shows_the_token_it_was_sent_with(proxy: FaultProxy, aske
     assert "f" * 64 not in repr(asker.target)
 
 
-def test_repeats_of_a_step_carry_one_key(proxy: FaultProxy, asker: Asker) -> None:
+def test_repeats_of_a_step_carry_one_key(proxy: FaultProxy, asker: RemoteTargetDriver) -> None:
     proxy.rewrite_status(every, 200, headers=JSON, body=chat_body())
     proxy.drop_request(lambda request: request.number <= 2)
-    asker(asker.target.perform(a_step(), key="the-key"))
+    asker(asker.target.perform(make_step(), key="the-key"))
     keys = [request.headers["idempotency-key"] for request in proxy.requests]
     assert keys == ["the-key"] * 3
 
 
 def test_a_lost_write_makes_the_outcome_unknown_whatever_comes_after(
-    proxy: FaultProxy, asker: Asker
+    proxy: FaultProxy, asker: RemoteTargetDriver
 ) -> None:
     proxy.drop_request(1)
     proxy.rewrite_status(lambda request: request.number > 1, 401)
     with pytest.raises(AuthError) as raised:
-        asker(asker.target.perform(a_step(), key="k"))
+        asker(asker.target.perform(make_step(), key="k"))
     assert raised.value.changed == OUTCOME_UNKNOWN
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_server_that_is_not_there_is_unavailable_and_nothing_was_changed(colour: str) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with Asker(colour, url) as asker:
+        with RemoteTargetDriver(colour, url) as asker:
             with pytest.raises(TargetUnavailable, match="refused") as raised:
-                asker(asker.target.perform(a_step(), key="k"))
+                asker(asker.target.perform(make_step(), key="k"))
             assert raised.value.changed == NOTHING_CHANGED
             assert len(asker.clock.slept) == 4

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.colours import COLOURS, Awaited, management
+from tests.apps.sdk.remote_target import TestClock, instant_client
+from tests.support.both_clients import CLIENT_KINDS, DrivenClient, management_client
 from tests.support.fault_proxy import FaultProxy
-from tests.support.remote import TestClock, instant_client
 from tests.support.server import RunningServer
 
 from holdfast import (
@@ -21,11 +21,11 @@ from holdfast import (
     WaitTimeout,
     WorkloadFailed,
 )
-from holdfast.apps.sdk.engine import Engine
-from holdfast.apps.sdk.view import ProgressView
-from holdfast.apps.sdk.waiting import wait_until_ready
+from holdfast.apps.sdk.api import ManagementApi
+from holdfast.apps.sdk.progress import ProgressView
+from holdfast.apps.sdk.watching import wait_until_ready
 from holdfast.core.names import WorkloadId
-from holdfast.reconcile.colour import run
+from holdfast.reconcile.sync_bridge import run_sync
 from holdfast.testing import a_spec, async_memory_client, memory_client, set_logs, set_progress
 
 SCHEDULING = Progress(phase=Phase.SCHEDULING, message="looking for a place")
@@ -36,9 +36,9 @@ FAILED = Progress(phase=Phase.ERROR, message="out of memory")
 Client = Any  # either colour, under the same names
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(params=CLIENT_KINDS)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    made = memory_client() if request.param == "sync" else Awaited(async_memory_client())
+    made = memory_client() if request.param == "sync" else DrivenClient(async_memory_client())
     with made:
         made.ensure(a_spec())
         yield made
@@ -132,8 +132,8 @@ async def _ready() -> AsyncIterator[Progress]:
 
 
 def waited(target: Any, clock: TestClock, timeout: float) -> Progress:
-    engine = Engine(target, project="acme", timeout=30, clock=clock)
-    return run(
+    engine = ManagementApi(target, project="acme", timeout=30, clock=clock)
+    return run_sync(
         wait_until_ready(engine, "chat", project=None, timeout=timeout, show=lambda progress: None)
     )
 
@@ -167,17 +167,17 @@ def test_an_error_that_waiting_cannot_mend_ends_the_wait() -> None:
     assert target.opened == 2
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_an_embedded_target_says_at_once_that_nothing_runs_there(
     colour: str, tmp_path: Any
 ) -> None:
-    with management(colour, f"sqlite:///{tmp_path}/holdfast.db") as client:
+    with management_client(colour, f"sqlite:///{tmp_path}/holdfast.db") as client:
         client.ensure(a_spec())
         with pytest.raises(WorkloadFailed, match="holdfast serve"):
             client.wait_until_ready("support-bot", silent=True)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_readiness_stream_that_breaks_off_or_lies_is_followed_to_its_end(
     colour: str, server: RunningServer, proxy: FaultProxy, slug: str
 ) -> None:
@@ -193,14 +193,14 @@ def test_a_readiness_stream_that_breaks_off_or_lies_is_followed_to_its_end(
     assert seen == ["loading", "loading", "loading", "serving"]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_silent_readiness_stream_does_not_overrun_the_wait(
     colour: str, server: RunningServer, proxy: FaultProxy, slug: str
 ) -> None:
     proxy.hang(lambda request: True)
     token = server.token("acme")
     with (
-        management(colour, proxy.url, project="acme", token=token) as client,
+        management_client(colour, proxy.url, project="acme", token=token) as client,
         pytest.raises(WaitTimeout),
     ):
         client.wait_until_ready(slug, timeout=0.5, silent=True)
@@ -212,10 +212,10 @@ def test_logs_are_the_last_lines(client: Client) -> None:
     assert list(client.logs("support-bot", tail=0)) == []
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", CLIENT_KINDS)
 def test_a_server_that_never_answers_is_named_when_the_time_is_up(colour: str) -> None:
     with (
-        management(colour, "http://127.0.0.1:9", project="acme", token="ik_sdk_x") as client,
+        management_client(colour, "http://127.0.0.1:9", project="acme", token="ik_sdk_x") as client,
         pytest.raises(WaitTimeout, match=r"not ready after 0\.2 s.*127\.0\.0\.1:9 could not be"),
     ):
         client.wait_until_ready("chat", timeout=0.2, silent=True)

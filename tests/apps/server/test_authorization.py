@@ -13,9 +13,9 @@ import pytest
 from tests.apps.server.api import body, spec
 from tests.support.server import RunningServer, running_server
 
-from holdfast.adapters.store import Scope, TokenKind
-from holdfast.apps.server.routes import Credential, Route
-from holdfast.apps.server.table import ROUTES
+from holdfast.adapters.store import TokenKind, TokenScope
+from holdfast.apps.server.route_table import EMBEDDED_ROUTES
+from holdfast.apps.server.routes import ApiRoute, RouteCredential
 from holdfast.core import tokens
 from holdfast.core.names import WorkloadId
 
@@ -55,8 +55,8 @@ def identities(server: RunningServer) -> dict[str, dict[str, str]]:
         "two spaces": f"Bearer  {admin}",
         "empty": "",
         "control, other project": f"Bearer {server.token(THEIRS)}",
-        "control, read": f"Bearer {server.token(MINE, [Scope.READ])}",
-        "control, write": f"Bearer {server.token(MINE, [Scope.WRITE])}",
+        "control, read": f"Bearer {server.token(MINE, [TokenScope.READ])}",
+        "control, write": f"Bearer {server.token(MINE, [TokenScope.WRITE])}",
         "control, admin": f"Bearer {admin}",
         "data": f"Bearer {server.data_key(MINE, 'bot')}",
         "data, other project": f"Bearer {server.data_key(THEIRS, 'bot')}",
@@ -70,9 +70,9 @@ STRANGERS = {
     "expired", "revoked", "basic", "lower case", "two spaces", "empty",
 }  # fmt: skip
 HELD = {
-    "control, read": {Scope.READ},
-    "control, write": {Scope.READ, Scope.WRITE},
-    "control, admin": {Scope.READ, Scope.WRITE, Scope.ADMIN},
+    "control, read": {TokenScope.READ},
+    "control, write": {TokenScope.READ, TokenScope.WRITE},
+    "control, admin": {TokenScope.READ, TokenScope.WRITE, TokenScope.ADMIN},
 }
 OTHERS = ("control, other project", "data", "data, other project", "data, other workload")
 NAMES = [*sorted(STRANGERS), *HELD, *OTHERS]
@@ -139,7 +139,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(server=server, http=http, uid=uid, drift=drift, headers=identities(server))
 
 
-def concrete(world: World, route: Route, which: str) -> str:
+def concrete(world: World, route: ApiRoute, which: str) -> str:
     """Fill a path with the own project and an object of the asked sort.
 
     Another's object is asked for by its id under the own project, or, where the path has
@@ -151,7 +151,7 @@ def concrete(world: World, route: Route, which: str) -> str:
     if "/drift/" in route.path:
         id = {"own": world.drift[MINE], "other": world.drift[THEIRS], "absent": "drift-0"}[which]
     if "/tokens/" in route.path:
-        mine = tokens.parse(world.server.token(MINE, [Scope.READ], name="spare"))
+        mine = tokens.parse(world.server.token(MINE, [TokenScope.READ], name="spare"))
         theirs = tokens.parse(world.server.token(THEIRS))
         assert mine and theirs
         id = {"own": mine.id, "other": theirs.id, "absent": "00000000"}[which]
@@ -159,7 +159,7 @@ def concrete(world: World, route: Route, which: str) -> str:
     return path.format(project=project, slug=slug, workload=slug, id=id)
 
 
-def ask(world: World, route: Route, who: str, path: str) -> httpx2.Response:
+def ask(world: World, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     headers = dict(world.headers[who])
     if route.path.endswith("/steps"):
         headers["Idempotency-Key"] = os.urandom(8).hex()
@@ -177,16 +177,16 @@ def ask(world: World, route: Route, who: str, path: str) -> httpx2.Response:
     return answer
 
 
-def expected(route: Route, who: str, which: str) -> tuple[int, str]:
+def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
     """Say the status and the error code, from the rules as they are documented."""
     allowed = ALLOWED[route.method, route.path]
     permitted = allowed[0] if which == "own" else allowed[1]
-    if route.credential is Credential.OPEN:
+    if route.credential is RouteCredential.OPEN:
         return permitted, ""
     if who in STRANGERS:
         return 401, "unauthenticated"
     control = who.startswith("control")
-    if control != (route.credential is Credential.CONTROL):
+    if control != (route.credential is RouteCredential.CONTROL):
         return 403, "wrong_credential_type"
     if who.endswith("other project"):
         if "{project}" in route.path:
@@ -204,8 +204,8 @@ def expected(route: Route, who: str, which: str) -> tuple[int, str]:
 
 
 def test_every_route_has_a_row() -> None:
-    assert {(route.method, route.path) for route in ROUTES} == set(ALLOWED)
-    with_body = {route.path for route in ROUTES if route.body is not None}
+    assert {(route.method, route.path) for route in EMBEDDED_ROUTES} == set(ALLOWED)
+    with_body = {route.path for route in EMBEDDED_ROUTES if route.body is not None}
     assert with_body == set(BODIES)
 
 
@@ -215,8 +215,8 @@ def code_of(answer: httpx2.Response) -> str:
     return str(error["code"] if isinstance(error, dict) else error)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_each_identity_gets_what_it_may_have(world: World, route: Route) -> None:
+@pytest.mark.parametrize("route", EMBEDDED_ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_each_identity_gets_what_it_may_have(world: World, route: ApiRoute) -> None:
     wrong = []
     for who in NAMES:
         for which in OBJECTS:
@@ -232,13 +232,13 @@ def test_each_identity_gets_what_it_may_have(world: World, route: Route) -> None
     "route",
     [
         route
-        for route in ROUTES
-        if route.path.count("{") and route.credential is not Credential.OPEN
+        for route in EMBEDDED_ROUTES
+        if route.path.count("{") and route.credential is not RouteCredential.OPEN
     ],
     ids=lambda route: f"{route.method} {route.path}",
 )
 def test_another_projects_object_looks_exactly_like_an_absent_one(
-    world: World, route: Route
+    world: World, route: ApiRoute
 ) -> None:
     for who in NAMES:
         seen = []

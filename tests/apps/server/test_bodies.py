@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.apps.server.api import Api, body, spec
 
-from holdfast.adapters.store import Scope
-from holdfast.apps.server.body import SERVER_OWNED
+from holdfast.adapters.store import TokenScope
+from holdfast.apps.server.request import SERVER_OWNED
 
 BAD_JSON = {
     "a repeated key": b'{"specs": [], "specs": []}',
@@ -138,4 +138,4 @@ def test_a_wrong_choice_is_refused_with_the_choices(api: Api) -> None:
     token = api.ask("POST", "tokens", json={"name": "x", "scopes": ["root"]})
     (problem,) = token.json()["problems"]
     assert problem["field"] == "scopes"
-    assert set(problem["fix"].removeprefix("Use ").rstrip(".").split(", ")) == set(Scope)
+    assert set(problem["fix"].removeprefix("Use ").rstrip(".").split(", ")) == set(TokenScope)

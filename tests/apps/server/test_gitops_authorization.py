@@ -10,24 +10,24 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.support.gitops_server import Served, served, world_named
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_server import ServedApplications, rename_world, serve_applications
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 from tests.support.server import bearer
 
-from holdfast.adapters.store import Scope, TokenKind
-from holdfast.apps.server.gitops_table import GITOPS
-from holdfast.apps.server.openapi import document, document_bytes
-from holdfast.apps.server.routes import Credential, Route
+from holdfast.adapters.store import TokenKind, TokenScope
+from holdfast.apps.server.openapi import openapi_bytes, openapi_document
+from holdfast.apps.server.route_table import GITOPS_ROUTES
+from holdfast.apps.server.routes import ApiRoute, RouteCredential
 from holdfast.core import tokens
 from holdfast.core.gitops.application import Remediation, SyncSpec
 
 MINE, THEIRS = "mine", "theirs"
 STRANGERS = ("none", "nothing", "unknown", "expired", "revoked", "basic")
 HELD = {
-    "read": {Scope.READ},
-    "write": {Scope.READ, Scope.WRITE},
-    "approve": {Scope.READ, Scope.APPROVE},
-    "admin": set(Scope),
+    "read": {TokenScope.READ},
+    "write": {TokenScope.READ, TokenScope.WRITE},
+    "approve": {TokenScope.READ, TokenScope.APPROVE},
+    "admin": set(TokenScope),
 }
 NAMES = [*STRANGERS, *HELD, "other project", "data"]
 HERE = "/api/projects/{project}/gitops"
@@ -85,7 +85,7 @@ BODIES: dict[str, Any] = {
 class Place:
     """Two projects, each with an application that has a drift and a plan that waits."""
 
-    served: Served
+    served: ServedApplications
     http: httpx2.Client
     headers: dict[str, dict[str, str]]
     drift: dict[str, str]
@@ -93,9 +93,9 @@ class Place:
     app: dict[str, str]
 
 
-def application(name: str, project: str, first: World | None) -> World:
-    world = World(route(Remediation.REVIEW), sync=SyncSpec(automatic=True, prune=True))
-    world_named(name, project=project, book=(first or world).book, world=world)
+def application(name: str, project: str, first: GitopsWorld | None) -> GitopsWorld:
+    world = GitopsWorld(route(Remediation.REVIEW), sync=SyncSpec(automatic=True, prune=True))
+    rename_world(name, project=project, book=(first or world).book, world=world)
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     return world
 
@@ -105,7 +105,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     mine = application("shop", MINE, None)
     theirs = application("depot", THEIRS, mine)
     with (
-        served(tmp_path_factory.mktemp("matrix"), mine, theirs) as running,
+        serve_applications(tmp_path_factory.mktemp("matrix"), mine, theirs) as running,
         httpx2.Client(base_url=running.url, timeout=20) as http,
     ):
         running.passes = False
@@ -127,13 +127,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         )  # fmt: skip
 
 
-def plan_of(world: World) -> str:
+def plan_of(world: GitopsWorld) -> str:
     assert world.following is not None
-    (plan,) = world.following.shelf.plans
+    (plan,) = world.following.state.plans
     return plan
 
 
-def identities(running: Served) -> dict[str, dict[str, str]]:
+def identities(running: ServedApplications) -> dict[str, dict[str, str]]:
     server = running.server
     revoked = server.token(MINE, name="revoked")
     server.revoke(revoked)
@@ -160,7 +160,7 @@ def identities(running: Served) -> dict[str, dict[str, str]]:
     return {"none": {}} | found | {who: bearer(token) for who, token in held.items()}
 
 
-def concrete(place: Place, route: Route, which: str) -> str:
+def concrete(place: Place, route: ApiRoute, which: str) -> str:
     """Fill a path with the own project, and an object that is one's own, another's, or nobody's."""
     absent = {"drift": "drf-0000000000", "plan": "plan-00000000", "app": "team.nowhere"}
 
@@ -169,7 +169,7 @@ def concrete(place: Place, route: Route, which: str) -> str:
 
     id = chosen("plan", place.plan) if "/plans/" in route.path else chosen("drift", place.drift)
     if "/tokens/" in route.path:
-        spare = tokens.parse(place.served.server.token(MINE, [Scope.READ], name="spare"))
+        spare = tokens.parse(place.served.server.token(MINE, [TokenScope.READ], name="spare"))
         theirs = tokens.parse(place.served.server.token(THEIRS))
         assert spare
         assert theirs
@@ -179,7 +179,7 @@ def concrete(place: Place, route: Route, which: str) -> str:
     )
 
 
-def ask(place: Place, route: Route, who: str, path: str) -> httpx2.Response:
+def ask(place: Place, route: ApiRoute, who: str, path: str) -> httpx2.Response:
     json = BODIES.get(route.path) if route.method == "POST" else None
     request = place.http.build_request(route.method, path, headers=place.headers[who], json=json)
     if route.method == "DELETE" and route.path.endswith("/holds"):
@@ -189,11 +189,11 @@ def ask(place: Place, route: Route, who: str, path: str) -> httpx2.Response:
     return place.http.send(request)
 
 
-def expected(route: Route, who: str, which: str) -> tuple[int, str]:
+def expected(route: ApiRoute, who: str, which: str) -> tuple[int, str]:
     """Say the status and the error code, from the rules as they are documented."""
     allowed = ALLOWED[route.method, route.path]
     permitted = allowed[0] if which == "own" else allowed[1]
-    if route.credential is Credential.OPEN:
+    if route.credential is RouteCredential.OPEN:
         return permitted, ""
     if who in STRANGERS:
         return 401, "unauthenticated"
@@ -207,12 +207,12 @@ def expected(route: Route, who: str, which: str) -> tuple[int, str]:
 
 
 def test_every_route_has_a_row() -> None:
-    assert {(route.method, route.path) for route in GITOPS} == set(ALLOWED)
-    assert {route.path for route in GITOPS if route.body is not None} == set(BODIES)
+    assert {(route.method, route.path) for route in GITOPS_ROUTES} == set(ALLOWED)
+    assert {route.path for route in GITOPS_ROUTES if route.body is not None} == set(BODIES)
 
 
-@pytest.mark.parametrize("route", GITOPS, ids=lambda route: f"{route.method} {route.path}")
-def test_each_identity_gets_what_it_may_have(place: Place, route: Route) -> None:
+@pytest.mark.parametrize("route", GITOPS_ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_each_identity_gets_what_it_may_have(place: Place, route: ApiRoute) -> None:
     wrong = []
     for who in NAMES:
         for which in ("own", "other", "absent"):
@@ -226,11 +226,11 @@ def test_each_identity_gets_what_it_may_have(place: Place, route: Route) -> None
 
 @pytest.mark.parametrize(
     "route",
-    [route for route in GITOPS if "{id}" in route.path or "{application}" in route.path],
+    [route for route in GITOPS_ROUTES if "{id}" in route.path or "{application}" in route.path],
     ids=lambda route: f"{route.method} {route.path}",
 )
 def test_another_projects_object_looks_exactly_like_an_absent_one(
-    place: Place, route: Route
+    place: Place, route: ApiRoute
 ) -> None:
     for who in HELD:
         seen = set()
@@ -253,8 +253,8 @@ def test_the_controller_describes_its_own_routes(place: Place) -> None:
     from openapi_spec_validator import validate
 
     described = place.http.get("/openapi.json").json()
-    assert described == document(GITOPS)
-    assert place.http.get("/openapi.json").content == document_bytes(gitops=True)
+    assert described == openapi_document(GITOPS_ROUTES)
+    assert place.http.get("/openapi.json").content == openapi_bytes(gitops=True)
     validate(described)
     paths = {(method.upper(), path) for path, ways in described["paths"].items() for method in ways}
-    assert paths == {(route.method, route.path) for route in GITOPS}
+    assert paths == {(route.method, route.path) for route in GITOPS_ROUTES}

@@ -11,13 +11,13 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from tests.strategies import LONG
-from tests.support.gitops_server import PROJECT, Served, served
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
-from holdfast.apps.server.openapi import document_bytes
+from holdfast.apps.server.openapi import openapi_bytes
 from holdfast.core.gitops.application import Remediation
 
-DOCUMENT = json.loads(document_bytes(gitops=True))
+DOCUMENT = json.loads(openapi_bytes(gitops=True))
 EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)
@@ -28,10 +28,10 @@ FUZZED = [
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    world = World(route(Remediation.REVIEW))
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApplications]:
+    world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
-    with served(tmp_path_factory.mktemp("fuzz"), world) as found:
+    with serve_applications(tmp_path_factory.mktemp("fuzz"), world) as found:
         found.look()
         found.call(lambda: world.kube.edit(config_ref("a"), lambda item: item["data"].clear()))
         found.look()
@@ -41,7 +41,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize(("path", "method"), FUZZED)
 def test_what_the_document_allows_is_answered_as_it_says(
-    running: Served, path: str, method: str
+    running: ServedApplications, path: str, method: str
 ) -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     operation = schema[path][method.upper()]

@@ -9,25 +9,27 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from tests.support.canaries import Canary, Surfaces, shaped, token
-from tests.support.gitops_server import PROJECT, served
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_server import PROJECT, serve_applications
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
+from tests.support.planted_secrets import PlantedSecret, Surfaces, planted_secret, planted_token
 from tests.support.server import bearer
 
 from holdfast.apps.server import logs
-from holdfast.apps.server.gitops_table import GITOPS
+from holdfast.apps.server.route_table import GITOPS_ROUTES
 from holdfast.core.gitops.application import Remediation
 
 PLANTED = (
-    token("a token of ours"),
-    shaped("a token of a forge", "ghp_{}aaaaaaaaaaaaaaaa"),
-    shaped("a credential in an address", "https://bot:{}@git.example.com/x"),
-    shaped("a password by its name", "password={}"),
+    planted_token("a token of ours"),
+    planted_secret("a token of a forge", "ghp_{}aaaaaaaaaaaaaaaa"),
+    planted_secret("a credential in an address", "https://bot:{}@git.example.com/x"),
+    planted_secret("a password by its name", "password={}"),
 )
 FIELDS = ("comment", "reason", "path", "manager", "plan", "until", "for", "object", "wait", "via")
 
 
-def tried(http: httpx2.Client, method: str, path: str, drift: str, canary: Canary) -> list[object]:
+def tried(
+    http: httpx2.Client, method: str, path: str, drift: str, canary: PlantedSecret
+) -> list[object]:
     """Send a secret wherever a request has room for text, and keep what comes back."""
     value = canary.value
     encoded = quote(value, safe="")
@@ -51,16 +53,16 @@ def tried(http: httpx2.Client, method: str, path: str, drift: str, canary: Canar
 
 @pytest.mark.parametrize("canary", PLANTED, ids=lambda canary: canary.label)
 def test_no_refusal_tells_back_what_was_sent(
-    canary: Canary,
+    canary: PlantedSecret,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    world = World(route(Remediation.REVIEW))
+    world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     surfaces = Surfaces()
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         running.call(
             lambda: world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
@@ -70,7 +72,7 @@ def test_no_refusal_tells_back_what_was_sent(
         drift = world.drifts[0].id
         admin = bearer(running.server.token(PROJECT, ["admin"], name="maria"))
         with httpx2.Client(base_url=running.url, headers=admin, timeout=30) as http:
-            for each in GITOPS:
+            for each in GITOPS_ROUTES:
                 surfaces.add(
                     f"{each.method} {each.path}",
                     *tried(http, each.method, each.path, drift, canary),

@@ -13,15 +13,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.support.gitops_server import PROJECT, Served, served
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 from tests.support.server import bearer
 
-from holdfast.apps.server.services import HookAnswer
+from holdfast.apps.server.services import WebhookResponse
 from holdfast.core.gitops.application import DriftSpec, Remediation, SourceSpec, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.reconcile.gitops.heal import Healer
-from holdfast.reconcile.gitops.leave import leave
+from holdfast.reconcile.gitops.application_state import retire_application
+from holdfast.reconcile.gitops.heal import DriftHealer
 
 A = config_ref("a")
 
@@ -29,7 +29,7 @@ A = config_ref("a")
 class Here:
     """One application with one drift, asked about by a person."""
 
-    def __init__(self, served: Served, world: World) -> None:
+    def __init__(self, served: ServedApplications, world: GitopsWorld) -> None:
         self.served, self.world = served, world
         self.http = httpx2.Client(
             base_url=f"{served.url}/api/projects/{PROJECT}/gitops",
@@ -60,9 +60,9 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Here]:
     remediation, spec = getattr(request, "param", (Remediation.REVIEW, {}))
-    world = World(route(remediation), drift=DriftSpec(**spec))
+    world = GitopsWorld(route(remediation), drift=DriftSpec(**spec))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         found = Here(running, world)
         found.edit("9")
@@ -204,7 +204,7 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     here.served.server.revoke(token)
     parts = world.reconciler._parts
     still_allowed = here.served.services.still_deciding
-    healer = Healer(world.looking, parts.healer._applier, world.clock, still_allowed)
+    healer = DriftHealer(world.looking, parts.healer._applier, world.clock, still_allowed)
     world.reconciler._parts = replace(parts, healer=healer)
     here.served.look()
     assert here.data() == {"x": "9"}, "nothing was applied in the name of a revoked token"
@@ -311,7 +311,7 @@ def test_what_an_application_was_stays_on_record_when_it_is_no_more(here: Here) 
     id, desk = here.drift["id"], here.served.services.desk
     assert desk is not None
     following = desk.application(PROJECT, "shop")
-    here.served.run(leave(following.shelf, here.world.clock.now()))
+    here.served.run(retire_application(following.state, here.world.clock.now()))
     here.served.call(lambda: here.served.followed.pop(following.application.id))
     assert here.get("/drifts")["drifts"] == []
     for query in ({}, {"application": "shop"}, {"application": "team.shop"}):
@@ -338,9 +338,9 @@ def test_drifts_are_chosen_by_kind_and_namespace(here: Here) -> None:
 @contextmanager
 def parked(tmp_path: Path) -> Iterator[Here]:
     """An application whose newest commit deletes so much that a guard parks it."""
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
         running.run(world.fetch_and_look())
@@ -386,9 +386,9 @@ def test_a_parked_plan_is_rejected_with_a_comment_and_stays_on_record(tmp_path: 
 
 
 def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path: Path) -> None:
-    world = World(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
+    world = GitopsWorld(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         here = Here(running, world)
         here.edit("9")
@@ -409,9 +409,9 @@ def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path
 
 
 def test_who_asked_for_it_cannot_approve_it(tmp_path: Path) -> None:
-    world = World(route(Remediation.REPORT), drift=DriftSpec(four_eyes=True))
+    world = GitopsWorld(route(Remediation.REPORT), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         here = Here(running, world)
         here.edit("9")
@@ -436,15 +436,15 @@ def test_a_webhook_is_taken_by_its_raw_body_and_only_where_one_is_configured(
 ) -> None:
     taken: list[tuple[str, str, bytes]] = []
 
-    async def hook(provider: str, headers: Any, body: bytes) -> HookAnswer:
+    async def hook(provider: str, headers: Any, body: bytes) -> WebhookResponse:
         if headers.get("x-hub-signature-256") != "sha256=good":
-            return HookAnswer(status=401, told="The signature does not fit.")
+            return WebhookResponse(status=401, message="The signature does not fit.")
         taken.append((provider, headers["x-github-event"], body))
-        return HookAnswer(status=202, told="Taken.")
+        return WebhookResponse(status=202, message="Taken.")
 
-    world = World()
+    world = GitopsWorld()
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    with served(tmp_path, world, hook=hook) as running:
+    with serve_applications(tmp_path, world, hook=hook) as running:
         url = f"{running.url}/hooks/github"
         headers = {"X-Hub-Signature-256": "sha256=good", "X-GitHub-Event": "push"}
         assert httpx2.post(url, content=b"{ not json", headers=headers).status_code == 202
@@ -471,9 +471,9 @@ def test_what_does_without_a_review_needs_the_right_to_review(here: Here) -> Non
 
 
 def test_an_application_that_changes_its_project_leaves_its_journal_behind(tmp_path: Path) -> None:
-    world = World(route(Remediation.REVIEW))
+    world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.look()
         running.call(lambda: world.kube.edit(config_ref("a"), lambda i: i["data"].update(x="9")))
         running.look()
@@ -500,18 +500,18 @@ def test_an_application_that_changes_its_project_leaves_its_journal_behind(tmp_p
         assert fetch(running, "third", "history?application=shop").status_code == 404
 
 
-def fetch(running: Served, project: str, path: str) -> httpx2.Response:
+def fetch(running: ServedApplications, project: str, path: str) -> httpx2.Response:
     token = running.server.token(project, ["read"])
     url = f"{running.url}/api/projects/{project}/gitops/{path}"
     return httpx2.get(url, headers={"authorization": f"Bearer {token}"})
 
 
-def rows(running: Served, project: str, path: str, name: str) -> list[dict[str, Any]]:
+def rows(running: ServedApplications, project: str, path: str, name: str) -> list[dict[str, Any]]:
     answer = fetch(running, project, path)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()[name]
     return found
 
 
-def ids_of(running: Served, project: str, path: str, name: str) -> list[str]:
+def ids_of(running: ServedApplications, project: str, path: str, name: str) -> list[str]:
     return [each["id"] for each in rows(running, project, path, name)]

@@ -20,18 +20,18 @@ from tests.support.processes import kill_group
 from tests.support.server import RunningServer, bearer, running_server
 from tests.support.serving import clean_environment, serve_command
 
-from holdfast.adapters.store import Record, Scope, Store
-from holdfast.apps.server.compat import SLICE, list_workloads
-from holdfast.apps.server.config import Limits
-from holdfast.apps.server.protocol import Place, Room
+from holdfast.adapters.store import Store, TokenScope, WorkloadRecord
+from holdfast.apps.server.config import ServerLimits
+from holdfast.apps.server.protocol import Admission, ConnectionLimiter
 from holdfast.apps.server.request import Request
+from holdfast.apps.server.workload_routes import LIST_SLICE, list_workloads
 from holdfast.core.desired import Desired
 from holdfast.core.errors import MAX_PROBLEMS
 from holdfast.core.live import Status, Writer
 from holdfast.core.names import WorkloadId
 
 BASE = {"name": "bot", "slug": "bot", "model": "tiny", "backend": "custom"}
-READ = [Scope.READ]
+READ = [TokenScope.READ]
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_list_lets_others_in_between_its_slices(server: RunningServer) -> None
             self.store = store
             self.listing = asyncio.Lock()
 
-        def status(self, record: Record) -> Status:
+        def status(self, record: WorkloadRecord) -> Status:
             return Status()
 
         def project_id(self, project: str) -> str:
@@ -172,7 +172,7 @@ def test_a_list_lets_others_in_between_its_slices(server: RunningServer) -> None
 
     with server.admin() as store:
         store.write(fill)
-        assert asyncio.run(turns(store)) >= 500 // SLICE - 1
+        assert asyncio.run(turns(store)) >= 500 // LIST_SLICE - 1
 
 
 def test_a_server_whose_log_nobody_reads_goes_on_answering(tmp_path: Path) -> None:
@@ -239,52 +239,54 @@ class Held:
         self.closed = True
 
 
-LIMITS = Limits(connections=10, peer_connections=4, loopback_connections=2, probe_connections=2)
+LIMITS = ServerLimits(
+    connections=10, peer_connections=4, loopback_connections=2, probe_connections=2
+)
 
 
-def enter(room: Room, address: str, *, idle: bool) -> tuple[Held, Place]:
+def enter(room: ConnectionLimiter, address: str, *, idle: bool) -> tuple[Held, Admission]:
     held = Held(idle=idle)
     return held, room.enter(held, (address, 1))
 
 
 def test_one_address_cannot_take_what_others_need() -> None:
-    room = Room(LIMITS)
+    room = ConnectionLimiter(LIMITS)
     first, _ = enter(room, "10.0.0.1", idle=True)
     for _ in range(30):
-        assert enter(room, "10.0.0.1", idle=True)[1] is Place.FULL
+        assert enter(room, "10.0.0.1", idle=True)[1] is Admission.FULL
     assert first.closed
     others = [enter(room, f"10.0.1.{n}", idle=False) for n in range(4)]
-    assert {place for _, place in others} == {Place.FULL}
+    assert {place for _, place in others} == {Admission.FULL}
     assert not any(held.closed for held, _ in others)
 
 
 def test_an_address_whose_connections_are_all_busy_gets_no_more_but_probes() -> None:
-    room = Room(LIMITS)
+    room = ConnectionLimiter(LIMITS)
     assert [enter(room, "10.0.0.1", idle=False)[1] for _ in range(5)] == [
-        *[Place.FULL] * 4,
-        Place.PROBE,
+        *[Admission.FULL] * 4,
+        Admission.PROBE,
     ]
-    assert enter(room, "10.0.0.2", idle=False)[1] is Place.FULL
+    assert enter(room, "10.0.0.2", idle=False)[1] is Admission.FULL
 
 
 def test_some_places_are_kept_for_this_machine_and_for_probes() -> None:
-    room = Room(LIMITS)
+    room = ConnectionLimiter(LIMITS)
     for number in range(8):
-        assert enter(room, f"10.0.0.{number}", idle=False)[1] is Place.FULL
-    assert enter(room, "10.0.0.99", idle=False)[1] is Place.PROBE
-    assert enter(room, "127.0.0.1", idle=False)[1] is Place.FULL
-    assert enter(room, "127.0.0.1", idle=False)[1] is Place.PROBE
-    assert enter(room, "::1", idle=False)[1] is Place.PROBE
-    assert enter(room, "127.0.0.1", idle=False)[1] is Place.NONE
+        assert enter(room, f"10.0.0.{number}", idle=False)[1] is Admission.FULL
+    assert enter(room, "10.0.0.99", idle=False)[1] is Admission.PROBE
+    assert enter(room, "127.0.0.1", idle=False)[1] is Admission.FULL
+    assert enter(room, "127.0.0.1", idle=False)[1] is Admission.PROBE
+    assert enter(room, "::1", idle=False)[1] is Admission.PROBE
+    assert enter(room, "127.0.0.1", idle=False)[1] is Admission.NONE
 
 
 def test_those_who_left_leave_their_place() -> None:
-    room = Room(LIMITS)
+    room = ConnectionLimiter(LIMITS)
     held = [enter(room, "10.0.0.1", idle=False)[0] for _ in range(4)]
-    assert enter(room, "10.0.0.1", idle=False)[1] is Place.PROBE
+    assert enter(room, "10.0.0.1", idle=False)[1] is Admission.PROBE
     for each in held:
         room.leave(each)
-    assert enter(room, "10.0.0.1", idle=False)[1] is Place.FULL
+    assert enter(room, "10.0.0.1", idle=False)[1] is Admission.FULL
 
 
 def test_a_probe_is_answered_while_every_place_is_busy(tmp_path: Path) -> None:

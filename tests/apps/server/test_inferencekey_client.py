@@ -11,7 +11,7 @@ inferencekey = pytest.importorskip("inferencekey")
 from tests.apps.server.api import ECHO  # noqa: E402
 from tests.support.server import RunningServer, running_server  # noqa: E402
 
-from holdfast.adapters.store import Scope  # noqa: E402  # after the skip
+from holdfast.adapters.store import TokenScope  # noqa: E402  # after the skip
 
 MODES = ["reconcile", "fail", "dry_run", "warn", "ignore"]
 
@@ -156,7 +156,7 @@ def test_an_unknown_token_is_an_authentication_failure(server: RunningServer) ->
 def test_the_three_ways_of_not_being_permitted_are_told_apart(
     server: RunningServer, serving: inferencekey.Endpoint, runner: RunningServer
 ) -> None:
-    reader = server.token("permissions", [Scope.READ])
+    reader = server.token("permissions", [TokenScope.READ])
     with pytest.raises(inferencekey.PermissionDenied, match="scope_insufficient"):
         management(server, "permissions", reader).ensure(spec())
     with pytest.raises(inferencekey.PermissionDenied, match="project_scope_mismatch"):

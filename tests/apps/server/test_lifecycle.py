@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.apps.server.api import ECHO, Api, body, spec
-from tests.support.processes import alive, wait_until
+from tests.support.processes import is_alive, wait_until
 from tests.support.server import bearer, running_server
 
 from holdfast.adapters.store import Store
@@ -86,7 +86,7 @@ def test_a_signal_lets_a_stream_end_and_stops_every_process(tmp_path: Path) -> N
         assert b"data:" not in watcher.read().replace(b": listening", b"")
         watcher.close()
         assert server.process.wait(30) == 0
-        assert not alive(pid)
+        assert not is_alive(pid)
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.server import bearer, running_server
 
-from holdfast.apps.server.framing import BadFraming, Chunks
-from holdfast.apps.server.limits import Buckets, peer_key
-from holdfast.apps.server.routes import harmless_tail
+from holdfast.apps.server.authorize import TokenBuckets, peer_key
+from holdfast.apps.server.protocol import BadFraming, ChunkedBody
+from holdfast.apps.server.routes import is_harmless_tail
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
 
 def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
     clock = Clock()
-    buckets = Buckets(rate=2, burst=3, monotonic=clock)
+    buckets = TokenBuckets(rate=2, burst=3, monotonic=clock)
     assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 1]
     assert buckets.take("b") == 0
     clock.now += 0.5
@@ -31,7 +31,7 @@ def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
 
 
 def test_crowding_the_table_locks_nobody_out_and_keeps_it_small() -> None:
-    buckets = Buckets(rate=1, burst=1, monotonic=Clock(), size=10)
+    buckets = TokenBuckets(rate=1, burst=1, monotonic=Clock(), size=10)
     assert buckets.take("honest") == 0
     assert buckets.take("honest") > 0
     for number in range(1_000):
@@ -80,7 +80,7 @@ def test_a_plain_chunked_body_passes_however_it_is_cut(
     pieces: list[bytes], cuts: list[int], beyond: bytes
 ) -> None:
     framed = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-    chunks = Chunks()
+    chunks = ChunkedBody()
     whole = framed + beyond
     left = b""
     places = sorted({0, *(cut for cut in cuts if cut < len(whole)), len(whole)})
@@ -105,12 +105,12 @@ def test_a_plain_chunked_body_passes_however_it_is_cut(
 )
 def test_framing_with_anything_optional_is_refused(raw: bytes) -> None:
     with pytest.raises(BadFraming):
-        Chunks().feed(raw)
+        ChunkedBody().feed(raw)
 
 
 @given(st.binary(max_size=60))
 def test_no_body_makes_the_framing_fail_in_any_other_way(raw: bytes) -> None:
-    chunks = Chunks()
+    chunks = ChunkedBody()
     try:
         chunks.feed(raw)
     except BadFraming:
@@ -121,5 +121,5 @@ def test_no_body_makes_the_framing_fail_in_any_other_way(raw: bytes) -> None:
 def test_a_tail_that_passes_stays_below_its_root(tail: str) -> None:
     from urllib.parse import unquote
 
-    if harmless_tail(tail.encode()):
+    if is_harmless_tail(tail.encode()):
         assert ".." not in unquote(tail).replace("\\", "/").split("/")

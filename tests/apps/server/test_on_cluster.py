@@ -16,12 +16,12 @@ inferencekey = pytest.importorskip("inferencekey")
 
 from tests.apps.server.api import Api  # noqa: E402  # after the skip, as all below
 from tests.support.cluster import Cluster as RealCluster  # noqa: E402
-from tests.support.cluster_target import edit, put, report  # noqa: E402
+from tests.support.cluster_fixtures import create_inference_service, edit, write_service_status  # noqa: E402
 from tests.support.processes import RunningBackend, start_backend, wait_until  # noqa: E402
 from tests.support.server import RunningServer, bearer, running_server  # noqa: E402
 
 from holdfast import ManagementClient, Resources, ValidationError, WorkloadSpec  # noqa: E402
-from holdfast.apps.server.config import Cluster  # noqa: E402
+from holdfast.apps.server.config import ClusterLocation  # noqa: E402
 
 MODES = ["reconcile", "fail", "dry_run", "warn", "ignore"]
 pytestmark = pytest.mark.cluster
@@ -39,7 +39,7 @@ def on_cluster(
     kubeconfig: RealCluster, backend: RunningBackend, tmp_path: Path
 ) -> Iterator[RunningServer]:
     """A server; each project has the namespace of its name."""
-    cluster = Cluster(workload_url=backend.url)
+    cluster = ClusterLocation(workload_url=backend.url)
     with running_server(tmp_path, cluster=cluster) as running:
         yield running
 
@@ -100,7 +100,9 @@ def test_a_request_reaches_the_workload_through_its_service(
     with pytest.raises(inferencekey.InferenceKeyError, match=r"(?i)not.ready|503|no operator"):
         endpoint.generate_text(prompt="too early")
     serving: dict[str, Any] = {"ready": True, "replicas": 1, "readyReplicas": 1}
-    report(kubeconfig, namespace, "bot", **serving, observedGeneration=1, message="serving")
+    write_service_status(
+        kubeconfig, namespace, "bot", **serving, observedGeneration=1, message="serving"
+    )
     client.wait_until_ready("bot", timeout=30, silent=True)
 
     def answered() -> str | None:
@@ -126,9 +128,11 @@ def test_another_projects_workloads_are_as_good_as_none(
     kubeconfig: RealCluster, tmp_path: Path, namespace: str
 ) -> None:
     """Also where all projects share one namespace, and a name is taken in it."""
-    put(kubeconfig, namespace, "theirs", {"modelRef": "secret-model"}, project="theirs")
+    create_inference_service(
+        kubeconfig, namespace, "theirs", {"modelRef": "secret-model"}, project="theirs"
+    )
     with (
-        running_server(tmp_path, cluster=Cluster(namespace=namespace)) as server,
+        running_server(tmp_path, cluster=ClusterLocation(namespace=namespace)) as server,
         httpx2.Client(base_url=server.url, timeout=30) as http,
     ):
         mine = Api(server=server, http=http, project="mine")
@@ -205,7 +209,7 @@ def test_a_cluster_that_refuses_the_server_is_not_the_callers_fault(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig.kubeconfig_for("nobody-special")))
     with (
-        running_server(tmp_path, cluster=Cluster()) as server,
+        running_server(tmp_path, cluster=ClusterLocation()) as server,
         httpx2.Client(base_url=server.url, timeout=30) as http,
     ):
         answer = Api(server=server, http=http, project=namespace).ask("GET", "workloads")
@@ -220,6 +224,6 @@ def test_changes_in_the_cluster_are_told_as_events(
     with httpx2.stream("GET", url, headers=headers, timeout=20) as answer:
         lines = answer.iter_lines()
         assert next(lines) == ": listening"
-        put(kubeconfig, namespace, "chat", {"modelRef": "m"})
+        create_inference_service(kubeconfig, namespace, "chat", {"modelRef": "m"})
         told = next(line for line in lines if line.startswith("data:"))
     assert '"slug":"chat"' in told

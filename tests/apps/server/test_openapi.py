@@ -16,11 +16,11 @@ from tests.apps.server.api import Api
 from tests.strategies import LONG
 from tests.support.server import RunningServer, running_server
 
-from holdfast.apps.server.openapi import document, document_bytes
-from holdfast.apps.server.routes import Credential
-from holdfast.apps.server.table import ROUTES
+from holdfast.apps.server.openapi import openapi_bytes, openapi_document
+from holdfast.apps.server.route_table import EMBEDDED_ROUTES
+from holdfast.apps.server.routes import RouteCredential
 
-DOCUMENT = json.loads(document_bytes())
+DOCUMENT = json.loads(openapi_bytes())
 EXAMPLES = 300 if LONG else 12
 FUZZED = [
     (path, method)
@@ -35,10 +35,10 @@ def test_the_document_is_valid() -> None:
 
 
 def test_every_route_is_described_with_its_credential_and_scope() -> None:
-    for route in ROUTES:
+    for route in EMBEDDED_ROUTES:
         path = route.path.replace(":path}", "}")
         operation = DOCUMENT["paths"][path][route.method.lower()]
-        wanted = [] if route.credential is Credential.OPEN else [{route.credential.value: []}]
+        wanted = [] if route.credential is RouteCredential.OPEN else [{route.credential.value: []}]
         assert operation["security"] == wanted
         assert operation.get("x-holdfast-scope") == (route.scope.value if route.scope else None)
         assert operation["description"]
@@ -46,12 +46,12 @@ def test_every_route_is_described_with_its_credential_and_scope() -> None:
 
 def test_operation_ids_are_unique() -> None:
     ids = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
-    assert len(ids) == len(set(ids)) == len(ROUTES)
+    assert len(ids) == len(set(ids)) == len(EMBEDDED_ROUTES)
 
 
 def test_the_server_gives_the_document(server: RunningServer, http: Any) -> None:
     assert http.get("/openapi.json").json() == DOCUMENT
-    assert document(ROUTES) == DOCUMENT
+    assert openapi_document(EMBEDDED_ROUTES) == DOCUMENT
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.apps.server.api import ECHO, Api, body, spec
-from tests.support.processes import alive, rogue_command, wait_until
+from tests.support.processes import is_alive, rogue_command, wait_until
 from tests.support.server import RunningServer, bearer, running_server
 
 HOSTILE = [
@@ -363,7 +363,7 @@ def test_a_changed_workload_is_rolled_over_without_losing_a_request(data: Api) -
         return seen[-1] == "two"
 
     wait_until(rolled, 30, "the new process to serve")
-    wait_until(lambda: not alive(first), 30, "the old process to end")
+    wait_until(lambda: not is_alive(first), 30, "the old process to end")
 
 
 def test_logs_are_given_and_followed(data: Api) -> None:

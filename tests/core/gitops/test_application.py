@@ -10,7 +10,7 @@ from tests.support.applications import (
     HEAL,
     PULL,
     REFUSED,
-    Refused,
+    RefusedApplication,
     document,
     ignore,
     matching,
@@ -21,15 +21,14 @@ from tests.support.applications import (
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.gitops.address import has_credential, is_repository
 from holdfast.core.gitops.application import (
-    AppId,
+    ApplicationId,
     ApplicationSpec,
     MatchSpec,
     Remediation,
     RouteSpec,
 )
-from holdfast.core.gitops.application_check import problems
-from holdfast.core.gitops.application_rules import RULES
-from holdfast.core.gitops.shadow import shadowed
+from holdfast.core.gitops.application_validation import RULES, spec_problems
+from holdfast.core.gitops.routes import shadowed_routes
 from holdfast.wire.application_v1alpha1 import application_from_json
 
 
@@ -40,7 +39,7 @@ def refusal(change: Any, **named: str) -> InvalidSpec:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_a_wrong_one_is_refused_and_says_where(case: Refused) -> None:
+def test_a_wrong_one_is_refused_and_says_where(case: RefusedApplication) -> None:
     error = refusal(case.change)
     assert case.field in [problem.field for problem in error.problems]
     assert "s3cr3t-word" not in str(error)
@@ -50,7 +49,7 @@ def test_a_wrong_one_is_refused_and_says_where(case: Refused) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_one_mistake_is_one_problem(case: Refused) -> None:
+def test_one_mistake_is_one_problem(case: RefusedApplication) -> None:
     """A user who made one mistake reads one sentence, or two where a credential is in the open."""
     assert len(refusal(case.change).problems) <= 1 + ("s3cr3t" in str(case.change))
 
@@ -101,7 +100,7 @@ def test_values_of_the_wrong_type_are_problems_and_not_crashes(change: Any) -> N
 
 def test_a_spec_that_was_built_in_python_is_checked_the_same() -> None:
     spec: Any = ApplicationSpec(project="acme", source={"url": "x"})  # type: ignore[arg-type]
-    assert [problem.field for problem in problems(spec)] == ["source"]
+    assert [problem.field for problem in spec_problems(spec)] == ["source"]
     with pytest.raises(InvalidSpec, match="The Application has 1 problem"):
         spec.validate()
 
@@ -127,7 +126,9 @@ def test_a_name_that_does_not_fit_a_label_with_its_namespace_is_refused(
 
 
 def test_no_two_names_have_the_same_label() -> None:
-    ids = [AppId(namespace=a, name=b) for a in ("", "a", "a-b", "b") for b in ("a", "a-b", "b")]
+    ids = [
+        ApplicationId(namespace=a, name=b) for a in ("", "a", "a-b", "b") for b in ("a", "a-b", "b")
+    ]
     assert len({each.label for each in ids}) == len(ids)
 
 
@@ -163,7 +164,7 @@ def route(**match: Any) -> RouteSpec:
 def test_a_route_is_hidden_by_one_that_takes_all_it_is_for(
     wide: Any, narrow: Any, hidden: bool
 ) -> None:
-    found = shadowed([route(**wide), route(kinds=("Unrelated",)), route(**narrow)])
+    found = shadowed_routes([route(**wide), route(kinds=("Unrelated",)), route(**narrow)])
     assert ([place for place, _ in found if place == 2] == [2]) is hidden
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.gitops.generated import edited, learned, made_secret
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.secrets import find_secret_edits, fingerprints_to_keep, made_secret
+from holdfast.core.object_ref import ObjectRef
 
 KEY = b"k" * 32
 
@@ -55,16 +55,19 @@ def test_the_made_secret_is_named_as_its_maker_says() -> None:
 
 
 def test_what_the_controller_makes_is_learned_and_no_drift() -> None:
-    marks = learned(maker(), secret("b25l", "controller"), {}, KEY)
-    assert list(edited(secret("b25l", "controller"), marks, KEY)) == []
+    marks = fingerprints_to_keep(maker(), secret("b25l", "controller"), {}, KEY)
+    assert list(find_secret_edits(secret("b25l", "controller"), marks, KEY)) == []
     rotated = secret("dHdv", "controller")
-    assert list(edited(rotated, learned(maker(), rotated, marks, KEY), KEY)) == []
+    assert (
+        list(find_secret_edits(rotated, fingerprints_to_keep(maker(), rotated, marks, KEY), KEY))
+        == []
+    )
 
 
 def test_an_edit_by_hand_is_told_with_its_writer_and_without_its_value() -> None:
-    marks = learned(maker(), secret("b25l", "controller"), {}, KEY)
+    marks = fingerprints_to_keep(maker(), secret("b25l", "controller"), {}, KEY)
     hacked = secret("dHdv", "kubectl-edit")
-    (found,) = edited(hacked, learned(maker(), hacked, marks, KEY), KEY)
+    (found,) = find_secret_edits(hacked, fingerprints_to_keep(maker(), hacked, marks, KEY), KEY)
     assert found.kind is DriftKind.SECRET
     assert found.cause is Cause.PERSON
     assert found.writer is not None
@@ -73,8 +76,8 @@ def test_an_edit_by_hand_is_told_with_its_writer_and_without_its_value() -> None
 
 
 def test_a_new_declaration_is_learned_anew() -> None:
-    marks = learned(maker(1), secret("b25l", "controller"), {}, KEY)
+    marks = fingerprints_to_keep(maker(1), secret("b25l", "controller"), {}, KEY)
     renewed = secret("dHdv", "controller", "kubectl-edit")
-    again = learned(maker(2), renewed, marks, KEY)
+    again = fingerprints_to_keep(maker(2), renewed, marks, KEY)
     assert again != marks
-    assert list(edited(renewed, again, KEY)) == []
+    assert list(find_secret_edits(renewed, again, KEY)) == []

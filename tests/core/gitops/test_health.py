@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gitops.health import _KINDS, health_of
-from holdfast.core.gitops.standing import Health
+from holdfast.core.gitops.objects import ObjectHealth
 
 H, P, D, S, U = (
-    Health.HEALTHY,
-    Health.PROGRESSING,
-    Health.DEGRADED,
-    Health.SUSPENDED,
-    Health.UNKNOWN,
+    ObjectHealth.HEALTHY,
+    ObjectHealth.PROGRESSING,
+    ObjectHealth.DEGRADED,
+    ObjectHealth.SUSPENDED,
+    ObjectHealth.UNKNOWN,
 )
 UP = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2}
 
@@ -144,7 +144,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "expected"), TABLE)
-def test_a_status_means(kind: str, spec: Any, status: Any, expected: Health) -> None:
+def test_a_status_means(kind: str, spec: Any, status: Any, expected: ObjectHealth) -> None:
     health, why = health_of(item(kind, spec, status))
     assert health is expected, why
     assert why == "" or why.endswith((".", "…"))
@@ -188,5 +188,5 @@ JUNK = st.recursive(
 def test_no_status_breaks_the_reader(kind: str, spec: Any, status: Any) -> None:
     """A status is written by strangers."""
     health, why = health_of(item(kind, spec, status, generation=2))
-    assert isinstance(health, Health)
+    assert isinstance(health, ObjectHealth)
     assert isinstance(why, str)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.gitops.application import IgnoreSpec
-from holdfast.core.gitops.ignore import annotated_rules, ignore_problems, rules_of
+from holdfast.core.gitops.ignore import annotated_rules, ignore_problems, ignore_rules_of
 from holdfast.core.live import Writer
+from holdfast.core.ownership.canonical import OBJECT_RULES
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.objects import OBJECT_RULES
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ def spec(**given: Any) -> IgnoreSpec:
 
 
 def test_every_part_of_a_spec_reaches_the_rule() -> None:
-    (rule,) = rules_of([
+    (rule,) = ignore_rules_of([
         spec(pointer="/spec/replicas", manager="keda*", kind="Deployment", object_name="w*",
              namespace="shop", expires="2026-11-20T18:00:00+01:00", security=True, lands=True)
     ])  # fmt: skip
@@ -50,7 +50,7 @@ def test_every_part_of_a_spec_reaches_the_rule() -> None:
 
 
 def test_a_rule_ends_when_it_expires() -> None:
-    rules = rules_of([spec(pointer="/spec/replicas", expires="2026-11-15T00:00:00Z")])
+    rules = ignore_rules_of([spec(pointer="/spec/replicas", expires="2026-11-15T00:00:00Z")])
     assert not hides(rules, "spec", "replicas")
 
 

@@ -8,21 +8,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.support.canaries import Surfaces, shaped
+from tests.support.planted_secrets import Surfaces, planted_secret
 
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops import message
-from holdfast.core.gitops.grouping import cause_of
-from holdfast.core.gitops.message import About
-from holdfast.core.gitops.notice import Notice, Severity
+from holdfast.core.gitops.message import NoticeSubject
+from holdfast.core.gitops.notification import Notice, Severity, notice_cause
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Writer
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Tree
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 CHAT = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="prod", name="chat")
-ABOUT = About(
+ABOUT = NoticeSubject(
     application="gitops/chat",
     at=AT,
     object=CHAT,
@@ -50,13 +49,15 @@ def entry(
     )
 
 
-def detected(about: About = ABOUT, *fields: DriftEntry, writer: str = "kubectl-edit") -> Notice:
+def detected(
+    about: NoticeSubject = ABOUT, *fields: DriftEntry, writer: str = "kubectl-edit"
+) -> Notice:
     return message.drift_detected(
         about, kinds=[DriftKind.CONFIGURATION], fields=fields or (entry(),), writer=writer
     )
 
 
-EVERY: dict[str, Callable[[About, str], Notice]] = {
+EVERY: dict[str, Callable[[NoticeSubject, str], Notice]] = {
     "drift.detected": lambda about, text: message.drift_detected(
         about,
         kinds=[DriftKind.SECRET],
@@ -83,7 +84,7 @@ EVERY: dict[str, Callable[[About, str], Notice]] = {
     "drift.fight": lambda about, text: message.fight(
         about, ours="holdfast-gitops", theirs=[text], rounds=3, since=AT
     ),
-    "plan.parked": lambda about, text: message.parked(
+    "plan.parked": lambda about, text: message.approval_required(
         replace(about, object=None), plan="sha256:1", reasons=[text], changes=40
     ),
     "source.stale": lambda about, text: message.source_stale(
@@ -145,13 +146,13 @@ def test_a_fight_names_both_managers() -> None:
 
 def test_the_edits_of_one_person_in_one_application_have_one_cause() -> None:
     other = replace(ABOUT, object=replace(CHAT, name="web"), drift="drf-2")
-    assert cause_of(detected()) == cause_of(detected(other))
-    assert cause_of(detected()) != cause_of(detected(writer="keda"))
+    assert notice_cause(detected()) == notice_cause(detected(other))
+    assert notice_cause(detected()) != notice_cause(detected(writer="keda"))
 
 
 def test_applications_that_follow_one_repository_go_stale_for_one_cause() -> None:
     causes = {
-        cause_of(
+        notice_cause(
             message.source_stale(
                 replace(WHOLE, application=name),
                 repository="https://git.example/infra.git",
@@ -179,10 +180,10 @@ def test_what_others_wrote_cannot_forge_lines_or_hide_them() -> None:
 @pytest.mark.parametrize("word", EVERY)
 def test_no_secret_gets_into_a_notice(word: str) -> None:
     canaries = [
-        shaped("token of a forge", "ghp_{}{}"),
-        shaped("password in a URL", "https://git:{}@git.example/x.git"),
-        shaped("assignment", "password={}"),
-        shaped("bearer", "Authorization: Bearer {}"),
+        planted_secret("token of a forge", "ghp_{}{}"),
+        planted_secret("password in a URL", "https://git:{}@git.example/x.git"),
+        planted_secret("assignment", "password={}"),
+        planted_secret("bearer", "Authorization: Bearer {}"),
     ]
     surfaces = Surfaces()
     for canary in canaries:
@@ -192,7 +193,7 @@ def test_no_secret_gets_into_a_notice(word: str) -> None:
 
 
 def test_the_values_of_a_secret_are_not_in_its_notice_whatever_they_look_like() -> None:
-    canary = shaped("plain value", "{}")
+    canary = planted_secret("plain value", "{}")
     surfaces = Surfaces()
     for each in (
         entry("data.tls", canary.value, canary.value, DriftKind.SECRET),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gitops.order import for_apply, for_delete, rank
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.planning import apply_rank, in_apply_order, in_delete_order
+from holdfast.core.object_ref import ObjectRef
 
 ORDER = [
     ("v1", "Namespace"),
@@ -35,7 +35,9 @@ def ref(kind: tuple[str, str], name: str = "x") -> ObjectRef:
 
 
 def test_what_others_need_comes_first() -> None:
-    assert for_apply(map(ref, reversed(ORDER)), lambda each: each) == [ref(kind) for kind in ORDER]
+    assert in_apply_order(map(ref, reversed(ORDER)), lambda each: each) == [
+        ref(kind) for kind in ORDER
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_what_others_need_comes_first() -> None:
     ],
 )
 def test_these_have_the_same_place(one: tuple[str, str], other: tuple[str, str]) -> None:
-    assert rank(ref(one)) == rank(ref(other))
+    assert apply_rank(ref(one)) == apply_rank(ref(other))
 
 
 REFS = st.lists(st.builds(ref, st.sampled_from(ORDER), st.text(max_size=3)), max_size=30)
@@ -59,6 +61,6 @@ def test_equals_keep_their_order_and_deletion_is_the_other_way_round(
     refs: list[ObjectRef],
 ) -> None:
     numbered = list(enumerate(refs))
-    applied = for_apply(numbered, lambda each: each[1])
-    assert applied == sorted(numbered, key=lambda each: (rank(each[1]), each[0]))
-    assert for_delete(numbered, lambda each: each[1]) == applied[::-1]
+    applied = in_apply_order(numbered, lambda each: each[1])
+    assert applied == sorted(numbered, key=lambda each: (apply_rank(each[1]), each[0]))
+    assert in_delete_order(numbered, lambda each: each[1]) == applied[::-1]

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.gitops.jq_path import pattern_of_jq
-from holdfast.core.gitops.owner import NO_TERMS, owned_by, owner_of, terms_of
-from holdfast.core.gitops.standing import Owner
-from holdfast.core.gitops.their_rules import TheirRules, their_rules
+from holdfast.core.gitops.external_ignore import (
+    ExternalIgnoreRules,
+    pattern_of_jq,
+    read_external_rules,
+)
+from holdfast.core.gitops.objects import ForeignOwner
+from holdfast.core.gitops.owners import (
+    NO_FOREIGN_SETTINGS,
+    foreign_settings_of,
+    owner_of,
+    owning_application,
+)
 from holdfast.core.live import Writer
-from holdfast.core.ownership.objects import OBJECT_RULES
+from holdfast.core.ownership.canonical import OBJECT_RULES
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 TRACKING = "argocd.argoproj.io/tracking-id"
@@ -43,31 +51,31 @@ ARGO_WROTE = [{"manager": "argocd-controller", "operation": "Update"}]
     ("metadata", "owner", "name"),
     [
         ({}, None, None),
-        ({"annotations": {TRACKING: "shop:apps/Deployment:shop/web"}}, Owner.ARGO_CD, ("", "shop")),
-        ({"annotations": {TRACKING: "team_shop:apps/Deployment:shop/web"}}, Owner.ARGO_CD,
+        ({"annotations": {TRACKING: "shop:apps/Deployment:shop/web"}}, ForeignOwner.ARGO_CD, ("", "shop")),
+        ({"annotations": {TRACKING: "team_shop:apps/Deployment:shop/web"}}, ForeignOwner.ARGO_CD,
          ("team", "shop")),
         # The mark of another object, copied onto this one.
         ({"annotations": {TRACKING: "shop:apps/Deployment:shop/api"}}, None, None),
         ({"annotations": {TRACKING: "shop:apps/Deployment:elsewhere/web"}}, None, None),
         ({"annotations": {TRACKING: "shop:/Service:shop/web"}}, None, None),
         ({"annotations": {TRACKING: "nonsense"}}, None, None),
-        ({"labels": {"argocd.argoproj.io/instance": "shop"}}, Owner.ARGO_CD, ("", "shop")),
+        ({"labels": {"argocd.argoproj.io/instance": "shop"}}, ForeignOwner.ARGO_CD, ("", "shop")),
         # Charts set this label too, so by itself it says nothing.
         ({"labels": INSTANCE}, None, None),
-        ({"labels": INSTANCE, "managedFields": ARGO_WROTE}, Owner.ARGO_CD, ("", "shop")),
-        ({"labels": FLUX}, Owner.FLUX, ("flux-system", "apps")),
-        ({"labels": FLUX_HELM, "annotations": {"meta.helm.sh/release-name": "apps"}}, Owner.FLUX,
+        ({"labels": INSTANCE, "managedFields": ARGO_WROTE}, ForeignOwner.ARGO_CD, ("", "shop")),
+        ({"labels": FLUX}, ForeignOwner.FLUX, ("flux-system", "apps")),
+        ({"labels": FLUX_HELM, "annotations": {"meta.helm.sh/release-name": "apps"}}, ForeignOwner.FLUX,
          ("flux-system", "apps")),
-        ({"annotations": {"meta.helm.sh/release-name": "shop"}}, Owner.HELM, None),
+        ({"annotations": {"meta.helm.sh/release-name": "shop"}}, ForeignOwner.HELM, None),
         # What `helm template` writes, also into Git.
         ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, None, None),
         ({"labels": {"holdfast.dev/application": "shop.web"}}, None, None),
         ({"labels": None, "annotations": 3}, None, None),
     ],
 )  # fmt: skip
-def test_an_object_is_applied_by(metadata: Any, owner: Owner | None, name: Any) -> None:
+def test_an_object_is_applied_by(metadata: Any, owner: ForeignOwner | None, name: Any) -> None:
     assert owner_of(web(**metadata)) is owner
-    assert owned_by(web(**metadata)) == name
+    assert owning_application(web(**metadata)) == name
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_an_object_is_applied_by(metadata: Any, owner: Owner | None, name: Any) 
     ],
 )  # fmt: skip
 def test_a_setting_asks_for(annotation: str, value: str, asked: list[str]) -> None:
-    terms = terms_of(web(annotations={annotation: value}))
+    terms = foreign_settings_of(web(annotations={annotation: value}))
     names = ("unmanaged", "create_only", "keep", "welcome")
     assert sorted(name for name in names if getattr(terms, name)) == asked
     assert len(terms.because) == len(asked)
@@ -99,11 +107,11 @@ def test_a_setting_asks_for(annotation: str, value: str, asked: list[str]) -> No
 
 
 def test_without_settings_nothing_is_asked_for() -> None:
-    assert terms_of(web(annotations={"team": "a"})) == NO_TERMS
+    assert foreign_settings_of(web(annotations={"team": "a"})) == NO_FOREIGN_SETTINGS
 
 
-def argo(*entries: Any) -> TheirRules:
-    found = their_rules({
+def argo(*entries: Any) -> ExternalIgnoreRules:
+    found = read_external_rules({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Application",
         "metadata": {"name": "shop", "namespace": "argocd"},
@@ -113,9 +121,9 @@ def argo(*entries: Any) -> TheirRules:
     return found
 
 
-def flux(kind: str, spec: Any) -> TheirRules:
+def flux(kind: str, spec: Any) -> ExternalIgnoreRules:
     group = "helm" if kind == "HelmRelease" else "kustomize"
-    found = their_rules({
+    found = read_external_rules({
         "apiVersion": f"{group}.toolkit.fluxcd.io/v2",
         "kind": kind,
         "metadata": {"name": "apps", "namespace": "flux-system"},
@@ -125,7 +133,9 @@ def flux(kind: str, spec: Any) -> TheirRules:
     return found
 
 
-def hidden(rules: TheirRules, *path: str, item: Any = None, by: str = "someone") -> list[str]:
+def hidden(
+    rules: ExternalIgnoreRules, *path: str, item: Any = None, by: str = "someone"
+) -> list[str]:
     """The names of the rules that hide a field."""
     return [
         rule.name
@@ -283,7 +293,7 @@ def test_a_rule_of_flux_is_for_what_its_selectors_choose(
 
 
 def test_objects_without_rules_have_none() -> None:
-    assert their_rules(web()) is None
+    assert read_external_rules(web()) is None
     assert flux("Kustomization", {}).found.rules == ()
     assert flux("Kustomization", {"ignore": 3}).found.rules == ()
     assert flux("HelmRelease", None).found.rules == ()

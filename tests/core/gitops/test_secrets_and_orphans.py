@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gitops.application import AppId
-from holdfast.core.gitops.orphans import KINDS, is_orphan, names_of
-from holdfast.core.gitops.secrets import SecretMaker, data_marks, made_by
-from holdfast.core.objects import ObjectRef
-from holdfast.core.ownership.objects import OBJECT_RULES, canonical_object
+from holdfast.core.gitops.application import ApplicationId
+from holdfast.core.gitops.owners import ORPHAN_KINDS, is_orphan, object_keys
+from holdfast.core.gitops.secrets import SecretMaker, data_fingerprints, made_by
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import OBJECT_RULES, canonical_object
 
-SHOP = AppId(namespace="gitops", name="shop")
+SHOP = ApplicationId(namespace="gitops", name="shop")
 KEY = b"a key of the tests"
 
 
@@ -62,19 +62,19 @@ def test_a_secret_was_made_by(parts: Any, maker: SecretMaker | None) -> None:
 @given(values=st.dictionaries(st.text("abc", min_size=1), st.text(max_size=20), max_size=4))
 def test_marks_are_those_of_a_verdict_and_show_nothing(values: dict[str, str]) -> None:
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    marks = data_marks(item("Secret", data=encoded), KEY)
+    marks = data_fingerprints(item("Secret", data=encoded), KEY)
     assert marks == canonical_object(
         item("Secret", data=encoded), OBJECT_RULES, key=KEY
     ).get("data", {})  # fmt: skip
-    assert marks == data_marks(item("Secret", stringData=values), KEY)
+    assert marks == data_fingerprints(item("Secret", stringData=values), KEY)
     assert set(marks) == set(values)
     for name, mark in marks.items():
         assert mark.startswith("hmac:")
         assert len(values[name]) < 4 or values[name] not in mark
-        assert mark != data_marks(item("Secret", data=encoded), b"another key")[name]
+        assert mark != data_fingerprints(item("Secret", data=encoded), b"another key")[name]
 
 
-@pytest.mark.parametrize("kind", [kind for _, kind in KINDS])
+@pytest.mark.parametrize("kind", [kind for _, kind in ORPHAN_KINDS])
 def test_what_nobody_declared_is_an_orphan(kind: str) -> None:
     assert is_orphan(item(kind), application=SHOP, known=())
 
@@ -118,8 +118,8 @@ def test_what_something_else_made_is_none(found: dict[str, Any]) -> None:
 
 def test_what_is_declared_is_none_whatever_the_version_of_its_api() -> None:
     ref = ObjectRef(api_version="apps/v1beta2", kind="Deployment", namespace="shop", name="x")
-    assert not is_orphan(item("Deployment.apps"), application=SHOP, known=names_of([ref]))
-    assert is_orphan(item("Deployment.example.com"), application=SHOP, known=names_of([ref]))
+    assert not is_orphan(item("Deployment.apps"), application=SHOP, known=object_keys([ref]))
+    assert is_orphan(item("Deployment.example.com"), application=SHOP, known=object_keys([ref]))
 
 
 def test_our_own_label_does_not_make_it_declared() -> None:

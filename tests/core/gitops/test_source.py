@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.gitops.source import Declared, Origin
-from holdfast.core.objects import ref_of
+from holdfast.core.gitops.source import DeclaredObject, Origin
+from holdfast.core.object_ref import ref_of
 from holdfast.core.tree import Fields, Path
 from holdfast.wire.yaml import read_documents
 
@@ -37,12 +37,12 @@ CONTAINERS = ("spec", "template", "spec", "containers")
 MAIN = (*CONTAINERS, "[name=main]")
 
 
-def declared(elsewhere: dict[str, tuple[str, int]] | None = None) -> Declared:
+def declared(elsewhere: dict[str, tuple[str, int]] | None = None) -> DeclaredObject:
     (document,) = read_documents(TEXT, source="web.yaml")
     item = document.value
     assert isinstance(item, dict)
     origin = Origin(file="web.yaml", lines=document.lines, elsewhere=elsewhere or {})
-    return Declared(ref=ref_of(item), item=item, origin=origin)
+    return DeclaredObject(ref=ref_of(item), item=item, origin=origin)
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,7 @@ def test_a_field_that_an_overlay_sets_has_the_overlays_file() -> None:
 def test_an_item_whose_key_holds_a_comma_is_found() -> None:
     item: Fields = {"apiVersion": "v1", "kind": "A", "list": [{"name": "x"}, {"name": "a,b"}]}
     origin = Origin(file="a.yaml", lines={"": 1, "/list": 2, "/list/0": 3, "/list/1": 4})
-    found = Declared(ref=ref_of({**item, "metadata": {"name": "a"}}), item=item, origin=origin)
+    found = DeclaredObject(
+        ref=ref_of({**item, "metadata": {"name": "a"}}), item=item, origin=origin
+    )
     assert found.where(("list", "[name=a,b]", "name")) == "a.yaml:4"

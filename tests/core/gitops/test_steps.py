@@ -7,17 +7,17 @@ from typing import Any
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind
-from holdfast.core.gitops.application import AppId, Application, ApplicationSpec, SourceSpec
-from holdfast.core.gitops.source import Declared, Origin
-from holdfast.core.gitops.standing import Health, Seen, Standing
-from holdfast.core.gitops.steps import sync_plan
-from holdfast.core.objects import ref_of
+from holdfast.core.gitops.application import Application, ApplicationId, ApplicationSpec, SourceSpec
+from holdfast.core.gitops.objects import ObjectHealth, ObservedObject, SyncStatus
+from holdfast.core.gitops.planning import make_sync_plan
+from holdfast.core.gitops.source import DeclaredObject, Origin
+from holdfast.core.object_ref import ref_of
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.signals import Finding, Signal
-from holdfast.core.ownership.verdict import State, Verdict
+from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
+from holdfast.core.ownership.signals import FieldDrift, Signal
 
 APPLICATION = Application(
-    id=AppId(namespace="team", name="shop"),
+    id=ApplicationId(namespace="team", name="shop"),
     spec=ApplicationSpec(project="acme", source=SourceSpec(url="https://git.example.com/a/b.git")),
 )
 
@@ -31,17 +31,17 @@ def live(kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
 
 def digest_of(item: dict[str, Any]) -> str:
     item = copy.deepcopy(item)
-    finding = Finding(
+    finding = FieldDrift(
         change=Change(path=("spec", "replicas"), desired=1, live=2),
         kind=DriftKind.CONFIGURATION, signal=Signal.VALUE, field_class=FieldClass.OWNED,
         evidence="", pending=True,
     )  # fmt: skip
-    seen = Seen(
-        ref=ref_of(item), standing=Standing.AHEAD, health=Health.HEALTHY, live=item, applied=True,
-        declared=Declared(ref=ref_of(item), item=item, origin=Origin(file="a.yaml", lines={})),
-        verdict=Verdict(state=State.DRIFTED, findings=(finding,)),
+    seen = ObservedObject(
+        ref=ref_of(item), standing=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.HEALTHY, live=item, applied=True,
+        declared=DeclaredObject(ref=ref_of(item), item=item, origin=Origin(file="a.yaml", lines={})),
+        diff=ObjectDiff(state=ObjectState.DRIFTED, field_drifts=(finding,)),
     )  # fmt: skip
-    plan = sync_plan(
+    plan = make_sync_plan(
         APPLICATION, "c" * 40, [seen], digests=lambda ref: "d", inventory={}, prune=False
     )
     assert plan.changes

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.gitops.application import WindowKind, WindowSpec
-from holdfast.core.gitops.window import open_now, schedule_problem, zone_problem
+from holdfast.core.gitops.window import schedule_problem, window_state, zone_problem
 
 
 def allow(schedule: str, duration: str, zone: str | None = None) -> WindowSpec:
@@ -81,13 +81,13 @@ MADRID = "Europe/Madrid"
 def test_writing_is_allowed_when_the_windows_say_so(
     windows: list[WindowSpec], now: str, is_open: bool, until: str | None
 ) -> None:
-    state = open_now(windows, at(now))
+    state = window_state(windows, at(now))
     assert (state.open, state.until) == (is_open, at(until) if until else None)
     assert state.why.endswith(".")
 
 
 def test_the_reason_names_the_window_and_its_end() -> None:
-    assert open_now([OFFICE], at("2026-11-16T10:00")).why == (
+    assert window_state([OFFICE], at("2026-11-16T10:00")).why == (
         "The window that begins at '0 9 * * 1-5' (UTC) for 8h forbids writing until "
         "2026-11-16 17:00 UTC."
     )
@@ -152,20 +152,20 @@ MOMENTS = st.datetimes(
 def test_the_answer_holds_until_the_time_it_names_and_no_longer(
     windows: list[WindowSpec], now: datetime
 ) -> None:
-    state = open_now(windows, now)
+    state = window_state(windows, now)
     if state.until is None:
         return
     assert state.until > now
-    assert open_now(windows, state.until).open is not state.open
+    assert window_state(windows, state.until).open is not state.open
     just_before = state.until - timedelta(seconds=1)
-    assert just_before < now or open_now(windows, just_before).open is state.open
+    assert just_before < now or window_state(windows, just_before).open is state.open
 
 
 @settings(max_examples=60, deadline=None)
 @given(windows=WINDOWS, now=MOMENTS)
 def test_a_window_more_that_denies_never_opens(windows: list[WindowSpec], now: datetime) -> None:
-    if open_now([*windows, OFFICE], now).open:
-        assert open_now(windows, now).open
+    if window_state([*windows, OFFICE], now).open:
+        assert window_state(windows, now).open
 
 
 def test_time_zones_are_known_where_the_system_has_none() -> None:

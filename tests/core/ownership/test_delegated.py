@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.edits import DEPLOYMENT, EDITS, changed
-from tests.support.ownership import MANAGER, verdict
+from tests.support.edits import DEPLOYMENT, EDITS, with_change
+from tests.support.ownership import MANAGER, diff_as_operator
 
 from holdfast.core.live import Writer
-from holdfast.core.ownership.delegated import Surroundings, delegated_to
-from holdfast.core.ownership.verdict import State
+from holdfast.core.ownership.delegated import OwnershipContext, delegated_by_writer
+from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.tree import Path, show_path
 
 
@@ -34,34 +34,39 @@ PERSON = Writer(manager="kubectl-edit")
 @pytest.mark.parametrize(
     ("path", "writer", "around", "left"),
     [
-        (REPLICAS, HPA, Surroundings(), True),
-        (REPLICAS, Writer(manager="keda-operator"), Surroundings(), True),
-        (REPLICAS, Writer(manager="kubectl", subresource="scale"), Surroundings(), False),
-        (REPLICAS, None, Surroundings(), False),
-        (REPLICAS, None, Surroundings(autoscaler="ScaledObject/bot"), True),
-        (REPLICAS, HPA, Surroundings(autoscaler=""), False),
-        (CPU, Writer(manager="vpa-updater"), Surroundings(), True),
-        (CPU, PERSON, Surroundings(), False),
-        (CPU, None, Surroundings(vertical="VerticalPodAutoscaler/bot"), True),
-        (BUNDLE, Writer(manager="cainjector"), Surroundings(), True),
-        (BUNDLE, PERSON, Surroundings(), False),
-        (SIDECAR, None, Surroundings(), True),
-        (SIDECAR, PERSON, Surroundings(), False),
-        (WEIGHT, PERSON, Surroundings(), False),
-        (WEIGHT, PERSON, Surroundings(delegated=("spec.rules[*].backendRefs[*].weight",)), True),
+        (REPLICAS, HPA, OwnershipContext(), True),
+        (REPLICAS, Writer(manager="keda-operator"), OwnershipContext(), True),
+        (REPLICAS, Writer(manager="kubectl", subresource="scale"), OwnershipContext(), False),
+        (REPLICAS, None, OwnershipContext(), False),
+        (REPLICAS, None, OwnershipContext(autoscaler="ScaledObject/bot"), True),
+        (REPLICAS, HPA, OwnershipContext(autoscaler=""), False),
+        (CPU, Writer(manager="vpa-updater"), OwnershipContext(), True),
+        (CPU, PERSON, OwnershipContext(), False),
+        (CPU, None, OwnershipContext(vertical="VerticalPodAutoscaler/bot"), True),
+        (BUNDLE, Writer(manager="cainjector"), OwnershipContext(), True),
+        (BUNDLE, PERSON, OwnershipContext(), False),
+        (SIDECAR, None, OwnershipContext(), True),
+        (SIDECAR, PERSON, OwnershipContext(), False),
+        (WEIGHT, PERSON, OwnershipContext(), False),
+        (
+            WEIGHT,
+            PERSON,
+            OwnershipContext(delegated=("spec.rules[*].backendRefs[*].weight",)),
+            True,
+        ),
     ],
 )
 def test_a_field_of_another_controller_is_recognised(
-    path: Path, writer: Writer | None, around: Surroundings, left: bool
+    path: Path, writer: Writer | None, around: OwnershipContext, left: bool
 ) -> None:
-    assert (delegated_to(path, writer, around) is not None) is left
+    assert (delegated_by_writer(path, writer, around) is not None) is left
 
 
 def test_an_injected_sidecar_without_an_owner_is_no_drift() -> None:
     """What admission adds has no owner, so nothing would ever say who put it there."""
     live = live_after("nothing")
     live["spec"]["template"]["spec"]["containers"].append({"name": "istio-proxy", "image": "i:1"})
-    assert verdict(DEPLOYMENT, live).state is State.IN_SYNC
+    assert diff_as_operator(DEPLOYMENT, live).state is ObjectState.IN_SYNC
 
 
 def test_a_sidecar_of_its_injector_is_delegated_and_of_a_person_is_drift() -> None:
@@ -71,9 +76,12 @@ def test_a_sidecar_of_its_injector_is_delegated_and_of_a_person_is_drift() -> No
     for each in template["containers"]:
         each["name"] = each["name"].replace("miner", "istio-proxy")
     text = json.dumps(live).replace('{\\"name\\":\\"miner\\"}', '{\\"name\\":\\"istio-proxy\\"}')
-    for manager, state in (("istio-operator", State.IN_SYNC), ("kubectl-edit", State.DRIFTED)):
+    for manager, state in (
+        ("istio-operator", ObjectState.IN_SYNC),
+        ("kubectl-edit", ObjectState.DRIFTED),
+    ):
         injected = json.loads(text.replace("miner-operator", manager))
-        assert verdict(DEPLOYMENT, injected).state is state
+        assert diff_as_operator(DEPLOYMENT, injected).state is state
 
 
 WEBHOOK: dict[str, Any] = {
@@ -91,14 +99,16 @@ WEBHOOK: dict[str, Any] = {
 )
 def test_a_certificate_authority_is_left_to_its_injector(manager: str, left: bool) -> None:
     bundle = {'k:{"name":"w.example.com"}': {"f:clientConfig": {"f:caBundle": {}}}}
-    live = changed(WEBHOOK, lambda it: it["webhooks"][0]["clientConfig"].update(caBundle="eQ=="))
+    live = with_change(
+        WEBHOOK, lambda it: it["webhooks"][0]["clientConfig"].update(caBundle="eQ==")
+    )
     live["metadata"]["managedFields"] = [
         entry(MANAGER, "Apply", WEBHOOK, {'k:{"name":"w.example.com"}': {
             ".": {}, "f:name": {}, "f:clientConfig": {"f:url": {}}}}),
         entry(manager, "Update", WEBHOOK, bundle),
     ]  # fmt: skip
-    found = verdict(WEBHOOK, live)
-    assert found.state is (State.IN_SYNC if left else State.DRIFTED)
+    found = diff_as_operator(WEBHOOK, live)
+    assert found.state is (ObjectState.IN_SYNC if left else ObjectState.DRIFTED)
 
 
 def entry(
@@ -134,14 +144,14 @@ def route(primary: int, canary: int, path: str = "/") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("live", "delegated", "state"),
     [
-        (route(80, 20), ("spec.rules[*].backendRefs[*].weight",), State.IN_SYNC),
-        (route(80, 20, path="/v2"), ("spec.rules[*].backendRefs[*].weight",), State.DRIFTED),
-        (route(80, 20), (), State.DRIFTED),
-        (route(80, 20), ("spec.rules[*].matches",), State.DRIFTED),
+        (route(80, 20), ("spec.rules[*].backendRefs[*].weight",), ObjectState.IN_SYNC),
+        (route(80, 20, path="/v2"), ("spec.rules[*].backendRefs[*].weight",), ObjectState.DRIFTED),
+        (route(80, 20), (), ObjectState.DRIFTED),
+        (route(80, 20), ("spec.rules[*].matches",), ObjectState.DRIFTED),
     ],
 )
 def test_weights_of_a_route_are_delegated_although_its_rules_are_one_value(
-    live: dict[str, Any], delegated: tuple[str, ...], state: State
+    live: dict[str, Any], delegated: tuple[str, ...], state: ObjectState
 ) -> None:
     item = route(100, 0)
     rules = {"f:spec": {"f:rules": {}}}
@@ -149,6 +159,6 @@ def test_weights_of_a_route_are_delegated_although_its_rules_are_one_value(
         entry(MANAGER, "Apply", item, {}) | {"fieldsV1": {"f:metadata": {"f:labels": {}}}},
         entry("flagger", "Update", item, {}) | {"fieldsV1": rules},
     ]
-    found = verdict(item, live, around=Surroundings(delegated=delegated))
+    found = diff_as_operator(item, live, around=OwnershipContext(delegated=delegated))
     assert found.state is state
-    assert [show_path(each.change.path) for each in found.findings] == ["spec.rules"]
+    assert [show_path(each.change.path) for each in found.field_drifts] == ["spec.rules"]

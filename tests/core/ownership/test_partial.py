@@ -7,26 +7,26 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.support.applied import NOBODY, applied, owned
-from tests.support.gitops_corpus import gitops_items
-from tests.support.ownership import KEY, NOW, declare
+from tests.core.ownership.applied_objects import NOBODY, applied, fields_v1_of
+from tests.support.manifests import corpus_items
+from tests.support.ownership import KEY, NOW, declaration_of
 
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.objects import (
-    at,
+from holdfast.core.ownership.canonical import (
     canonical_object,
-    leaves,
+    leaf_paths,
     path_of_pointer,
     rules_for,
+    value_at,
 )
-from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.ownership.partial import to_write
-from holdfast.core.ownership.verdict import weigh
-from holdfast.core.tree import Fields, Path, pointer, show_path
+from holdfast.core.ownership.healing import item_to_apply
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.object_diff import diff_object_fully
+from holdfast.core.tree import Fields, Path, json_pointer, show_path
 
 # Any, here and below: objects of the Kubernetes API as they come over the wire.
-ITEMS: list[Any] = gitops_items()
+ITEMS: list[Any] = corpus_items()
 EDITOR = "kubectl-edit"
 Place = tuple[str | int, ...]
 
@@ -53,7 +53,9 @@ def edited(draw: st.DrawFn) -> tuple[Any, Any, list[Path]]:
     item = draw(st.sampled_from(ITEMS))
     live = applied(item)
     rules = rules_for(item["kind"], item["apiVersion"], NOBODY)
-    all_leaves = [path for path in leaves(canonical(item)) if path[0] not in ("apiVersion", "kind")]
+    all_leaves = [
+        path for path in leaf_paths(canonical(item)) if path[0] not in ("apiVersion", "kind")
+    ]
     candidates = [
         place for place in places(item) if place[0] != "stringData" and place[1:2] != ("name",)
     ]
@@ -69,8 +71,8 @@ def edited(draw: st.DrawFn) -> tuple[Any, Any, list[Path]]:
     ours, status = live["metadata"]["managedFields"]
     theirs = copy.deepcopy(ours) | {"manager": EDITOR, "operation": "Update"}
     taken = draw(st.sampled_from([moved, moved[:1], []]))
-    ours["fieldsV1"] = owned(path for path in all_leaves if path not in taken)
-    theirs["fieldsV1"] = owned(taken)
+    ours["fieldsV1"] = fields_v1_of(path for path in all_leaves if path not in taken)
+    theirs["fieldsV1"] = fields_v1_of(taken)
     live["metadata"]["managedFields"] = [ours, theirs, status]
     return item, live, moved
 
@@ -84,9 +86,9 @@ def ignoring(draw: st.DrawFn, item: Any, moved: list[Path]) -> IgnoreRule:
     path = show_path(draw(st.sampled_from(moved))) if moved else ""
     match draw(st.sampled_from(ways)):
         case "pointer":
-            named["pointer"] = pointer(tuple(map(str, place)))
+            named["pointer"] = json_pointer(tuple(map(str, place)))
         case "inner":
-            named["pointer"] = pointer(tuple(map(str, place[: max(2, len(place) - 1)])))
+            named["pointer"] = json_pointer(tuple(map(str, place[: max(2, len(place) - 1)])))
         case "glob":
             named["glob"] = path
         case "wide":
@@ -105,10 +107,10 @@ def ignoring(draw: st.DrawFn, item: Any, moved: list[Path]) -> IgnoreRule:
 def test_an_ignore_rule_alters_no_other_field_of_what_is_written(data: st.DataObject) -> None:
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
-    declared = declare(item)
-    verdict = weigh(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
-    written = to_write(declared, live, verdict)
-    hidden = [path for _, path in verdict.hidden]
+    declared = declaration_of(item)
+    verdict = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
+    written = item_to_apply(declared, live, verdict)
+    hidden = [path for _, path in verdict.ignored_paths]
     entries = read_ownership(live["metadata"]["managedFields"]).entries
     alone = [
         path[:end]
@@ -117,9 +119,9 @@ def test_an_ignore_rule_alters_no_other_field_of_what_is_written(data: st.DataOb
         if end == len(path) or any(path[:end] in entry.paths for entry in entries)
     ]
     before, after = canonical(item), canonical(written)
-    for path in {*leaves(before), *leaves(after)}:
+    for path in {*leaf_paths(before), *leaf_paths(after)}:
         if not any(_related(path, left) for left in alone):
-            assert at(after, path) == at(before, path), (rule, path)
+            assert value_at(after, path) == value_at(before, path), (rule, path)
     assert hidden or written == item
 
 
@@ -129,15 +131,15 @@ def test_what_is_ignored_and_still_ours_keeps_its_live_value(data: st.DataObject
     """Leaving it out of an apply would delete it."""
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
-    declared = declare(item)
-    verdict = weigh(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
-    written, seen = canonical(to_write(declared, live, verdict)), canonical(live)
+    declared = declaration_of(item)
+    verdict = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
+    written, seen = canonical(item_to_apply(declared, live, verdict)), canonical(live)
     ours = read_ownership(live["metadata"]["managedFields"]).ours(
         declared.managers, item["apiVersion"]
     )
-    for _, path in verdict.hidden:
+    for _, path in verdict.ignored_paths:
         if ours and path in ours:
-            assert at(written, path) == at(seen, path), (rule, path)
+            assert value_at(written, path) == value_at(seen, path), (rule, path)
 
 
 def _related(one: Path, other: Path) -> bool:

@@ -6,13 +6,13 @@ import copy
 from typing import Any
 
 import pytest
-from tests.support.applied import applied, owned
-from tests.support.ownership import declare, verdict
+from tests.core.ownership.applied_objects import applied, fields_v1_of
+from tests.support.ownership import declaration_of, diff_as_operator
 
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.owned import keyed_lists, read_ownership
+from holdfast.core.ownership.managed_fields import keyed_lists, read_ownership
+from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import declare as sealed
-from holdfast.core.ownership.verdict import State
 from holdfast.core.tree import show_path
 
 GPU = {"key": "gpu", "operator": "Exists"}
@@ -101,8 +101,8 @@ FORMS = [
 def test_the_servers_own_form_of_a_value_is_no_drift(
     item: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    found = verdict(item, stored(item, **changes))
-    assert found.state is State.IN_SYNC, found.findings
+    found = diff_as_operator(item, stored(item, **changes))
+    assert found.state is ObjectState.IN_SYNC, found.field_drifts
 
 
 OTHERS = [
@@ -131,7 +131,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("item", "changes"), OTHERS)
 def test_any_other_value_is(item: dict[str, Any], changes: dict[str, Any]) -> None:
-    assert verdict(item, stored(item, **changes)).state is not State.IN_SYNC
+    assert diff_as_operator(item, stored(item, **changes)).state is not ObjectState.IN_SYNC
 
 
 def test_what_somebody_adds_to_a_pods_tolerations_later_leaves_a_doubt() -> None:
@@ -140,22 +140,22 @@ def test_what_somebody_adds_to_a_pods_tolerations_later_leaves_a_doubt() -> None
     live = stored(item, spec__tolerations=[GPU, READY])
     ours = live["metadata"]["managedFields"][0]
     theirs = copy.deepcopy(ours) | {"manager": "kubectl-edit", "operation": "Update"}
-    theirs["fieldsV1"] = owned([("spec", "tolerations")])
+    theirs["fieldsV1"] = fields_v1_of([("spec", "tolerations")])
     del ours["fieldsV1"]["f:spec"]["f:tolerations"]
     live["metadata"]["managedFields"].append(theirs)
-    found = verdict(item, live)
-    assert found.state is State.SUSPECT
-    assert [show_path(each.change.path) for each in found.findings] == ["spec.tolerations"]
+    found = diff_as_operator(item, live)
+    assert found.state is ObjectState.SUSPECT
+    assert [show_path(each.change.path) for each in found.field_drifts] == ["spec.tolerations"]
 
 
 def test_the_rules_of_a_role_that_gathers_others_are_not_ours() -> None:
     item = made("ClusterRole", "rbac.authorization.k8s.io/v1", rules=[])
     gathered = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-    assert verdict(item, stored(item, rules=gathered)).state is not State.IN_SYNC
+    assert diff_as_operator(item, stored(item, rules=gathered)).state is not ObjectState.IN_SYNC
     item["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
-    found = verdict(item, stored(item, rules=gathered))
-    assert found.state is State.IN_SYNC
-    assert [each.field_class for each in found.findings] == [FieldClass.DELEGATED]
+    found = diff_as_operator(item, stored(item, rules=gathered))
+    assert found.state is ObjectState.IN_SYNC
+    assert [each.field_class for each in found.field_drifts] == [FieldClass.DELEGATED]
 
 
 def created(item: dict[str, Any], live: dict[str, Any], added: tuple[str, ...]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def created(item: dict[str, Any], live: dict[str, Any], added: tuple[str, ...]) 
     made = applied(item) | {"spec": live["spec"]}
     ours = made["metadata"]["managedFields"][0]
     theirs = copy.deepcopy(ours) | {"manager": "kubectl-create", "operation": "Update"}
-    theirs["fieldsV1"] = owned([added])
+    theirs["fieldsV1"] = fields_v1_of([added])
     made["metadata"]["managedFields"].append(theirs)
     return made
 
@@ -185,20 +185,20 @@ def test_what_the_server_derives_counts_as_nobodys_addition(
     item: dict[str, Any], added: tuple[str, ...], ours: object, theirs: object
 ) -> None:
     """Whoever creates an object owns its defaults, and did not write them."""
-    for value, state in ((ours, State.IN_SYNC), (theirs, State.DRIFTED)):
+    for value, state in ((ours, ObjectState.IN_SYNC), (theirs, ObjectState.DRIFTED)):
         live = copy.deepcopy(item)
         around: Any = live
         for step in added[:-1]:
             around = around[0] if step.startswith("[") else around[step]
         around[added[-1]] = value
-        assert verdict(item, created(item, live, added)).state is state
+        assert diff_as_operator(item, created(item, live, added)).state is state
 
 
 def test_a_null_is_not_sent_for_a_built_in_kind() -> None:
     item = made("Service", spec={"selector": None, "ports": [{"port": 80, "protocol": None}]})
     declared = sealed(item, "us")
     assert declared.item["spec"] == {"ports": [{"port": 80}]}
-    assert declared.digest == declare(item).digest
+    assert declared.digest == declaration_of(item).digest
     custom = made("Thing", "x.example/v1", spec={"maybe": None})
     assert sealed(custom, "us").item["spec"] == {"maybe": None}
 

@@ -6,14 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.edits import DEPLOYMENT, EDITS, SERVER, changed
-from tests.support.ownership import MANAGER, declare, verdict
+from tests.support.edits import DEPLOYMENT, EDITS, SERVER, with_change
+from tests.support.ownership import MANAGER, declaration_of, diff_as_operator
 
-from holdfast.core.ownership.delegated import Surroundings
+from holdfast.core.ownership.delegated import OwnershipContext
+from holdfast.core.ownership.healing import (
+    drops_replicas,
+    item_to_apply,
+    release_unknown_owners,
+    take_over_additions,
+    take_over_obstacles,
+)
 from holdfast.core.ownership.ignore import IgnoreRule
-from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.ownership.partial import drops_replicas, to_write
-from holdfast.core.ownership.transfer import take_additions, take_back, take_obstacles
+from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.tree import show_path
 
 BY_NAME = {edit.name: edit for edit in EDITS}
@@ -57,7 +62,9 @@ def test_an_addition_moves_whole_and_nothing_else_does(
 ) -> None:
     edit, live = BY_NAME[name], live_after(name, text=text)
     before = live["metadata"]["managedFields"]
-    managed = take_additions(declare(edit.item), live, verdict(edit.item, live))
+    managed = take_over_additions(
+        declaration_of(edit.item), live, diff_as_operator(edit.item, live)
+    )
     assert moved in owned(managed, MANAGER)
     assert moved not in owned(managed, manager)
     assert owned(before, MANAGER) <= owned(managed, MANAGER)
@@ -68,12 +75,12 @@ def test_an_addition_moves_whole_and_nothing_else_does(
 
 def test_what_is_trusted_or_ignored_is_not_moved() -> None:
     live = live_after(ADDED)
-    trusted = Surroundings(trusted=frozenset({"miner-operator"}))
-    found = verdict(DEPLOYMENT, live, around=trusted)
-    assert take_additions(declare(DEPLOYMENT), live, found) is None
+    trusted = OwnershipContext(trusted=frozenset({"miner-operator"}))
+    found = diff_as_operator(DEPLOYMENT, live, around=trusted)
+    assert take_over_additions(declaration_of(DEPLOYMENT), live, found) is None
     rule = IgnoreRule(name="r", owner="ana", glob="spec.**.containers[name=miner]")
-    found = verdict(DEPLOYMENT, live, ignore=[rule])
-    managed = take_additions(declare(DEPLOYMENT), live, found)
+    found = diff_as_operator(DEPLOYMENT, live, ignore=[rule])
+    managed = take_over_additions(declaration_of(DEPLOYMENT), live, found)
     assert "spec.template.spec.hostNetwork" in owned(managed, MANAGER)
     assert "spec.template.spec.containers[name=miner]" in owned(managed, "miner-operator")
 
@@ -81,10 +88,13 @@ def test_what_is_trusted_or_ignored_is_not_moved() -> None:
 def test_no_object_without_additions_is_touched() -> None:
     for name in ("nothing", "kubectl set image", "a label of a controller", "wiped ownership"):
         live = live_after(name)
-        found = verdict(BY_NAME[name].item, live)
-        assert take_additions(declare(BY_NAME[name].item), live, found) is None
+        found = diff_as_operator(BY_NAME[name].item, live)
+        assert take_over_additions(declaration_of(BY_NAME[name].item), live, found) is None
     live = live_after("nothing")
-    assert take_obstacles(declare(DEPLOYMENT), live, verdict(DEPLOYMENT, live)) is None
+    assert (
+        take_over_obstacles(declaration_of(DEPLOYMENT), live, diff_as_operator(DEPLOYMENT, live))
+        is None
+    )
 
 
 def test_after_a_wipe_unknown_writers_keep_only_what_is_not_ours() -> None:
@@ -100,7 +110,7 @@ def test_after_a_wipe_unknown_writers_keep_only_what_is_not_ours() -> None:
     }
     unknown = ours | {"manager": "before-first-apply", "operation": "Update", "fieldsV1": fields}
     live["metadata"]["managedFields"] = [ours, unknown]
-    managed = take_back(declare(DEPLOYMENT), live)
+    managed = release_unknown_owners(declaration_of(DEPLOYMENT), live)
     assert owned(managed, "before-first-apply") == {"spec.paused"}
     assert owned(managed, MANAGER) == owned([ours], MANAGER)
 
@@ -109,26 +119,32 @@ def test_a_field_that_is_left_alone_is_left_out_or_keeps_its_value() -> None:
     """Left out where others own it; written as it is where leaving it out would delete it."""
     live = live_after("kubectl set image")
     path = ("spec", "template", "spec", "containers", "[name=server]", "image")
-    item: Any = to_write(declare(DEPLOYMENT), live, verdict(DEPLOYMENT, live), [path])
+    item: Any = item_to_apply(
+        declaration_of(DEPLOYMENT), live, diff_as_operator(DEPLOYMENT, live), [path]
+    )
     [container] = item["spec"]["template"]["spec"]["containers"]
     assert "image" not in container
     assert container["env"] == DEPLOYMENT["spec"]["template"]["spec"]["containers"][0]["env"]
     untouched = live_after("nothing")
-    more = changed(DEPLOYMENT, lambda item: item["spec"].update(replicas=7))
-    item = to_write(declare(more), untouched, verdict(more, untouched), [("spec", "replicas")])
+    more = with_change(DEPLOYMENT, lambda item: item["spec"].update(replicas=7))
+    item = item_to_apply(
+        declaration_of(more), untouched, diff_as_operator(more, untouched), [("spec", "replicas")]
+    )
     assert item["spec"]["replicas"] == 2
 
 
 def test_a_selector_is_left_out_as_a_whole() -> None:
     edit = BY_NAME["a selector of a service"]
     live = live_after(edit.name)
-    found = verdict(edit.item, live)
-    item: Any = to_write(declare(edit.item), live, found, [found.drifted[0].change.path])
+    found = diff_as_operator(edit.item, live)
+    item: Any = item_to_apply(
+        declaration_of(edit.item), live, found, [found.drifted[0].change.path]
+    )
     assert item["spec"] == {"ports": edit.item["spec"]["ports"]}
 
 
 def test_replicas_would_drop_only_while_nobody_else_holds_them() -> None:
-    shorter = changed(DEPLOYMENT, lambda item: item["spec"].pop("replicas"))
-    assert drops_replicas(shorter, declare(shorter), live_after("nothing"))
-    assert not drops_replicas(DEPLOYMENT, declare(DEPLOYMENT), live_after("nothing"))
-    assert not drops_replicas(shorter, declare(shorter), live_after("an autoscaler"))
+    shorter = with_change(DEPLOYMENT, lambda item: item["spec"].pop("replicas"))
+    assert drops_replicas(shorter, declaration_of(shorter), live_after("nothing"))
+    assert not drops_replicas(DEPLOYMENT, declaration_of(DEPLOYMENT), live_after("nothing"))
+    assert not drops_replicas(shorter, declaration_of(shorter), live_after("an autoscaler"))

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.canary_world import World, through_json
+from tests.core.service.canary_world import CanaryWorld, through_json
 from tests.support.inference_services import canary, document
 
-from holdfast.core.service.analysis import FAILURES, INCONCLUSIVE, expression
-from holdfast.core.service.canary import CanaryPhase, CanarySeen, CanaryState, Move, advance
-from holdfast.core.service.children import Facts
-from holdfast.core.service.manifests import manifests
+from holdfast.core.service.analysis import MAX_FAILED_ROUNDS, MAX_INCONCLUSIVE_ROUNDS, metric_query
+from holdfast.core.service.canary import (
+    CanaryDecision,
+    CanaryObservation,
+    CanaryPhase,
+    CanaryState,
+    advance,
+    canary_digest,
+    primary_digest,
+    primary_spec,
+)
+from holdfast.core.service.children import Facts, manifests
 from holdfast.core.service.spec import (
     AnalysisSpec,
     CanarySpec,
@@ -22,7 +30,6 @@ from holdfast.core.service.spec import (
     RolloutSpec,
 )
 from holdfast.core.service.split import SplitMode
-from holdfast.core.service.variant import canary_digest, primary_digest, primary_spec
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 OLD, NEW, OTHER = "llama-old", "llama-new", "llama-other"
@@ -39,10 +46,10 @@ def spec(weight: int | None = 20, **fields: Any) -> InferenceServiceSpec:
     return InferenceServiceSpec(model_ref=OLD, canary=trial, **given)
 
 
-def running(**fields: Any) -> World:
+def running(**fields: Any) -> CanaryWorld:
     """A canary that has its share, and whose route was taken over."""
     gateway = fields.pop("gateway", True)
-    world = World(spec(**fields), gateway=gateway)
+    world = CanaryWorld(spec(**fields), gateway=gateway)
     for _ in range(6):
         world.primary.settle()
         if world.canary:
@@ -53,11 +60,11 @@ def running(**fields: Any) -> World:
     return world
 
 
-def phase(world: World) -> CanaryPhase | None:
+def phase(world: CanaryWorld) -> CanaryPhase | None:
     return world.state.phase if world.state else None
 
 
-def model_of_primary(world: World) -> str:
+def model_of_primary(world: CanaryWorld) -> str:
     return primary_spec(world.spec, world.state).model_ref
 
 
@@ -65,7 +72,7 @@ def model_of_primary(world: World) -> str:
 
 
 def test_without_a_canary_there_is_nothing_to_do() -> None:
-    world = World(spec(None))
+    world = CanaryWorld(spec(None))
     move = world.go()
     assert (move.state, move.weight, move.keep, move.apply) == (None, 0, False, False)
     assert (move.requeue_after, move.notes, move.message) == (None, (), "")
@@ -74,7 +81,7 @@ def test_without_a_canary_there_is_nothing_to_do() -> None:
 
 @pytest.mark.parametrize("gateway", [True, False])
 def test_a_canary_is_created_then_ready_then_attached(gateway: bool) -> None:
-    world = World(spec(), gateway=gateway)
+    world = CanaryWorld(spec(), gateway=gateway)
     move = world.go()
     assert (move.apply, move.weight) == (True, 0)
     assert world.canary is not None
@@ -92,7 +99,7 @@ def test_a_canary_is_created_then_ready_then_attached(gateway: bool) -> None:
 
 
 def test_pods_of_another_variant_are_not_taken_for_the_canary() -> None:
-    world = World(spec())
+    world = CanaryWorld(spec())
     world.go()
     assert world.canary is not None
     world.canary.settle()
@@ -101,7 +108,7 @@ def test_pods_of_another_variant_are_not_taken_for_the_canary() -> None:
 
 
 def test_a_share_counts_only_once_every_parent_has_taken_the_route_over() -> None:
-    world = World(spec())
+    world = CanaryWorld(spec())
     world.go()
     assert world.canary is not None
     world.canary.settle()
@@ -116,7 +123,7 @@ def test_a_share_counts_only_once_every_parent_has_taken_the_route_over() -> Non
 
 
 def test_a_weight_of_nothing_runs_a_canary_without_requests() -> None:
-    world = World(spec(0))
+    world = CanaryWorld(spec(0))
     world.settle()
     assert world.canary is not None
     assert world.routed == 0
@@ -255,7 +262,7 @@ def test_a_route_that_was_read_too_early_does_not_count_as_detached() -> None:
 
 
 def test_a_canary_that_never_had_requests_is_not_waited_for() -> None:
-    world = World(spec())
+    world = CanaryWorld(spec())
     world.go()
     world.change(canary=None)
     world.go()
@@ -366,7 +373,7 @@ def test_a_promotion_can_be_taken_back() -> None:
 # Judged by a metric
 
 
-def rounds(world: World, *values: float | None) -> list[Move]:
+def rounds(world: CanaryWorld, *values: float | None) -> list[CanaryDecision]:
     moves = []
     for value in values:
         world.metric = value
@@ -454,7 +461,7 @@ def test_a_promotion_that_is_withdrawn_goes_back_to_what_is_declared() -> None:
 
 def test_a_canary_out_of_bounds_is_rolled_back_and_stays_away() -> None:
     world = running(analysis=JUDGED)
-    rounds(world, *[0.5] * (FAILURES - 1))
+    rounds(world, *[0.5] * (MAX_FAILED_ROUNDS - 1))
     assert phase(world) is CanaryPhase.RUNNING, "one failure may be an accident"
     (move,) = rounds(world, 0.5)
     assert move.weight == 0
@@ -485,7 +492,7 @@ def test_failures_count_only_in_a_row() -> None:
 def test_a_metric_without_a_value_decides_nothing_and_is_reported_once() -> None:
     world = running(analysis=JUDGED)
     rounds(world, 0.0, 0.0)
-    moves = rounds(world, *[None] * (INCONCLUSIVE + 3))
+    moves = rounds(world, *[None] * (MAX_INCONCLUSIVE_ROUNDS + 3))
     said = [note.reason for move in moves for note in move.notes]
     assert said == ["AnalysisInconclusive"]
     assert moves[-1].state == moves[-2].state, "nothing to write while nothing changes"
@@ -523,10 +530,10 @@ def test_another_weight_is_judged_from_the_beginning() -> None:
 def test_a_query_knows_whose_canary_it_asks_about() -> None:
     metric = 'rate(errors{pod=~"${CANARY}-.*", namespace="${NAMESPACE}", app="${NAME}"}[1m])'
     service = service_from_json(document(canary(analysis={"metric": metric, "max": 1})))
-    assert expression(service) == (
+    assert metric_query(service) == (
         'rate(errors{pod=~"my-llama-canary-.*", namespace="default", app="my-llama"}[1m])'
     )
-    assert expression(service_from_json(document())) is None
+    assert metric_query(service_from_json(document())) is None
 
 
 # The ratio of pods
@@ -550,7 +557,7 @@ def test_a_ratio_of_pods_follows_the_weight() -> None:
 
 
 def test_a_weight_that_pods_cannot_give_is_refused_with_the_nearest_they_can() -> None:
-    world = World(spec(10, replicas=2), gateway=False)
+    world = CanaryWorld(spec(10, replicas=2), gateway=False)
     world.settle()
     assert world.routed == 0
     assert world.canary is not None
@@ -620,14 +627,14 @@ def test_whatever_happens_requests_are_answered_and_the_end_is_what_is_declared(
     actions: list[tuple[Any, ...]], gateway: bool, replicas: int | None
 ) -> None:
     """Every pass reads its state back from the status, so each is a restart as well."""
-    world = World(spec(None, replicas=replicas), gateway=gateway)
+    world = CanaryWorld(spec(None, replicas=replicas), gateway=gateway)
     for action in actions:
         act(world, action)
         watched_pass(world)
     end(world)
 
 
-def act(world: World, action: tuple[Any, ...]) -> None:
+def act(world: CanaryWorld, action: tuple[Any, ...]) -> None:
     match action:
         case ("declare", model, trial):
             if trial is None or trial.model_ref != model:
@@ -651,7 +658,7 @@ def act(world: World, action: tuple[Any, ...]) -> None:
                 world.canary.settle()
 
 
-def watched_pass(world: World) -> None:
+def watched_pass(world: CanaryWorld) -> None:
     """One pass, and everything that must never happen in it."""
     routed, taken, before = world.routed, world.taken, world.canary
     ready = before.ready if before else 0
@@ -673,13 +680,13 @@ def watched_pass(world: World) -> None:
     assert through_json(move.state) == move.state
 
 
-def answers(world: World, weight: int) -> int:
+def answers(world: CanaryWorld, weight: int) -> int:
     primary = world.primary.ready if weight < 100 else 0
     canary = world.canary.ready if world.canary and weight else 0
     return primary + canary
 
 
-def end(world: World) -> None:
+def end(world: CanaryWorld) -> None:
     """Left alone with everything ready, the world becomes what is declared, and then rests."""
     world.metric = None
     world.settle(passes=60)
@@ -717,9 +724,9 @@ def test_every_state_can_meet_every_world(
     phase: CanaryPhase, weight: int, since: str, trial: CanarySpec | None, exists: bool, ready: int
 ) -> None:
     """Also one that somebody edited: it must lead somewhere, and never to an exception."""
-    world = World(replace(spec(None), canary=trial))
+    world = CanaryWorld(replace(spec(None), canary=trial))
     state = CanaryState(phase=phase, weight=weight, since=since, digest="edited by hand")
-    seen = CanarySeen(gateway=True, exists=exists, ready=ready, replicas=3, primary_ready=3)
+    seen = CanaryObservation(gateway=True, exists=exists, ready=ready, replicas=3, primary_ready=3)
     move = advance(world.spec, state, seen, world.now)
     assert not move.weight or ready
     world.state = move.state

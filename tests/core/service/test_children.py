@@ -17,11 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.inference_services import ACCEPTED, canary, document
 
-from holdfast.core.service.children import Facts, Gateway, WeightedTarget, children_of
-from holdfast.core.service.manifests import manifests
-from holdfast.core.service.pod import GPU
+from holdfast.core.service.children import Facts, Gateway, WeightedTarget, children_of, manifests
+from holdfast.core.service.pod import GPU_RESOURCE
 from holdfast.core.service.spec import InferenceService
-from holdfast.core.service.split import SplitMode, canary_beside, replicas_for, share
+from holdfast.core.service.split import (
+    SplitMode,
+    canary_replicas_beside,
+    canary_share,
+    replicas_for,
+)
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 GOLDEN = Path(__file__).parent / "children"
@@ -204,7 +208,7 @@ def test_a_canary_leaves_the_primary_pods_as_they_are() -> None:
 
 def test_gpus_stand_in_the_limits_and_their_memory_chooses_the_node() -> None:
     objects = rendered(service(resources={"gpu": 2}))
-    assert container(objects)["resources"]["limits"][GPU] == "2"
+    assert container(objects)["resources"]["limits"][GPU_RESOURCE] == "2"
     node = pod(objects)["affinity"]["nodeAffinity"]
     (term,) = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     (wanted,) = term["matchExpressions"]
@@ -289,10 +293,12 @@ def test_a_ratio_uses_all_pods_and_comes_as_close_as_pods_can(weight: int, total
 def test_a_canary_beside_a_scaled_primary_comes_close_to_its_weight(
     weight: int, primary: int
 ) -> None:
-    count = canary_beside(weight, primary)
-    best = min(range(1, 100 * primary + 2), key=lambda each: abs(share(primary, each) - weight))
-    got = abs(share(primary, count) - weight)
-    assert got <= abs(share(primary, best) - weight) + 100 // (primary + 1)
+    count = canary_replicas_beside(weight, primary)
+    best = min(
+        range(1, 100 * primary + 2), key=lambda each: abs(canary_share(primary, each) - weight)
+    )
+    got = abs(canary_share(primary, count) - weight)
+    assert got <= abs(canary_share(primary, best) - weight) + 100 // (primary + 1)
 
 
 def test_a_declared_variable_is_written_as_the_kubelet_fills_it_in() -> None:

@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from holdfast.core.errors import ValidationError
-from holdfast.core.service.children import Facts
-from holdfast.core.service.imported import Imported, imported
-from holdfast.core.service.manifests import manifests
+from holdfast.core.service.children import Facts, manifests
+from holdfast.core.service.importer import ImportedDeployment, import_deployment
 from holdfast.core.tree import Fields
 from holdfast.core.workload import WorkloadSpec
 from holdfast.wire.service_mapping import service_of
@@ -133,7 +132,7 @@ spec:
 
 
 def test_a_deployment_of_somebody_else_is_read_as_far_as_a_workload_goes() -> None:
-    found = imported(yaml.safe_load(FOREIGN))
+    found = import_deployment(yaml.safe_load(FOREIGN))
     spec = spec_from_document({"project": found.namespace, **found.fields})
     assert spec.slug == "llama" and spec.project == "chat"
     assert spec.backend == "vllm" and spec.model == "meta-llama/Llama-3.1-8B"
@@ -151,7 +150,7 @@ def test_a_deployment_of_somebody_else_is_read_as_far_as_a_workload_goes() -> No
 
 
 def test_everything_that_is_not_taken_over_is_named() -> None:
-    lost = imported(yaml.safe_load(FOREIGN)).lost
+    lost = import_deployment(yaml.safe_load(FOREIGN)).lost
     assert {each.field for each in lost} == {
         "args", "labels", "annotations", "strategy", "serviceAccountName", "initContainers",
         "volumes[name=cache]", "containers[name=exporter]", "env.OPENAI_API_KEY", "env.NODE",
@@ -239,7 +238,7 @@ def test_everything_that_is_not_taken_over_is_named() -> None:
 def test_the_engine_and_its_model_are_told_from_how_it_is_started(
     container: Fields, expected: Fields
 ) -> None:
-    found = imported(deployment(container)).fields
+    found = import_deployment(deployment(container)).fields
     own = ("backend", "model", "args", "config")
     assert {name: value for name, value in found.items() if name in own} == expected
     spec_from_document(found)
@@ -248,14 +247,14 @@ def test_the_engine_and_its_model_are_told_from_how_it_is_started(
 def test_a_model_that_nothing_names_is_asked_for() -> None:
     server = deployment({"image": "registry.example/server:1"})
     with pytest.raises(ValidationError, match="--model") as raised:
-        imported(server)
+        import_deployment(server)
     assert raised.value.problems[0].field == "model"
-    given = imported(server, model="org/m", backend="vllm").fields
+    given = import_deployment(server, model="org/m", backend="vllm").fields
     assert (given["model"], given["backend"]) == ("org/m", "vllm")
 
 
 def test_credentials_in_arguments_are_left_out_by_name() -> None:
-    found = imported(
+    found = import_deployment(
         deployment(
             {"image": "vllm/vllm-openai:v1", "args": ["org/m", "--api-key", "abc12345", "--seed=1"]}
         )
@@ -278,9 +277,9 @@ def render(spec: WorkloadSpec) -> list[Fields]:
     return list(manifests(service_of(spec, namespace="chat"), Facts()))
 
 
-def read(objects: list[Fields]) -> Imported:
+def read(objects: list[Fields]) -> ImportedDeployment:
     kinds: dict[Any, Fields] = {each["kind"]: each for each in objects}
-    return imported(kinds["Deployment"], autoscaler=kinds.get("HorizontalPodAutoscaler"))
+    return import_deployment(kinds["Deployment"], autoscaler=kinds.get("HorizontalPodAutoscaler"))
 
 
 def _replicas(given: dict[str, Any]) -> int | None:

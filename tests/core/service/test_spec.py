@@ -5,10 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from tests.support.inference_services import ACCEPTED, REFUSED, Refused, document
+from tests.support.inference_services import ACCEPTED, REFUSED, RefusedService, document
 
 from holdfast.core.errors import AlreadyExists, Conflict, InvalidSpec, ValidationError
-from holdfast.core.service.rules import RULES
 from holdfast.core.service.spec import (
     CanarySpec,
     HealthCheckSpec,
@@ -16,6 +15,7 @@ from holdfast.core.service.spec import (
     InferenceServiceSpec,
     ResourceSpec,
 )
+from holdfast.core.service.validation import RULES
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 from holdfast.wire.service_mapping import spec_of
 
@@ -43,7 +43,7 @@ def test_a_good_spec_passes(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.why)
-def test_a_wrong_one_is_refused_and_says_where(case: Refused) -> None:
+def test_a_wrong_one_is_refused_and_says_where(case: RefusedService) -> None:
     with pytest.raises(InvalidSpec) as refusal:
         service_from_json(document(case.change))
     fields = [problem.field for problem in refusal.value.problems]

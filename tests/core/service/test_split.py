@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.service.split import (
-    TOLERANCE,
+    WEIGHT_TOLERANCE,
     SplitMode,
-    divide,
-    expressible,
-    front_weight,
+    canary_share,
+    compute_split,
+    is_expressible,
     route_accepted,
     route_weight,
-    share,
+    selector_weight,
 )
 
 PARENT = {
@@ -68,7 +68,7 @@ def route(
 def test_a_division_gives_both_sides_someone_who_can_answer(
     weight: int, declared: int | None, seen: int | None, canary: int | None, gateway: bool
 ) -> None:
-    split = divide(
+    split = compute_split(
         weight=weight, gateway=gateway, ready=True, declared=declared, seen=seen, canary=canary
     )
     assert split.canary is not None
@@ -79,8 +79,8 @@ def test_a_division_gives_both_sides_someone_who_can_answer(
         assert split.weight == weight
     if not gateway and declared is not None and 0 < weight < 100:
         assert split.primary is not None
-        assert split.weight == share(split.primary, split.canary)
-    waiting = divide(
+        assert split.weight == canary_share(split.primary, split.canary)
+    waiting = compute_split(
         weight=weight, gateway=gateway, ready=False, declared=declared, seen=seen, canary=canary
     )
     assert (waiting.primary, waiting.weight) == (declared, 0)
@@ -104,14 +104,16 @@ def test_a_division_gives_both_sides_someone_who_can_answer(
 def test_a_weight_is_possible_when_pods_come_near_it(
     replicas: int, weight: int, given: int, possible: bool
 ) -> None:
-    split = divide(weight=weight, gateway=False, ready=True, declared=replicas, seen=replicas)
+    split = compute_split(
+        weight=weight, gateway=False, ready=True, declared=replicas, seen=replicas
+    )
     assert split.mode is SplitMode.REPLICA_RATIO
     assert split.weight == given
-    assert expressible(weight, given) is possible
+    assert is_expressible(weight, given) is possible
 
 
 def test_the_tolerance_is_what_the_documentation_says() -> None:
-    assert TOLERANCE == 10
+    assert WEIGHT_TOLERANCE == 10
 
 
 @pytest.mark.parametrize(
@@ -176,4 +178,4 @@ def test_what_a_controller_leaves_out_of_a_parent_is_its_default() -> None:
 )
 def test_a_selector_lets_one_or_both_through(selector: Any, weight: int) -> None:
     service = {"spec": {"selector": selector}} if selector is not None else {}
-    assert front_weight(service, "role", "canary") == weight
+    assert selector_weight(service, "role", "canary") == weight

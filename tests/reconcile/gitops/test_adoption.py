@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.reconcile.gitops.ports import Put, RecordKind
+from holdfast.reconcile.gitops.ports import LedgerWrite, RecordKind
 
 A = config_ref("a")
 
 
-async def taken_over() -> World:
+async def taken_over() -> GitopsWorld:
     """An object that somebody made by hand, and that Git declares some of."""
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.kube.create(
         {
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -57,13 +57,13 @@ async def test_what_is_added_or_changed_after_that_is_healed() -> None:
 async def test_a_crash_between_the_apply_and_the_ledger_makes_nothing_of_theirs_ours() -> None:
     world = await taken_over()
     (record,) = await world.book.records(RecordKind.INVENTORY)
-    lost = Put(
+    lost = LedgerWrite(
         kind=record.kind, application=record.application, key=record.key, state=record.state,
         seen=record.version, body=None,
     )  # fmt: skip
     drifts = await world.book.records(RecordKind.DRIFT)
     gone = [
-        Put(kind=each.kind, application=each.application, key=each.key, state=each.state,
+        LedgerWrite(kind=each.kind, application=each.application, key=each.key, state=each.state,
             seen=each.version, body=None) for each in drifts
     ]  # fmt: skip
     await world.book.write([lost, *gone], [])

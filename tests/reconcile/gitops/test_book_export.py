@@ -10,24 +10,24 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.support.books import put
-from tests.support.gitops_server import PROJECT, served
-from tests.support.gitops_world import World
+from tests.support.gitops_server import PROJECT, serve_applications
+from tests.support.gitops_world import GitopsWorld
+from tests.support.ledgers import record_put
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.gitops.application import AppId, Remediation
+from holdfast.core.gitops.application import ApplicationId, Remediation
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
-from holdfast.reconcile.gitops import book_export
-from holdfast.reconcile.gitops.ports import Put, Record, RecordKind
+from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.gitops import ledger_store
+from holdfast.reconcile.gitops.ports import LedgerRecord, LedgerWrite, RecordKind
 from holdfast.wire import gitops_v1
 
 PAGE = 10
 
 
-class PagedBook(MemoryBook):
+class PagedBook(MemoryLedgerStore):
     """Counts pages, and holds back every page but the first until it is told."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class PagedBook(MemoryBook):
 
     async def records_after(
         self, kind: RecordKind, *, application: str, after: str, limit: int
-    ) -> Sequence[Record]:
+    ) -> Sequence[LedgerRecord]:
         assert limit == PAGE
         if self.pages:
             await asyncio.to_thread(self.go_on.wait, 60)
@@ -47,21 +47,21 @@ class PagedBook(MemoryBook):
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book_export, "PAGE", PAGE)
+    monkeypatch.setattr(ledger_store, "EXPORT_PAGE", PAGE)
 
 
-def drift(number: int, *, seen: int = 0, note: str = "") -> Put:
-    from tests.support.books import NOON
+def drift(number: int, *, seen: int = 0, note: str = "") -> LedgerWrite:
+    from tests.support.ledgers import NOON
 
     made = ObjectDrift(
-        id=f"drf-{number:04}", application=AppId(namespace="team", name="shop"), project=PROJECT,
+        id=f"drf-{number:04}", application=ApplicationId(namespace="team", name="shop"), project=PROJECT,
         object=ObjectRef(api_version="v1", kind="ConfigMap", namespace="chat", name="a"),
         entries=(DriftEntry(path="/data/x", desired="1", live=str(number),
                             kind=DriftKind.CONFIGURATION, cause=Cause.UNKNOWN, evidence=""),),
         commit="abc", remediation=Remediation.REPORT, first_seen=NOON, last_seen=NOON, note=note,
     )  # fmt: skip
-    body = gitops_v1.body(gitops_v1.drift_to_json(made))
-    return put(made.id, seen, application="team/shop", state="closed", body=body)
+    body = gitops_v1.encode_record(gitops_v1.drift_to_json(made))
+    return record_put(made.id, seen, application="team/shop", state="closed", body=body)
 
 
 def ids(lines: Sequence[str | bytes]) -> list[str]:
@@ -72,7 +72,7 @@ def test_the_first_drift_comes_before_the_second_page_is_read() -> None:
     async def scenario() -> None:
         book = PagedBook()
         await book.write([drift(number) for number in range(35)], [])
-        lines = book_export.drift_lines(book, application="team/shop", project=PROJECT)
+        lines = ledger_store.export_drifts(book, application="team/shop", project=PROJECT)
         found = [await anext(lines)]
         assert book.pages == 1
         book.go_on.set()
@@ -91,7 +91,7 @@ def test_an_export_that_ends_with_a_page_is_whole(number: int) -> None:
         await book.write([drift(each) for each in range(number)], [])
         lines = [
             line
-            async for line in book_export.drift_lines(
+            async for line in ledger_store.export_drifts(
                 book, application="team/shop", project=PROJECT
             )
         ]
@@ -108,7 +108,9 @@ def test_drifts_that_move_meanwhile_come_once() -> None:
         book.go_on.set()
         await book.write([drift(number) for number in range(35)], [])
         found = []
-        async for line in book_export.drift_lines(book, application="team/shop", project=PROJECT):
+        async for line in ledger_store.export_drifts(
+            book, application="team/shop", project=PROJECT
+        ):
             found.append(line)
             if len(found) == 12:
                 moved = [drift(number, seen=1, note="moved") for number in (3, 30)]
@@ -122,25 +124,25 @@ def test_drifts_that_move_meanwhile_come_once() -> None:
 def test_the_server_sends_the_first_page_while_the_last_is_not_read(tmp_path: Path) -> None:
     """Also the command's own reader gives lines as they come."""
     from holdfast.adapters.http.gitops import RemoteApplications
-    from holdfast.apps.sdk.connect import Options, transport
-    from holdfast.apps.sdk.settings import resolve
+    from holdfast.apps.sdk.connect import ClientOptions, make_transport
+    from holdfast.apps.sdk.settings import resolve_connection
     from holdfast.core.redact import Secret
-    from holdfast.reconcile.colour import iterate, run
+    from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
-    world = World()
+    world = GitopsWorld()
     world.book = book = PagedBook()
-    with served(tmp_path, world) as running:
+    with serve_applications(tmp_path, world) as running:
         running.run(book.write([drift(number) for number in range(35)], []))
         token = running.server.token(PROJECT, ["read"])
-        place = resolve(running.url, token=token, environ={})
-        options = Options(timeout=30.0, max_retries=0, manager="test", blocking=True)
-        api = RemoteApplications(transport(place, options, Secret(token)), PROJECT)
-        lines = iterate(api.export(what="drifts"))
+        place = resolve_connection(running.url, token=token, environ={})
+        options = ClientOptions(timeout=30.0, max_retries=0, manager="test", blocking=True)
+        api = RemoteApplications(make_transport(place, options, Secret(token)), PROJECT)
+        lines = iterate_sync(api.export(what="drifts"))
         found = [next(lines)]
         assert book.pages == 1
         book.go_on.set()
         found += list(lines)
-        run(api.aclose())
+        run_sync(api.aclose())
         assert ids(found) == [f"drf-{number:04}" for number in range(35)]
         whole = httpx2.get(
             f"{running.url}/api/projects/{PROJECT}/gitops/export",

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.codify_world import KEY, NOW, World, diff
+from tests.reconcile.gitops.codify_world import KEY, NOW, CodifyWorld, diff
 
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.gitops.codify import CannotCodify, SecretInClear
 from holdfast.core.gitops.pods import image_findings
+from holdfast.core.ownership.object_diff import diff_object_fully
 from holdfast.core.ownership.signals import declare
-from holdfast.core.ownership.verdict import weigh
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops import codify as codifying
-from holdfast.reconcile.gitops import codify_work
+from holdfast.reconcile.gitops import codify, codify_edits
 from holdfast.wire.yaml import read_documents
 
 APP = """
@@ -68,8 +67,8 @@ spec:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(root=tmp_path, path="apps/chat", renders=FileRenderer(key=KEY)).write(
+def world(tmp_path: Path) -> CodifyWorld:
+    return CodifyWorld(root=tmp_path, path="apps/chat", renders=FileRenderer(key=KEY)).write(
         {"apps/chat/app.yaml": APP, "other/thing.yaml": "not: read\n"}
     )
 
@@ -79,7 +78,7 @@ def container(live: dict[str, Any], name: str = "main") -> dict[str, Any]:
     return next(each for each in spec["containers"] if each["name"] == name)
 
 
-def test_a_changed_number_changes_one_line(world: World) -> None:
+def test_a_changed_number_changes_one_line(world: CodifyWorld) -> None:
     live = world.live("Deployment", lambda item: item["spec"].update(replicas=5))
     done = world.codify("Deployment", live)
     assert diff(APP.lstrip(), world.text(done, "apps/chat/app.yaml")) == [
@@ -92,7 +91,7 @@ def test_a_changed_number_changes_one_line(world: World) -> None:
     assert done.layer == "apps/chat/app.yaml"
 
 
-def test_fields_of_list_items_are_found_by_their_key(world: World) -> None:
+def test_fields_of_list_items_are_found_by_their_key(world: CodifyWorld) -> None:
     def change(item: dict[str, Any]) -> None:
         container(item)["image"] = "vllm/vllm-openai:v0.7.0"
         container(item)["env"][1]["value"] = "on"
@@ -112,7 +111,7 @@ def test_fields_of_list_items_are_found_by_their_key(world: World) -> None:
     ]
 
 
-def test_what_was_removed_is_declared_no_more(world: World) -> None:
+def test_what_was_removed_is_declared_no_more(world: CodifyWorld) -> None:
     def change(item: dict[str, Any]) -> None:
         del container(item)["env"][0]
         del container(item)["resources"]["limits"]["memory"]
@@ -125,7 +124,7 @@ def test_what_was_removed_is_declared_no_more(world: World) -> None:
     ]
 
 
-def test_where_all_of_a_mapping_is_gone_no_empty_one_is_left(world: World) -> None:
+def test_where_all_of_a_mapping_is_gone_no_empty_one_is_left(world: CodifyWorld) -> None:
     live = world.live("Deployment", lambda item: container(item).pop("resources"))
     done = world.codify("Deployment", live)
     assert diff(APP.lstrip(), world.text(done, "apps/chat/app.yaml")) == [
@@ -136,7 +135,7 @@ def test_where_all_of_a_mapping_is_gone_no_empty_one_is_left(world: World) -> No
     ]
 
 
-def test_what_others_added_is_declared_without_the_servers_defaults(world: World) -> None:
+def test_what_others_added_is_declared_without_the_servers_defaults(world: CodifyWorld) -> None:
     added = {
         "f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"probe"}': {
             ".": {}, "f:name": {}, "f:image": {}, "f:imagePullPolicy": {},
@@ -157,7 +156,7 @@ def test_what_others_added_is_declared_without_the_servers_defaults(world: World
     ]
 
 
-def test_the_right_document_of_a_file_is_edited(world: World) -> None:
+def test_the_right_document_of_a_file_is_edited(world: CodifyWorld) -> None:
     live = world.live("Service", lambda item: item["spec"]["ports"][0].update(targetPort=8000))
     live["metadata"]["managedFields"] = [{  # type: ignore[call-overload, index]
         "manager": "kubectl-patch", "operation": "Update", "apiVersion": "v1",
@@ -169,7 +168,7 @@ def test_the_right_document_of_a_file_is_edited(world: World) -> None:
     assert diff(APP.lstrip(), world.text(done, "apps/chat/app.yaml")) == ["+      targetPort: 8000"]
 
 
-def test_an_item_of_a_list_document_is_edited_in_place(world: World) -> None:
+def test_an_item_of_a_list_document_is_edited_in_place(world: CodifyWorld) -> None:
     text = """
         apiVersion: v1
         kind: List
@@ -193,18 +192,20 @@ def test_an_item_of_a_list_document_is_edited_in_place(world: World) -> None:
     assert len(document.value["items"]) == 1  # type: ignore[arg-type]
 
 
-def test_a_deleted_object_leaves_its_file(world: World) -> None:
+def test_a_deleted_object_leaves_its_file(world: CodifyWorld) -> None:
     done = world.codify("Service", None)
     assert world.text(done, "apps/chat/app.yaml") == APP.lstrip().split("---\n")[0]
 
 
-def test_a_file_goes_with_its_only_object(world: World) -> None:
+def test_a_file_goes_with_its_only_object(world: CodifyWorld) -> None:
     world.write({"apps/chat/config.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"})
     done = world.codify("ConfigMap", None)
     assert dict(done.files) == {"apps/chat/config.yaml": None}
 
 
-def test_an_object_made_without_git_gets_a_file_with_what_its_writer_wrote(world: World) -> None:
+def test_an_object_made_without_git_gets_a_file_with_what_its_writer_wrote(
+    world: CodifyWorld,
+) -> None:
     live: Fields = {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
@@ -225,7 +226,7 @@ def test_an_object_made_without_git_gets_a_file_with_what_its_writer_wrote(world
     )
 
 
-def test_an_object_that_another_makes_is_not_adopted(world: World) -> None:
+def test_an_object_that_another_makes_is_not_adopted(world: CodifyWorld) -> None:
     live: Fields = {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]},
@@ -234,7 +235,7 @@ def test_an_object_that_another_makes_is_not_adopted(world: World) -> None:
         world.adopt(live)
 
 
-def test_a_plain_secret_is_never_written(world: World) -> None:
+def test_a_plain_secret_is_never_written(world: CodifyWorld) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "team"}}
     world.write({"apps/chat/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
                  "stringData: {password: declared-value}\n"})  # fmt: skip
@@ -253,7 +254,7 @@ def test_a_plain_secret_is_never_written(world: World) -> None:
 @pytest.mark.parametrize(("name", "value"), [("HF_TOKEN", "canary-value"),
                                          ("SETTING", "hf_" + "A1b2C3d4" * 4)])  # fmt: skip
 def test_a_credential_among_the_variables_is_not_written(
-    world: World, name: str, value: str
+    world: CodifyWorld, name: str, value: str
 ) -> None:
     item = {"name": name, "value": value}
     added = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {
@@ -265,12 +266,12 @@ def test_a_credential_among_the_variables_is_not_written(
     assert value not in str(caught.value)
 
 
-def test_nothing_to_declare_is_refused(world: World) -> None:
+def test_nothing_to_declare_is_refused(world: CodifyWorld) -> None:
     with pytest.raises(CannotCodify, match="Nothing about"):
         world.codify("Deployment", world.live("Deployment", lambda item: None))
 
 
-def test_a_refusal_says_what_was_tried(world: World) -> None:
+def test_a_refusal_says_what_was_tried(world: CodifyWorld) -> None:
     world.write({"apps/chat/app.yaml": APP.replace("labels: {app: chat}   # flow",
                  "labels: &l {app: chat}").replace("matchLabels: {app: chat}", "matchLabels: *l")
                  .replace("---\n", "---\n# second\n")})  # fmt: skip
@@ -303,7 +304,7 @@ class Sealing:
 
 def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) -> None:
     sealing = Sealing()
-    world = World(
+    world = CodifyWorld(
         root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=sealing),
         decryptor=sealing,
     ).write({"app/secret.yaml": """
@@ -333,7 +334,7 @@ def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) ->
         world.codify("Secret", live)
 
 
-def test_what_git_declares_of_an_image_that_moved_is_what_its_file_says(world: World) -> None:
+def test_what_git_declares_of_an_image_that_moved_is_what_its_file_says(world: CodifyWorld) -> None:
     """The digest that a tag stood for is no declaration; it is told as evidence."""
     live = world.live("Deployment", lambda item: None)
     known = {"main vllm/vllm-openai:v0.6.3": "sha256:" + "a" * 64}
@@ -344,7 +345,7 @@ def test_what_git_declares_of_an_image_that_moved_is_what_its_file_says(world: W
     assert f"stood for sha256:{'a' * 64} when it was applied" in found.evidence
 
 
-def test_the_image_that_pods_run_is_pinned_by_its_digest(world: World) -> None:
+def test_the_image_that_pods_run_is_pinned_by_its_digest(world: CodifyWorld) -> None:
     live = world.live("Deployment", lambda item: None)
     digests = {"main vllm/vllm-openai:v0.6.3": "sha256:" + "a" * 64}
     runs = {"main": {"sha256:" + "b" * 64: ["chat-1"]}}
@@ -353,17 +354,17 @@ def test_the_image_that_pods_run_is_pinned_by_its_digest(world: World) -> None:
     assert pinned in world.text(done, "apps/chat/app.yaml").splitlines()
 
 
-def test_an_object_that_was_made_anew_cannot_be_declared_by_an_edit(world: World) -> None:
+def test_an_object_that_was_made_anew_cannot_be_declared_by_an_edit(world: CodifyWorld) -> None:
     """A file declares the one as well as the other."""
     live = world.live("Deployment", lambda item: None)
     declared = replace(declare(world.declared("Deployment").item, "holdfast-gitops"), uid="old")
-    (gone,) = weigh(declared=declared, live=live, key=KEY, now=NOW).findings
+    (gone,) = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW).field_drifts
     with pytest.raises(CannotCodify, match="made anew"):
         world.codify_running("Deployment", live, gone)
 
 
 def test_files_are_edited_and_compared_beside_the_loop(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CodifyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be large, and nothing may hold up who renews the lease."""
     threads: set[threading.Thread] = set()
@@ -375,7 +376,7 @@ def test_files_are_edited_and_compared_beside_the_loop(
 
         return call
 
-    for place, name in ((codify_work, "edit"), (codifying, "touched_lines"), (codifying, "unlike")):
+    for place, name in ((codify_edits, "edit"), (codify, "touched_lines"), (codify, "unlike")):
         monkeypatch.setattr(place, name, noted(getattr(place, name)))
     live = world.live("Deployment", lambda item: item["spec"].update(replicas=3))
     world.codify("Deployment", live)
@@ -383,7 +384,7 @@ def test_files_are_edited_and_compared_beside_the_loop(
     assert threading.main_thread() not in threads
 
 
-def test_a_large_file_of_equal_lines_is_codified(world: World) -> None:
+def test_a_large_file_of_equal_lines_is_codified(world: CodifyWorld) -> None:
     lines = ["aaaaaa", "bbbbbb"] * 12_000
     block = "".join(f"    {line}\n" for line in lines)
     head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  x: |\n"

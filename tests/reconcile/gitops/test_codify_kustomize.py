@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reconcile.gitops.codify_world import KEY, CodifyWorld, diff
 from tests.support import testbed
-from tests.support.codify_world import KEY, World, diff
-from tests.support.missing import without
+from tests.support.cluster_fixtures import skip_without
 
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.gitops.codify import CannotCodify
 from holdfast.core.gitops.source import Renderer
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import Export
+from holdfast.reconcile.gitops.ports import SourceExport
 
 BASE = """
 apiVersion: apps/v1
@@ -87,12 +87,12 @@ EXTRA = "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: runner\n"
 
 
 @pytest.fixture
-def world(tmp_path: Path, pytestconfig: pytest.Config) -> World:
+def world(tmp_path: Path, pytestconfig: pytest.Config) -> CodifyWorld:
     try:
-        kubectl = testbed.find().path("kubectl")
+        kubectl = testbed.find_testbed().path("kubectl")
     except testbed.NoTestbed as missing:
-        without(pytestconfig, "Kustomize", missing)
-    return World(
+        skip_without(pytestconfig, "Kustomize", missing)
+    return CodifyWorld(
         root=tmp_path, path="overlays/prod", renders=FileRenderer(key=KEY, kustomize=kubectl)
     ).write({
         "base/kustomization.yaml": "resources: [deployment.yaml]\n",
@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Callable[[dict[str, Any]], object], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_value_is_changed_in_the_layer_that_sets_it(world: World, case: str) -> None:
+def test_a_value_is_changed_in_the_layer_that_sets_it(world: CodifyWorld, case: str) -> None:
     change, file, lines = CASES[case]
     before = (world.root / file).read_text()
     done = world.codify("Deployment", world.live("Deployment", change))
@@ -166,7 +166,7 @@ def test_a_value_is_changed_in_the_layer_that_sets_it(world: World, case: str) -
     assert bool(done.notes) == ("base" in case)
 
 
-def test_several_values_of_several_layers_change_at_once(world: World) -> None:
+def test_several_values_of_several_layers_change_at_once(world: CodifyWorld) -> None:
     def change(item: dict[str, Any]) -> None:
         item["spec"]["replicas"] = 9
         main(item)["env"][0]["value"] = "error"
@@ -177,7 +177,7 @@ def test_several_values_of_several_layers_change_at_once(world: World) -> None:
     assert done.layer == "overlays/prod/env.yaml, overlays/prod/kustomization.yaml"
 
 
-def test_without_a_patch_for_the_object_the_overlay_gets_one(world: World) -> None:
+def test_without_a_patch_for_the_object_the_overlay_gets_one(world: CodifyWorld) -> None:
     world.write({KUSTOMIZATION: "# production\nresources: [../../base]\n"})
     live = world.live("Deployment", lambda item: item["spec"].update(replicas=4))
     done = world.codify("Deployment", live)
@@ -189,7 +189,7 @@ def test_without_a_patch_for_the_object_the_overlay_gets_one(world: World) -> No
     assert "base/deployment.yaml declares it outside" in done.notes[0]
 
 
-def test_what_the_application_declares_itself_is_changed_there(world: World) -> None:
+def test_what_the_application_declares_itself_is_changed_there(world: CodifyWorld) -> None:
     live = world.live(
         "ServiceAccount", lambda item: item.update(automountServiceAccountToken=False),
         added={"f:automountServiceAccountToken": {}},
@@ -208,7 +208,7 @@ def test_what_the_application_declares_itself_is_changed_there(world: World) -> 
     ],
 )
 def test_a_generated_value_is_changed_where_it_is_made(
-    world: World, key: str, value: str, file: str, lines: list[str]
+    world: CodifyWorld, key: str, value: str, file: str, lines: list[str]
 ) -> None:
     """The generated name has a hash of the content: the new one takes its place everywhere."""
     before = (world.root / file).read_text()
@@ -219,7 +219,7 @@ def test_a_generated_value_is_changed_where_it_is_made(
     assert done.repointed == (), "nothing refers to it"
 
 
-def test_what_refers_to_a_generated_name_is_told_with_it(world: World) -> None:
+def test_what_refers_to_a_generated_name_is_told_with_it(world: CodifyWorld) -> None:
     """Its pods are replaced when that is merged, which a reviewer has to know."""
     referring = BASE.replace("name: chat", "name: reader").replace(
         "          image:",
@@ -231,14 +231,14 @@ def test_what_refers_to_a_generated_name_is_told_with_it(world: World) -> None:
     assert [(ref.kind, ref.name) for ref in done.repointed] == [("Deployment", "prod-reader")]
 
 
-def test_other_overlays_are_as_they_were(world: World) -> None:
+def test_other_overlays_are_as_they_were(world: CodifyWorld) -> None:
     live = world.live("Deployment", lambda item: main(item)["env"][1].update(value="x"))
     done = world.codify("Deployment", live)
-    other = World(root=world.root, path="overlays/test", renders=world.renders)
+    other = CodifyWorld(root=world.root, path="overlays/test", renders=world.renders)
     before = other.render()
     for file, text in done.files.items():
         (world.root / file).write_bytes(text or b"")
-    fresh = Export(commit="d" * 40, root=world.root)
+    fresh = SourceExport(commit="d" * 40, root=world.root)
     after = asyncio.run(
         world.renders.render(
             fresh, "overlays/test", renderer=Renderer.AUTO, namespace=other.namespace
@@ -247,13 +247,13 @@ def test_other_overlays_are_as_they_were(world: World) -> None:
     assert [each.item for each in after.objects] == [each.item for each in before.objects]
 
 
-def test_a_deleted_object_of_the_application_goes_with_its_entry(world: World) -> None:
+def test_a_deleted_object_of_the_application_goes_with_its_entry(world: CodifyWorld) -> None:
     done = world.codify("ServiceAccount", None)
     assert done.files["overlays/prod/extra.yaml"] is None
     assert diff(OVERLAY.lstrip(), world.text(done, KUSTOMIZATION)) == ["-  - extra.yaml"]
 
 
-def test_a_deleted_object_of_a_shared_base_is_left_out_by_a_patch(world: World) -> None:
+def test_a_deleted_object_of_a_shared_base_is_left_out_by_a_patch(world: CodifyWorld) -> None:
     world.write({KUSTOMIZATION: "resources: [../../base, extra.yaml]\n"})
     done = world.codify("Deployment", None)
     assert list(done.files) == [KUSTOMIZATION]
@@ -261,7 +261,7 @@ def test_a_deleted_object_of_a_shared_base_is_left_out_by_a_patch(world: World) 
     assert "outside" in done.notes[0]
 
 
-def test_an_object_made_without_git_joins_the_resources(world: World) -> None:
+def test_an_object_made_without_git_joins_the_resources(world: CodifyWorld) -> None:
     live: Fields = {
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
         "metadata": {"name": "prod-tuning", "namespace": "team", "uid": "u"},
@@ -276,7 +276,7 @@ def test_an_object_made_without_git_joins_the_resources(world: World) -> None:
 
 
 def test_a_list_of_a_kind_that_kustomize_does_not_know_is_changed_by_an_operation(
-    world: World,
+    world: CodifyWorld,
 ) -> None:
     gateway = """
         apiVersion: gateway.networking.k8s.io/v1
@@ -300,7 +300,7 @@ def test_a_list_of_a_kind_that_kustomize_does_not_know_is_changed_by_an_operatio
     assert "value: 8443" in text
 
 
-def test_an_edit_that_would_change_another_object_is_refused(world: World) -> None:
+def test_an_edit_that_would_change_another_object_is_refused(world: CodifyWorld) -> None:
     """Two containers share one entry of `images`, and a second one undoes every patch."""
     world.write({
         KUSTOMIZATION: "resources: [app.yaml]\nimages:\n  - name: a\n    newTag: '1'\n",

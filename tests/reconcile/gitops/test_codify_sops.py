@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from tests.support import sops as sops_support
-from tests.support.codify_world import KEY, World
-from tests.support.sops import Sops, sops
+from tests.reconcile.gitops.codify_world import KEY, CodifyWorld
+from tests.support.go_programs import IDENTITY, Sops, sops
 
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.adapters.render.sops import SopsDecryptor
 from holdfast.core.redact import Secret
 
@@ -30,8 +29,8 @@ def test_a_changed_secret_is_written_encrypted_and_opens_to_the_live_value(
     tmp_path: Path,
     sops: Sops,  # the fixture
 ) -> None:
-    decryptor = SopsDecryptor(age_key=Secret(sops_support.IDENTITY), program=sops.path)
-    world = World(
+    decryptor = SopsDecryptor(age_key=Secret(IDENTITY), program=sops.path)
+    world = CodifyWorld(
         root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=decryptor),
         decryptor=decryptor,
     ).write({"app/secret.yaml": sops.encrypt(SECRET).encode()})  # fmt: skip
@@ -43,6 +42,8 @@ def test_a_changed_secret_is_written_encrypted_and_opens_to_the_live_value(
     assert fresh not in text
     assert CANARY not in repr(done)
     world.write({"app/secret.yaml": text.encode()})
-    data = World(root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=decryptor))
+    data = CodifyWorld(
+        root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=decryptor)
+    )
     item = data.declared("Secret").item
     assert item["data"] == {"password": fresh, "user": base64.b64encode(b"reader").decode()}

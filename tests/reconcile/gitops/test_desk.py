@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.gitops_world import APP, World, config_ref, configmap, route
+from tests.support.gitops_world import APP, GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.errors import (
     AuthError,
@@ -20,10 +20,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.gitops.application import DriftSpec, HoldEnd, MatchSpec, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.core.gitops.standing import Standing
-from holdfast.reconcile.gitops.desk import Desk
+from holdfast.core.gitops.objects import SyncStatus
 from holdfast.reconcile.gitops.ports import RecordKind
-from holdfast.reconcile.gitops.result import Result
+from holdfast.reconcile.gitops.reporting import ApplicationResult
+from holdfast.reconcile.gitops.review import ReviewService
 
 A = config_ref("a")
 PROJECT = "ml-platform"
@@ -31,9 +31,9 @@ PROJECT = "ml-platform"
 
 async def drifted(
     remediation: Remediation = Remediation.REVIEW, **spec: object
-) -> tuple[World, Desk]:
+) -> tuple[GitopsWorld, ReviewService]:
     """An application with one drift that waits."""
-    world = World(route(remediation), drift=DriftSpec(**spec))  # type: ignore[arg-type]
+    world = GitopsWorld(route(remediation), drift=DriftSpec(**spec))  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
     await world.look()
     edit(world, "9")
@@ -41,7 +41,7 @@ async def drifted(
     return world, world.desk()
 
 
-def edit(world: World, value: str) -> None:
+def edit(world: GitopsWorld, value: str) -> None:
     world.kube.edit(A, lambda item: item["data"].update(x=value))
 
 
@@ -59,7 +59,7 @@ async def test_exactly_the_approved_plan_is_applied() -> None:
 
 
 async def test_an_approval_applies_nothing_that_git_asks_for_beside_it() -> None:
-    world = World(route(Remediation.REVIEW), sync=SyncSpec(automatic=False))
+    world = GitopsWorld(route(Remediation.REVIEW), sync=SyncSpec(automatic=False))
     world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
     await world.sync()
     world.git.commit({"a.yaml": configmap("a", x="1", z="2")})
@@ -143,7 +143,7 @@ async def test_of_two_decisions_at_once_exactly_one_counts() -> None:
 
 async def test_two_controllers_with_one_ledger_cannot_both_decide() -> None:
     world, desk = await drifted()
-    other = World()
+    other = GitopsWorld()
     other.book, other.kube, other.client, other.git = world.book, world.kube, world.kube, world.git
     other.application = world.application
     await other.start()
@@ -350,24 +350,24 @@ async def test_a_resumed_application_goes_its_own_way_again() -> None:
 
 
 async def test_a_parked_plan_is_carried_out_once_it_is_approved() -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     await world.look()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
     await world.fetch_and_look()
     desk = world.desk()
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     with pytest.raises(StalePlan):
         await desk.approve_plan(PROJECT, plan.id, plan="sha256:0", actor="maria")
     await desk.approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.look()
     assert await world.live("c19") is None
-    assert world.following.shelf.plans == {}
+    assert world.following.state.plans == {}
 
 
 async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync() -> None:
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     await world.look()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
@@ -375,7 +375,7 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
     desk = world.desk()
     assert world.following is not None
     assert waits_for_approval(result)
-    (plan,) = world.following.shelf.plans.values()
+    (plan,) = world.following.state.plans.values()
     with pytest.raises(ValidationError):
         await desk.reject_plan(PROJECT, plan.id, actor="maria", comment=" ")
     await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="set back by mistake")
@@ -393,12 +393,12 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
     assert [note.reason for note in result.notes] == []
 
     await world.sync()
-    (again,) = world.following.shelf.plans.values()
+    (again,) = world.following.state.plans.values()
     assert (again.id, again.rejected_by) == (plan.id, "")
     await desk.reject_plan(PROJECT, plan.id, actor="maria", comment="still a mistake")
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(11)})
     result = await world.fetch_and_look()
-    (other,) = world.following.shelf.plans.values()
+    (other,) = world.following.state.plans.values()
     assert other.id != plan.id and not other.decided
     assert waits_for_approval(result)
     await desk.approve_plan(PROJECT, other.id, plan=other.digest, actor="maria")
@@ -406,7 +406,7 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
         await desk.reject_plan(PROJECT, other.id, actor="joe", comment="too late")
 
 
-def waits_for_approval(result: Result) -> bool:
+def waits_for_approval(result: ApplicationResult) -> bool:
     return any(each.type == "ApprovalRequired" for each in result.status.conditions or ())
 
 
@@ -430,7 +430,7 @@ async def test_a_hold_does_not_last_for_ever() -> None:
                 until=world.clock.now() + timedelta(days=days),
             )  # fmt: skip
     assert world.following is not None
-    assert world.following.shelf.holds == {}
+    assert world.following.state.holds == {}
 
 
 async def test_a_secret_in_a_comment_is_refused() -> None:
@@ -457,14 +457,14 @@ async def test_a_sync_during_a_hold_decides_nothing_about_what_is_held() -> None
 
 
 async def test_a_diff_and_a_dry_run_right_after_a_push_look_at_what_git_declares_now() -> None:
-    world = World(sync=SyncSpec(automatic=False))
+    world = GitopsWorld(sync=SyncSpec(automatic=False))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.sync()
     pushed = world.git.commit({"a.yaml": configmap("a", x="2")})
     assert world.following is not None
     found = await world.desk().look(world.following)
     assert (found.commit, found.stale) == (pushed, "")
-    assert [each.standing for each in found.seen] == [Standing.AHEAD]
+    assert [each.standing for each in found.seen] == [SyncStatus.OUT_OF_SYNC]
     plan, stale = await world.desk().plan(world.following, prune=False)
     assert (plan.commit, len(plan.steps), stale) == (pushed, 1, "")
     assert await world.data("a") == {"x": "1"}

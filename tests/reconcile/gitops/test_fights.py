@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.drift import Cause
 from holdfast.core.gitops.application import Remediation
@@ -16,7 +16,7 @@ A = config_ref("a")
 Apply = Callable[..., Awaitable[Fields]]
 
 
-async def healing(world: World) -> str:
+async def healing(world: GitopsWorld) -> str:
     """Apply, look and heal; returns what is said of the one drift, which is fought over."""
     world.git.commit({"a.yaml": configmap("a", x="One")})
     await world.sync()
@@ -29,7 +29,7 @@ async def healing(world: World) -> str:
 
 
 async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writer() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     inner: Apply = world.kube.apply
 
     async def lowered(item: Fields, **more: object) -> Fields:
@@ -42,7 +42,7 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
     world.pass_time(40)
     result = await world.look()
     (drift,) = world.drifts
-    assert (drift.state, drift.rounds) == (DriftState.PARKED, ())
+    assert (drift.state, drift.rounds) == (DriftState.BLOCKED, ())
     assert [entry.cause for entry in drift.entries] == [Cause.ADMISSION]
     assert "admission policy or webhook" in drift.note and "cannot be put back" in drift.note
     assert result.status.sync == "drifted"
@@ -63,7 +63,7 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
 
 async def test_what_a_heal_left_to_admission_is_not_counted_as_put_back() -> None:
     """A person's edit is undone, and yet the value is not the declared one: no heal was made."""
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     inner: Apply = world.kube.apply
     world.git.commit({"a.yaml": configmap("a", x="One")})
     await world.sync()
@@ -76,13 +76,13 @@ async def test_what_a_heal_left_to_admission_is_not_counted_as_put_back() -> Non
     await world.look()
     (drift,) = world.drifts
     assert (await world.kube.get(A) or {})["data"] == {"x": "one"}
-    assert (drift.state, drift.rounds) == (DriftState.PARKED, ())
+    assert (drift.state, drift.rounds) == (DriftState.BLOCKED, ())
     assert [entry.cause for entry in drift.entries] == [Cause.ADMISSION]
     assert not [each for each in world.notices if each.type == "dev.holdfast.drift.healed.v1"]
 
 
 async def test_a_writer_that_is_faster_than_the_next_look_is_named() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     inner: Apply = world.kube.apply
 
     async def contested(item: Fields, *, dry_run: bool = False, **more: object) -> Fields:
@@ -99,7 +99,7 @@ async def test_a_writer_that_is_faster_than_the_next_look_is_named() -> None:
     assert "API server" not in told and "admission" not in told
 
 
-async def healed_after(world: World, key: str, manager: str) -> bool:
+async def healed_after(world: GitopsWorld, key: str, manager: str) -> bool:
     """Have somebody change a field, look a minute later, and say whether it was put back."""
     world.kube.edit(A, lambda item: item["data"].update({key: "theirs"}), manager=manager)
     world.pass_time(60)
@@ -109,7 +109,7 @@ async def healed_after(world: World, key: str, manager: str) -> bool:
 
 
 async def test_unrelated_heals_of_one_object_are_no_fight_and_nobody_is_accused() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.git.commit({"a.yaml": configmap("a", v="1", w="1", x="1", z="1")})
     await world.sync()
     for key, manager in zip("vwxz", ("kubectl-edit", "vpa", "script", "kubectl-edit"), strict=True):
@@ -121,7 +121,7 @@ async def test_unrelated_heals_of_one_object_are_no_fight_and_nobody_is_accused(
 
 
 async def test_a_fight_over_one_field_keeps_no_other_field_from_being_healed() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
     await world.sync()
     rounds = [await healed_after(world, "x", "rogue") for _ in range(4)]

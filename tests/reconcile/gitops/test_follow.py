@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.gitops_world import MemoryRepository, World, configmap
+from tests.support.gitops_world import GitopsWorld, MemoryRepository, configmap
 
 from holdfast.core.gitops.source import Commit
 
@@ -17,8 +17,8 @@ class Noting(MemoryRepository):
         return await super().fetch(revision, known=known, age=age)
 
 
-async def followed() -> World:
-    world = World()
+async def followed() -> GitopsWorld:
+    world = GitopsWorld()
     world.git = Noting()
     world.git.ages = []
     world.git.commit({"a.yaml": configmap("a", x="1")})
@@ -26,7 +26,7 @@ async def followed() -> World:
     return world
 
 
-def ages(world: World) -> list[float]:
+def ages(world: GitopsWorld) -> list[float]:
     assert isinstance(world.git, Noting)
     return world.git.ages
 
@@ -36,7 +36,7 @@ async def test_a_hint_wants_an_answer_from_after_it() -> None:
     assert ages(world) == [0]
     world.pass_time(10)
     assert world.following is not None
-    world.following.follower.hasten()
+    world.following.poller.hasten()
     world.pass_time(3)
     await world.look()
     assert ages(world) == [0, 3]
@@ -45,7 +45,7 @@ async def test_a_hint_wants_an_answer_from_after_it() -> None:
 async def test_a_hint_to_look_later_is_not_answered_by_what_was_said_before_that() -> None:
     world = await followed()
     assert world.following is not None
-    world.following.follower.hasten(within=5)
+    world.following.poller.hasten(within=5)
     world.pass_time(4)
     await world.look()
     assert len(ages(world)) == 1

@@ -5,26 +5,26 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.support.gitops_world import World, config_ref, configmap
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.gitops.application import HoldEnd
 from holdfast.core.gitops.hold import Hold
-from holdfast.core.gitops.inventory import KeptRule
-from holdfast.reconcile.gitops.ledger import Shelf, open_shelf
+from holdfast.core.gitops.records import TemporaryIgnoreRule
+from holdfast.reconcile.gitops.application_state import ApplicationState, open_state
 
 SILENT = StoreUnavailable("The ledger does not answer.")
 
 
-async def synced() -> tuple[World, Shelf]:
-    world = World()
+async def synced() -> tuple[GitopsWorld, ApplicationState]:
+    world = GitopsWorld()
     world.git.commit({"a.yaml": configmap("a", x="1")})
     following = await world.start()
     await world.fetch_and_look()
-    return world, following.shelf
+    return world, following.state
 
 
-def hold(world: World) -> Hold:
+def hold(world: GitopsWorld) -> Hold:
     now = world.clock.now()
     return Hold(
         id="hold-1",
@@ -44,7 +44,7 @@ async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_r
     await shelf.commit()
     before = known(shelf)
     (applied,) = shelf.inventory.values()
-    rule = KeptRule(
+    rule = TemporaryIgnoreRule(
         name="r",
         drift="drf-1",
         path="data.x",
@@ -79,7 +79,7 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
     world, shelf = await synced()
     shelf.put_hold(hold(world))
     await shelf.commit()
-    other = await open_shelf(world.book, world.application.id, world.clock)
+    other = await open_state(world.book, world.application.id, world.clock)
     other.put_hold(hold(world), ended=True)
     await other.commit()
     records = world.book.records
@@ -101,11 +101,11 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
     assert shelf.holds == {}
 
 
-def known(shelf: Shelf) -> dict[str, object]:
+def known(state: ApplicationState) -> dict[str, object]:
     names = ("inventory", "drifts", "holds", "plans", "pulls", "ended", "rules", "expired")
     return {
-        "followed": shelf.followed,
-        "projects": shelf.projects,
-        "unasked": shelf.unasked,
-        **{name: dict(getattr(shelf, name)) for name in names},
+        "followed": state.followed,
+        "projects": state.projects,
+        "unasked": state.unasked,
+        **{name: dict(getattr(state, name)) for name in names},
     }

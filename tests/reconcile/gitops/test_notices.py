@@ -14,14 +14,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.canaries import Surfaces, shaped
+from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.memory.gitops_book import MemoryBook
+from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
 from holdfast.core.errors import ConfigurationError, Conflict, TargetUnavailable
-from holdfast.core.gitops.grouping import DIGEST, Limits
-from holdfast.core.gitops.notice import Notice, Severity
-from holdfast.reconcile.gitops.notices import Notifier
-from holdfast.reconcile.gitops.ports import Channel, Put, Record, RecordKind
+from holdfast.core.gitops.notification import DIGEST_TYPE, ChannelLimits, Notice, Severity
+from holdfast.reconcile.gitops.notifier import Notifier
+from holdfast.reconcile.gitops.ports import (
+    LedgerRecord,
+    LedgerWrite,
+    NotificationChannel,
+    RecordKind,
+)
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 TURNS = 60
@@ -115,9 +119,9 @@ def make(
 class World:
     """One ledger that lasts, and one notifier at a time."""
 
-    def __init__(self, *channels: Channel, limits: Limits | None = None) -> None:
+    def __init__(self, *channels: NotificationChannel, limits: ChannelLimits | None = None) -> None:
         self.clock = ManualClock()
-        self.book = MemoryBook(self.clock)
+        self.book = MemoryLedgerStore(self.clock)
         self.channels = {each.name: each for each in channels}
         self.limits = limits
         self.names = list(self.channels)
@@ -146,7 +150,7 @@ class World:
     async def tell(self, *notices: Notice) -> list[bool]:
         return [await self.notifier.tell(each, self.names) for each in notices]
 
-    async def records(self, state: str = "") -> Sequence[Record]:
+    async def records(self, state: str = "") -> Sequence[LedgerRecord]:
         return await self.book.records(RecordKind.NOTICE, state=state)
 
 
@@ -231,7 +235,7 @@ def test_a_notice_can_be_committed_together_with_what_it_is_about() -> None:
     slack = Receiver()
 
     async def tale(world: World) -> None:
-        drift = Put(
+        drift = LedgerWrite(
             kind=RecordKind.DRIFT, application="prod/chat", key="drf-1", seen=0, body={"x": 1}
         )
         put = Notifier.put(make(1), ["slack"])
@@ -256,7 +260,7 @@ def test_a_thousand_notices_at_once_are_one_digest() -> None:
     async def tale(world: World) -> None:
         await world.tell(*(make(number, cause=f"c{number % 100}") for number in range(1000)))
         await world.clock.advance(60)
-        assert [message[0].type for message in slack.messages] == [DIGEST]
+        assert [message[0].type for message in slack.messages] == [DIGEST_TYPE]
         assert slack.messages[0][0].data["count"] == 1000
         assert {record.state for record in await world.records()} == {"closed"}
         await world.clock.advance(3600)
@@ -314,7 +318,7 @@ def test_a_channel_that_takes_too_long_is_given_up_and_tried_again() -> None:
     async def main() -> None:
         clock = ManualClock()
         slack.gate = asyncio.Event()
-        notifier = Notifier(MemoryBook(clock), {"slack": slack}, clock, patience=0.01)
+        notifier = Notifier(MemoryLedgerStore(clock), {"slack": slack}, clock, patience=0.01)
         task = asyncio.create_task(notifier.run())
         await notifier.tell(make(1, severity=Severity.CRITICAL), ["slack"])
         async with asyncio.timeout(30):
@@ -383,7 +387,7 @@ def test_a_fault_in_a_channel_stops_neither_it_nor_the_others() -> None:
 
 def test_the_rate_of_a_channel_is_never_exceeded_and_the_rest_is_a_digest() -> None:
     slack = Receiver()
-    limits = Limits(burst=3, every=100.0)
+    limits = ChannelLimits(burst=3, every=100.0)
 
     async def tale(world: World) -> None:
         await world.tell(*(make(number, cause=f"c{number}") for number in range(10)))
@@ -404,7 +408,7 @@ def test_the_rate_of_a_channel_is_never_exceeded_and_the_rest_is_a_digest() -> N
 
 def test_a_queue_is_bounded_and_what_is_over_becomes_a_digest() -> None:
     slack = Receiver()
-    limits = Limits(waiting=50)
+    limits = ChannelLimits(waiting=50)
 
     async def tale(world: World) -> None:
         failure = TargetUnavailable("It did not answer.")
@@ -422,7 +426,7 @@ def test_a_queue_is_bounded_and_what_is_over_becomes_a_digest() -> None:
         slack.failure = None
         await world.clock.advance(7200)
         counted = sum(
-            int(str(each.data["count"])) if each.type == DIGEST else 1
+            int(str(each.data["count"])) if each.type == DIGEST_TYPE else 1
             for message in slack.messages
             for each in message
         )
@@ -467,7 +471,7 @@ def test_a_subject_that_flaps_does_not_flood() -> None:
         assert before_quiet <= 4 + 4  # twice of each kind, and once an hour after that
         await world.clock.advance(3600)
         counted = sum(
-            int(str(each.data["count"])) if each.type == DIGEST else 1
+            int(str(each.data["count"])) if each.type == DIGEST_TYPE else 1
             for message in slack.messages
             for each in message
         )
@@ -530,7 +534,7 @@ def test_a_write_whose_outcome_is_unknown_is_told_once_if_it_took_effect() -> No
     async def tale(world: World) -> None:
         write = world.book.write
 
-        async def writes_and_fails(puts: Sequence[Put], entries: Any) -> None:
+        async def writes_and_fails(puts: Sequence[LedgerWrite], entries: Any) -> None:
             await write(puts, entries)
             raise TargetUnavailable("No answer.")
 
@@ -553,7 +557,7 @@ def test_a_digest_whose_commit_is_unknown_is_told_once_and_counts_everything() -
         write = world.book.write
         await world.tell(*(make(number) for number in range(100)))
 
-        async def writes_and_fails(puts: Sequence[Put], entries: Any) -> None:
+        async def writes_and_fails(puts: Sequence[LedgerWrite], entries: Any) -> None:
             await write(puts, entries)
             world.book.write = write  # type: ignore[method-assign]
             raise TargetUnavailable("No answer.")
@@ -592,7 +596,7 @@ def test_what_another_controller_has_told_is_not_told_again() -> None:
         await world.tell(make(1), make(2))
         (first,) = await world.book.records(RecordKind.NOTICE, key="n-1")
         body = json.loads(json.dumps(first.body).replace('"waiting"', '"sent"'))
-        closed = Put(
+        closed = LedgerWrite(
             kind=RecordKind.NOTICE, application="prod/chat", key="n-1", seen=first.version,
             state="closed", body=body,
         )  # fmt: skip
@@ -705,7 +709,7 @@ def test_flush_ends_in_time_when_a_channel_hangs() -> None:
 
 
 def test_no_secret_gets_into_the_log_or_the_states(caplog: pytest.LogCaptureFixture) -> None:
-    canary = shaped("address of a channel", "https://hooks.example/services/{}")
+    canary = planted_secret("address of a channel", "https://hooks.example/services/{}")
     slack = Receiver()
     surfaces = Surfaces()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.drift import Cause
 from holdfast.core.errors import RefusedByPolicy
@@ -13,7 +13,7 @@ from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.drift import DriftState
 
 
-def of_argo(world: World) -> None:
+def of_argo(world: GitopsWorld) -> None:
     """Have Argo CD apply ConfigMap `a`, as the first commit declares it."""
     mark = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a"}
     metadata = {"name": "a", "namespace": NAMESPACE, "annotations": mark}
@@ -23,7 +23,7 @@ def of_argo(world: World) -> None:
 
 
 async def test_an_object_of_another_tool_that_is_as_declared_is_in_sync() -> None:
-    world = World(route(Remediation.PULL_REQUEST))
+    world = GitopsWorld(route(Remediation.PULL_REQUEST))
     of_argo(world)
     result = await world.look()
     assert (result.status.sync, result.status.drifted) == ("synced", 0)
@@ -31,7 +31,7 @@ async def test_an_object_of_another_tool_that_is_as_declared_is_in_sync() -> Non
 
 
 async def test_an_edit_of_such_an_object_is_drift_of_that_field_alone() -> None:
-    world = World(route(Remediation.REPORT))
+    world = GitopsWorld(route(Remediation.REPORT))
     of_argo(world)
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
     await world.look()
@@ -46,7 +46,7 @@ async def test_a_revert_of_such_an_object_is_refused_with_the_reason(
     remediation: Remediation, by_pull: bool
 ) -> None:
     """Nothing would come of it: no pass writes to what another tool applies."""
-    world = World(route(remediation))
+    world = GitopsWorld(route(remediation))
     of_argo(world)
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
     await world.look()
@@ -59,7 +59,7 @@ async def test_a_revert_of_such_an_object_is_refused_with_the_reason(
 
 
 async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
-    world = World(route(Remediation.REPORT))
+    world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
@@ -72,5 +72,5 @@ async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
     )  # fmt: skip
     with pytest.raises(RefusedByPolicy, match="On hold by") as refusal:
         await desk.revert("ml-platform", drift.id, actor="maria")
-    assert "holdfast resume" in refusal.value.todo
+    assert "holdfast resume" in refusal.value.hint
     assert world.drifts[0].state is not DriftState.APPROVED

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from tests.support.gitops_world import NAMESPACE, World, config_ref, configmap, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, configmap, route
 
-from holdfast.adapters.memory.kube.kinds import custom
+from holdfast.adapters.memory.kube.kinds import custom_kind
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.errors import TargetUnavailable, ValidationError
 from holdfast.core.gitops.application import (
@@ -18,34 +18,36 @@ from holdfast.core.gitops.application import (
     IgnoreSpec,
     MatchSpec,
     OrphanPolicy,
-    PullKind,
+    PullRequestKind,
     Remediation,
     SyncSpec,
     WindowKind,
     WindowSpec,
 )
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.core.gitops.guard import Park
+from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.hold import ANNOTATION_BUDGET, PAUSED_UNTIL
-from holdfast.core.gitops.inventory import Followed
+from holdfast.core.gitops.records import AppliedRevision
 from holdfast.core.gitops.source import Ancestry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.ports import PullState, Put, RecordKind
-from holdfast.reconcile.gitops.report import report
+from holdfast.reconcile.gitops.application_status import application_status
+from holdfast.reconcile.gitops.ports import LedgerWrite, PullRequestState, RecordKind
 
 A = config_ref("a")
 
 
-def set_data(world: World, name: str, key: str, value: str, manager: str = "kubectl-edit") -> None:
+def set_data(
+    world: GitopsWorld, name: str, key: str, value: str, manager: str = "kubectl-edit"
+) -> None:
     world.kube.edit(
         config_ref(name), lambda item: item["data"].update({key: value}), manager=manager
     )
 
 
-async def two(*routes: object, **more: object) -> World:
+async def two(*routes: object, **more: object) -> GitopsWorld:
     """An application of two objects, applied."""
-    world = World(*routes, **more)  # type: ignore[arg-type]
+    world = GitopsWorld(*routes, **more)  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
     await world.sync()
     return world
@@ -61,7 +63,7 @@ async def test_what_git_declares_is_applied_and_then_left_alone() -> None:
 
 
 async def test_a_new_commit_is_applied_around_an_edit_that_waits_for_its_own_decision() -> None:
-    world = World()
+    world = GitopsWorld()
     world.git.commit({"a.yaml": configmap("a", x="1", v="1", w="1")})
     await world.sync()
     set_data(world, "a", "x", "9")
@@ -160,7 +162,7 @@ async def test_what_is_no_longer_declared_stays_unless_prune_says_otherwise() ->
     assert await world.live("b") is None
     result = await world.look()
     assert result.status.sync == "synced"
-    assert set(world.following.shelf.inventory) == {A}  # type: ignore[union-attr]
+    assert set(world.following.state.inventory) == {A}  # type: ignore[union-attr]
 
 
 async def test_an_empty_repository_deletes_nothing() -> None:
@@ -178,7 +180,7 @@ async def test_an_empty_repository_deletes_nothing() -> None:
 
 async def test_a_mass_deletion_waits_for_a_person() -> None:
     sync = SyncSpec(automatic=True, prune=True)
-    world = World(sync=sync)
+    world = GitopsWorld(sync=sync)
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     await world.look()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
@@ -192,21 +194,21 @@ async def test_a_mass_deletion_waits_for_a_person() -> None:
 
 
 async def test_mass_drift_is_not_healed_by_itself() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(10)})
     await world.look()
     for n in range(6):
         set_data(world, f"c{n}", "x", "9")
     result = await world.look()
     assert result.status.drifted == 6
-    assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+    assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
     assert await world.data("c0") == {"x": "9"}
     await world.sync()
     assert await world.data("c0") == {"x": "1"}
 
 
 async def test_drift_that_trickles_in_is_mass_drift_too() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(10)})
     await world.look()
     for n in range(8):
@@ -253,7 +255,7 @@ async def test_a_strange_history_is_not_followed_before_somebody_agrees(ancestry
 
 
 async def test_a_kind_that_the_cluster_does_not_serve_is_named_with_what_is_missing() -> None:
-    world = World()
+    world = GitopsWorld()
     widget = "apiVersion: acme.io/v1\nkind: Widget\nmetadata: {name: w}\n"
     world.git.commit({"w.yaml": widget, "a.yaml": configmap("a", x="1")})
     result = await world.look()
@@ -296,7 +298,7 @@ async def test_each_kind_of_writer_can_have_its_own_way() -> None:
 
 
 async def test_one_object_may_have_two_drifts_and_only_one_is_healed() -> None:
-    world = World(
+    world = GitopsWorld(
         route(Remediation.REVIEW, match=MatchSpec(paths=("data.x",))), route(Remediation.SELF_HEAL)
     )
     world.git.commit({"a.yaml": configmap("a", x="1", w="2")})
@@ -325,7 +327,7 @@ async def test_outside_of_its_window_drift_waits() -> None:
     )
     set_data(world, "a", "x", "9")
     await world.look()
-    assert [drift.state for drift in world.drifts] == [DriftState.PARKED]
+    assert [drift.state for drift in world.drifts] == [DriftState.BLOCKED]
     world.pass_time(timedelta(hours=10, minutes=5).total_seconds())
     await world.look()
     assert await world.data("a") == {"x": "1"}
@@ -386,7 +388,7 @@ async def test_one_pull_request_for_a_drift_updated_and_closed_by_itself() -> No
     set_data(world, "a", "x", "1")
     await world.look()
     await world.look()
-    assert world.forge.pulls[1].state is PullState.CLOSED
+    assert world.forge.pulls[1].state is PullRequestState.CLOSED
     assert world.git.branches == {}
 
 
@@ -418,7 +420,7 @@ async def test_a_persons_commits_on_the_branch_are_never_written_over() -> None:
 
 
 async def test_a_merged_decision_reverts_exactly_what_was_reviewed() -> None:
-    world = await two(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT))
+    world = await two(route(Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT))
     set_data(world, "a", "x", "9")
     await world.look()
     (branch,) = world.git.branches
@@ -431,7 +433,7 @@ async def test_a_merged_decision_reverts_exactly_what_was_reviewed() -> None:
 
 
 async def test_a_merged_decision_about_another_value_approves_nothing() -> None:
-    world = await two(route(Remediation.PULL_REQUEST, pull=PullKind.REVERT))
+    world = await two(route(Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT))
     set_data(world, "a", "x", "9")
     await world.look()
     (branch,) = world.git.branches
@@ -447,7 +449,7 @@ async def test_each_drift_of_an_object_names_its_own_line() -> None:
         route(Remediation.REPORT, name=name, match=MatchSpec(paths=(path,)))
         for name, path in (("first", "data.x"), ("second", "data.z"))
     ]
-    world = World(*routes)
+    world = GitopsWorld(*routes)
     world.git.commit({"a.yaml": configmap("a", x="1", z="1")})
     await world.look()
     set_data(world, "a", "x", "9")
@@ -481,7 +483,7 @@ async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -
 
 
 async def test_objects_of_other_tools_are_observed_and_never_written() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     item = {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
@@ -506,7 +508,9 @@ async def test_a_lost_inventory_prunes_nothing_and_is_taken_up_again() -> None:
     records = await world.book.records(RecordKind.INVENTORY)
     await world.book.write(
         [
-            Put(kind=each.kind, application=each.application, key=each.key, seen=each.version)
+            LedgerWrite(
+                kind=each.kind, application=each.application, key=each.key, seen=each.version
+            )
             for each in records
         ],
         [],
@@ -515,11 +519,11 @@ async def test_a_lost_inventory_prunes_nothing_and_is_taken_up_again() -> None:
     await world.start()
     await world.fetch_and_look()
     assert await world.live("b") is not None
-    assert set(world.following.shelf.inventory) == {A}  # type: ignore[union-attr]
+    assert set(world.following.state.inventory) == {A}  # type: ignore[union-attr]
 
 
 async def test_the_guard_can_be_set() -> None:
-    world = World(
+    world = GitopsWorld(
         route(Remediation.SELF_HEAL),
         sync=SyncSpec(automatic=True, guard=GuardSpec(objects=1, percent=0)),
     )
@@ -528,7 +532,7 @@ async def test_the_guard_can_be_set() -> None:
     set_data(world, "a", "x", "9")
     set_data(world, "b", "w", "9")
     await world.look()
-    assert {drift.state for drift in world.drifts} == {DriftState.PARKED}
+    assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
 
 
 async def test_a_route_that_ignores_hides_and_holds_back_like_a_rule() -> None:
@@ -545,8 +549,8 @@ async def test_a_route_that_ignores_hides_and_holds_back_like_a_rule() -> None:
 
 
 async def test_what_argo_cd_was_told_to_ignore_is_ignored() -> None:
-    world = World()
-    world.kube.serve(custom("argoproj.io/v1alpha1", "Application"))
+    world = GitopsWorld()
+    world.kube.serve(custom_kind("argoproj.io/v1alpha1", "Application"))
     tracking = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a"}
     world.kube.create(
         {
@@ -579,12 +583,12 @@ async def test_a_hold_by_annotation_ends_after_a_day_at_the_latest() -> None:
         await world.look()
         world.pass_time(3600)
     assert world.following is not None
-    (hold,) = world.following.shelf.holds.values()
+    (hold,) = world.following.state.holds.values()
     assert hold.until == begun + ANNOTATION_BUDGET
 
 
 async def test_a_branch_set_back_from_a_commit_that_was_partly_applied_waits_for_a_person() -> None:
-    world = World()
+    world = GitopsWorld()
     first = world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
     await world.look()
     inner = world.kube.apply
@@ -604,10 +608,10 @@ async def test_a_branch_set_back_from_a_commit_that_was_partly_applied_waits_for
     result = await world.fetch_and_look()
     assert await world.data("a") == {"x": "2"}
     assert result.status.sync == "ahead"
-    assert world.following.wanted.rendered.commit == second  # type: ignore[union-attr]
+    assert world.following.desired.rendered.commit == second  # type: ignore[union-attr]
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
-    assert plan.reasons == (Park.REWOUND,)
+    (plan,) = world.following.state.plans.values()
+    assert plan.reasons == (ApprovalReason.REWOUND,)
     await world.desk().approve_plan("ml-platform", plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_look()
     await world.fetch_and_look()
@@ -618,17 +622,17 @@ async def test_a_branch_set_back_from_a_commit_that_was_partly_applied_waits_for
 
 def test_what_a_rewritten_branch_left_in_question_stays_so_until_it_is_there_as_a_whole() -> None:
     at = datetime.fromisoformat("2026-11-16T11:00:00+00:00")
-    begun = Followed(commit="c1", at=at, begun="c2", begun_as=Ancestry.DIVERGED)
+    begun = AppliedRevision(commit="c1", at=at, begun="c2", begun_as=Ancestry.DIVERGED)
     assert begun.newest == "c2"
     assert begun.ancestry("c2", Ancestry.SAME) is Ancestry.DIVERGED
     assert begun.ancestry("c3", Ancestry.AHEAD) is Ancestry.DIVERGED
     assert begun.ancestry("c1", Ancestry.REWOUND) is Ancestry.REWOUND
     assert replace(begun, begun_as=Ancestry.AHEAD).ancestry("c3", Ancestry.AHEAD) is Ancestry.AHEAD
-    assert Followed(commit="c1", at=at).ancestry("c1", Ancestry.SAME) is Ancestry.SAME
+    assert AppliedRevision(commit="c1", at=at).ancestry("c1", Ancestry.SAME) is Ancestry.SAME
 
 
 async def test_before_everything_was_compared_nothing_is_called_synced() -> None:
-    world = World()
+    world = GitopsWorld()
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.look()
     following = await world.start()
@@ -636,7 +640,7 @@ async def test_before_everything_was_compared_nothing_is_called_synced() -> None
     said: list[ApplicationStatus] = []
 
     async def slow(ref: ObjectRef) -> Fields | None:
-        said.append(report(following, world.clock.now()))
+        said.append(application_status(following, world.clock.now()))
         return await inner(ref)
 
     world.kube.get = slow  # type: ignore[method-assign]  # somebody asks during the look
@@ -650,7 +654,7 @@ async def test_before_everything_was_compared_nothing_is_called_synced() -> None
     assert world.last is not None and world.last.status.sync == "synced"
 
 
-async def ended(world: World) -> tuple[str, Resolution | None]:
+async def ended(world: GitopsWorld) -> tuple[str, Resolution | None]:
     """How the drift ended that ended last, in the words of the journal."""
     closed = await world.book.records(RecordKind.DRIFT, state="closed")
     told = [line.summary for line, _ in world.book._lines if line.action == "resolved"]

@@ -11,31 +11,36 @@ from typing import Any
 import pytest
 from tests.support.gitops_world import (
     NAMESPACE,
+    GitopsWorld,
     MemoryForge,
-    World,
     config_ref,
     configmap,
     route,
 )
 
 from holdfast.core.errors import NOTHING_CHANGED, Conflict, PermissionDenied, TargetUnavailable
-from holdfast.core.gitops.application import DriftSpec, PullKind, Remediation, SyncSpec
-from holdfast.core.gitops.codify import CannotCodify, Codified
+from holdfast.core.gitops.application import DriftSpec, PullRequestKind, Remediation, SyncSpec
+from holdfast.core.gitops.codify import CannotCodify, CodifyResult
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.gitops.pull_text import body_of
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.objects import ObjectRef
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState, RecordKind
+from holdfast.core.gitops.objects import ObservedObject
+from holdfast.core.gitops.pull_request_text import pull_request_body
+from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.ports import (
+    NewPullRequest,
+    PullRequest,
+    PullRequestState,
+    RecordKind,
+)
 
 
-def edit(world: World, name: str, value: str) -> None:
+def edit(world: GitopsWorld, name: str, value: str) -> None:
     world.kube.edit(config_ref(name), lambda item: item["data"].update(x=value), manager="kubectl")
 
 
-async def proposing(pull: PullKind = PullKind.CODIFY) -> World:
+async def proposing(pull: PullRequestKind = PullRequestKind.CODIFY) -> GitopsWorld:
     """An application of two objects, applied, whose drift goes to pull requests."""
-    world = World(route(Remediation.PULL_REQUEST, pull=pull))
+    world = GitopsWorld(route(Remediation.PULL_REQUEST, pull=pull))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
     await world.look()
     return world
@@ -68,8 +73,8 @@ async def test_a_drift_that_changed_while_git_was_awaited_is_proposed_anew_with_
         """The repository takes its time."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.following.follower, "follow", unanswered)
-        world.following.follower.hasten()
+        patched.setattr(world.following.poller, "follow", unanswered)
+        world.following.poller.hasten()
         edit(world, "a", "10")
         await world.look({config_ref("a")})
         assert world.following.awaiting
@@ -88,8 +93,8 @@ async def test_a_whole_look_while_git_was_awaited_is_made_again_with_the_answer(
         """The repository takes its time."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.following.follower, "follow", unanswered)
-        world.following.follower.hasten()
+        patched.setattr(world.following.poller, "follow", unanswered)
+        world.following.poller.hasten()
         edit(world, "a", "9")
         await world.look()
         assert proposed(world) == []
@@ -104,7 +109,7 @@ async def test_a_drift_that_changed_while_the_forge_was_silent_is_proposed_anew(
     edit(world, "a", "9")
     await world.look()
 
-    async def silent(*_: object, **__: object) -> Pull:
+    async def silent(*_: object, **__: object) -> PullRequest:
         raise TargetUnavailable("No answer.")
 
     with monkeypatch.context() as patched:
@@ -120,7 +125,7 @@ async def test_a_drift_that_changed_while_the_forge_was_silent_is_proposed_anew(
     assert [pull.number for pull in world.forge.pulls.values()] == [1, 2]
 
 
-def proposed(world: World) -> list[str]:
+def proposed(world: GitopsWorld) -> list[str]:
     """The value that each branch of ours declares, by the names of the branches."""
     found = []
     for _, push in sorted(world.git.branches.items()):
@@ -134,7 +139,7 @@ async def test_a_branch_that_was_pushed_is_told_though_its_pull_request_failed(
 ) -> None:
     world = await proposing()
 
-    async def refused(forge: MemoryForge, new: NewPull) -> Pull:
+    async def refused(forge: MemoryForge, new: NewPullRequest) -> PullRequest:
         raise PermissionDenied("The token may push and not open pull requests.")
 
     monkeypatch.setattr(MemoryForge, "open", refused)
@@ -149,7 +154,9 @@ async def test_what_cannot_be_declared_is_told_once_and_keeps_no_other_back() ->
     world = await proposing()
     codify = world.codify
 
-    async def refusing(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def refusing(
+        following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         if drift.object.name == "a":
             raise CannotCodify("No file could say it.")
         return await codify(following, drift, seen)
@@ -165,13 +172,13 @@ async def test_what_cannot_be_declared_is_told_once_and_keeps_no_other_back() ->
     second = await world.look()
     assert "PullRequestFailed" not in [note.reason for note in second.notes]
     assert [drift.state for drift in world.drifts] == [
-        DriftState.PARKED,
+        DriftState.BLOCKED,
         DriftState.PULL_REQUEST,
     ]
 
 
 async def test_a_merged_decision_is_carried_out_soon_whatever_else_is_heard() -> None:
-    world = await proposing(PullKind.REVERT)
+    world = await proposing(PullRequestKind.REVERT)
     spec = world.application.spec
     source = replace(spec.source, interval="1h")
     world.application = replace(world.application, spec=replace(spec, source=source))
@@ -191,7 +198,7 @@ async def test_nobody_is_told_under_a_pull_request_that_is_over() -> None:
     edit(world, "a", "9")
     await world.look()
     world.git.human.update(world.git.branches)
-    world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullState.MERGED)
+    world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullRequestState.MERGED)
     world.pass_time(120)
     edit(world, "a", "10")
     await world.look()
@@ -218,14 +225,14 @@ async def test_a_request_says_whose_pods_are_replaced_when_it_is_merged() -> Non
     edit(world, "a", "9")
     await world.look()
     (drift,) = world.drifts
-    assert "nothing is restarted" in body_of(drift)
-    hashed = body_of(drift, repointed=[WEB])
+    assert "nothing is restarted" in pull_request_body(drift)
+    hashed = pull_request_body(drift, repointed=[WEB])
     assert "nothing is restarted" not in hashed
     assert "a new name, to which Deployment web then refers, so pods of it are replaced" in hashed
 
 
 async def test_a_drift_names_the_line_of_the_container_that_differs() -> None:
-    world = World(route(Remediation.REPORT))
+    world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"web.yaml": TWO_CONTAINERS})
     await world.look()
 
@@ -278,7 +285,7 @@ def pod_of(digest: str) -> ObjectRef:
     return ObjectRef(api_version="v1", kind="Pod", namespace=NAMESPACE, name=name)
 
 
-def run(world: World, digest: str) -> None:
+def run(world: GitopsWorld, digest: str) -> None:
     """Have one pod of the Deployment, which runs an image."""
     world.kube.make_ready(WEB)
     pod = pod_of(digest)
@@ -295,15 +302,17 @@ def run(world: World, digest: str) -> None:
     )
 
 
-async def pinning(*, sync: SyncSpec | None = None) -> World:
+async def pinning(*, sync: SyncSpec | None = None) -> GitopsWorld:
     """A Deployment whose tag came to mean another image, which is proposed as a pin."""
-    world = World(route(Remediation.PULL_REQUEST), sync=sync)
+    world = GitopsWorld(route(Remediation.PULL_REQUEST), sync=sync)
 
-    async def pin(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def pin(
+        following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         pinned = web(str(drift.entries[0].live)).encode()
         if pinned == world.git.commits[world.git.head_sha]["web.yaml"]:
             raise CannotCodify("The files declare it already.")
-        return Codified(files={"web.yaml": pinned}, lines=(), layer="web.yaml")
+        return CodifyResult(files={"web.yaml": pinned}, lines=(), layer="web.yaml")
 
     world.codify = pin  # type: ignore[method-assign]
     world.git.commit({"web.yaml": web("registry.example/web:v1")})
@@ -316,10 +325,10 @@ async def pinning(*, sync: SyncSpec | None = None) -> World:
     return world
 
 
-def merge(world: World, number: int = 1) -> None:
+def merge(world: GitopsWorld, number: int = 1) -> None:
     """What a person does on the forge: Git has it from then on."""
     pull = world.forge.pulls[number]
-    world.forge.pulls[number] = replace(pull, state=PullState.MERGED, closed_by="maria")
+    world.forge.pulls[number] = replace(pull, state=PullRequestState.MERGED, closed_by="maria")
     world.git.merge(pull.branch)
 
 
@@ -364,14 +373,14 @@ async def test_a_merged_pin_that_waits_for_a_sync_is_neither_parked_nor_proposed
     assert record.body["resolution"] == Resolution.CODIFIED
 
 
-@pytest.mark.parametrize("pull", PullKind)
+@pytest.mark.parametrize("pull", PullRequestKind)
 async def test_what_was_merged_is_not_proposed_again_before_git_is_followed(
-    pull: PullKind,
+    pull: PullRequestKind,
 ) -> None:
     world = await proposing(pull)
     edit(world, "a", "9")
     await world.look()
-    world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullState.MERGED)
+    world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullRequestState.MERGED)
     world.git.down = "the host is away"
     for _ in range(3):
         world.pass_time(120)
@@ -390,14 +399,14 @@ async def test_what_moved_on_after_the_merge_is_another_question() -> None:
     world.pass_time(120)
     await world.look()
     assert [pull.state for pull in world.forge.pulls.values()] == [
-        PullState.MERGED,
-        PullState.OPEN,
+        PullRequestState.MERGED,
+        PullRequestState.OPEN,
     ]
     assert "`10`" in world.forge.pulls[2].body
 
 
 async def test_a_decision_that_was_merged_too_late_is_asked_for_again() -> None:
-    world = await proposing(PullKind.REVERT)
+    world = await proposing(PullRequestKind.REVERT)
     edit(world, "a", "9")
     await world.look()
     world.pass_time(timedelta(days=4).total_seconds())
@@ -405,8 +414,8 @@ async def test_a_decision_that_was_merged_too_late_is_asked_for_again() -> None:
     await world.fetch_and_look()
     await world.look()
     assert [pull.state for pull in world.forge.pulls.values()] == [
-        PullState.MERGED,
-        PullState.OPEN,
+        PullRequestState.MERGED,
+        PullRequestState.OPEN,
     ]
     merge(world, 2)
     await world.fetch_and_look()
@@ -421,7 +430,7 @@ async def test_a_rejected_drift_has_its_pull_request_closed_with_the_reason() ->
     (drift,) = world.drifts
     await world.desk().reject("ml-platform", drift.id, actor="joe", comment="keep it")
     await world.look()
-    assert world.forge.pulls[1].state is PullState.CLOSED
+    assert world.forge.pulls[1].state is PullRequestState.CLOSED
     assert "was rejected" in world.forge.comments[1][0]
     await world.look()
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
@@ -436,7 +445,7 @@ async def test_a_drift_is_asked_about_in_one_way_at_a_time() -> None:
     await world.desk().revert("ml-platform", drift.id, actor="ann", by_pull=True)
     await world.look()
     codify, revert = world.forge.pulls.values()
-    assert (codify.state, revert.state) == (PullState.CLOSED, PullState.OPEN)
+    assert (codify.state, revert.state) == (PullRequestState.CLOSED, PullRequestState.OPEN)
     assert revert.branch == f"holdfast/revert/{drift.id}"
     assert "another pull request" in world.forge.comments[1][0]
 
@@ -466,7 +475,7 @@ class Meeting(MemoryForge):
         self.before_opening: Callable[[], Awaitable[object]] | None = None
         self.after_opening: Callable[[], Awaitable[object]] | None = None
 
-    async def open(self, new: NewPull) -> Pull:
+    async def open(self, new: NewPullRequest) -> PullRequest:
         before, self.before_opening = self.before_opening, None
         if before is not None:
             await before()
@@ -480,10 +489,10 @@ class Meeting(MemoryForge):
 class Two:
     """A controller that lost its Lease and does not know yet, and the one that has it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: GitopsWorld) -> None:
         self.forge = Meeting()
         self.old = world
-        self.new = World(*(world.application.spec.drift or DriftSpec()).routes or ())
+        self.new = GitopsWorld(*(world.application.spec.drift or DriftSpec()).routes or ())
         self.new.application = world.application
         for name in ("clock", "kube", "book", "git", "client"):
             setattr(self.new, name, getattr(world, name))
@@ -494,7 +503,7 @@ class Two:
             await each.start()
             await each.look()
 
-    async def look(self, world: World) -> None:
+    async def look(self, world: GitopsWorld) -> None:
         """A pass, and another when the ledger was written by the other one."""
         with suppress(Conflict):
             await world.look()
@@ -514,12 +523,12 @@ class Two:
 
 
 async def close_first(forge: MemoryForge) -> None:
-    forge.pulls[1] = replace(forge.pulls[1], state=PullState.CLOSED, closed_by="maria")
+    forge.pulls[1] = replace(forge.pulls[1], state=PullRequestState.CLOSED, closed_by="maria")
 
 
-@pytest.mark.parametrize("decided", [PullState.CLOSED, PullState.MERGED])
+@pytest.mark.parametrize("decided", [PullRequestState.CLOSED, PullRequestState.MERGED])
 async def test_one_that_a_person_answered_while_another_controller_opens_one_is_the_only_one(
-    decided: PullState,
+    decided: PullRequestState,
 ) -> None:
     two = Two(await proposing())
     await two.begin()
@@ -533,11 +542,11 @@ async def test_one_that_a_person_answered_while_another_controller_opens_one_is_
     two.forge.before_opening = meanwhile
     await two.look(two.old)
     await two.rest()
-    assert [pull.state for pull in two.forge.pulls.values()] == [decided, PullState.CLOSED]
+    assert [pull.state for pull in two.forge.pulls.values()] == [decided, PullRequestState.CLOSED]
     (said,) = two.forge.comments[2]
     assert two.forge.pulls[1].url in said
     (drift,) = two.new.drifts
-    if decided is PullState.CLOSED:
+    if decided is PullRequestState.CLOSED:
         assert (drift.state, drift.decided_by) == (DriftState.REJECTED, "maria")
     else:
         assert "was merged" in drift.note
@@ -558,12 +567,12 @@ async def test_one_too_many_is_closed_although_its_controller_ended_at_once() ->
 
     two.forge.before_opening = meanwhile
     await two.look(two.old)
-    assert two.forge.pulls[2].state is PullState.OPEN
+    assert two.forge.pulls[2].state is PullRequestState.OPEN
     two.old.following = None
     for _ in range(3):
         two.new.pass_time(120)
         await two.look(two.new)
-    assert [pull.state for pull in two.forge.pulls.values()] == [PullState.CLOSED] * 2
+    assert [pull.state for pull in two.forge.pulls.values()] == [PullRequestState.CLOSED] * 2
     (drift,) = two.new.drifts
     assert (drift.state, drift.decided_by) == (DriftState.REJECTED, "maria")
 
@@ -585,7 +594,7 @@ async def test_a_lost_answer_and_a_person_who_closes_leave_nothing_open() -> Non
     for _ in range(3):
         world.pass_time(120)
         await world.look()
-    assert [pull.state for pull in forge.pulls.values()] == [PullState.CLOSED]
+    assert [pull.state for pull in forge.pulls.values()] == [PullRequestState.CLOSED]
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
 
 
@@ -603,9 +612,9 @@ async def test_one_whose_controller_ended_is_closed_although_its_drift_went_away
     edit(world, "a", "1")
     await world.start()
     await world.look()
-    assert [pull.state for pull in forge.pulls.values()] == [PullState.CLOSED]
+    assert [pull.state for pull in forge.pulls.values()] == [PullRequestState.CLOSED]
     assert "is gone" in forge.comments[1][0]
-    assert world.following is not None and not world.following.shelf.pulls
+    assert world.following is not None and not world.following.state.pulls
 
 
 async def test_who_knows_an_old_ledger_opens_nothing() -> None:
@@ -614,7 +623,9 @@ async def test_who_knows_an_old_ledger_opens_nothing() -> None:
     edit(two.old, "a", "9")
     codify = two.old.codify
 
-    async def slowly(following: Following, drift: ObjectDrift, seen: Seen) -> Codified:
+    async def slowly(
+        following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
         two.old.codify = codify  # type: ignore[method-assign]
         await two.look(two.new)
         await close_first(two.forge)

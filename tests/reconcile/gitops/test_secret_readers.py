@@ -6,11 +6,11 @@ import base64
 from dataclasses import replace
 from typing import Any
 
-from tests.support.gitops_world import NAMESPACE, World, route
+from tests.support.gitops_world import NAMESPACE, GitopsWorld, route
 
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 
 SECRET = ObjectRef(api_version="v1", kind="Secret", namespace=NAMESPACE, name="s")
 
@@ -26,7 +26,7 @@ def secret(value: str) -> str:
     )
 
 
-async def start_pod(world: World, name: str) -> None:
+async def start_pod(world: GitopsWorld, name: str) -> None:
     """A pod that takes the Secret into its environment now."""
     read = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
     item = {
@@ -46,7 +46,7 @@ async def start_pod(world: World, name: str) -> None:
     world.kube.edit(ref, run, manager="kubelet", subresource="status")
 
 
-async def serving(world: World) -> World:
+async def serving(world: GitopsWorld) -> GitopsWorld:
     world.git.commit({"s.yaml": secret("one")})
     await world.sync()
     world.pass_time(60)
@@ -57,18 +57,18 @@ async def serving(world: World) -> World:
     return world
 
 
-def edit(world: World, value: str) -> None:
+def edit(world: GitopsWorld, value: str) -> None:
     change = encoded(value)
     world.kube.edit(SECRET, lambda it: it["data"].update(token=change), manager="kubectl-edit")
 
 
-async def token(world: World) -> str:
+async def token(world: GitopsWorld) -> str:
     live: Any = await world.kube.get(SECRET)
     return base64.b64decode(live["data"]["token"]).decode()
 
 
 async def test_a_secret_that_pods_read_through_env_is_healed_and_nobody_is_accused() -> None:
-    world = await serving(World(route(Remediation.SELF_HEAL)))
+    world = await serving(GitopsWorld(route(Remediation.SELF_HEAL)))
     edit(world, "evil")
     await world.look()
     assert await token(world) == "one"
@@ -77,7 +77,7 @@ async def test_a_secret_that_pods_read_through_env_is_healed_and_nobody_is_accus
 
 
 async def test_pods_that_started_before_an_edit_that_was_put_back_have_the_right_value() -> None:
-    world = await serving(World(route(Remediation.SELF_HEAL)))
+    world = await serving(GitopsWorld(route(Remediation.SELF_HEAL)))
     edit(world, "evil")
     await world.look()
     world.pass_time(60)
@@ -87,7 +87,7 @@ async def test_pods_that_started_before_an_edit_that_was_put_back_have_the_right
 
 
 async def test_pods_that_started_while_a_secret_was_edited_are_told_of() -> None:
-    world = await serving(World())
+    world = await serving(GitopsWorld())
     edit(world, "evil")
     await world.look()
     world.pass_time(60)
@@ -102,7 +102,7 @@ async def test_pods_that_started_while_a_secret_was_edited_are_told_of() -> None
 
 
 async def test_pods_that_have_the_value_of_the_commit_before_are_told_of() -> None:
-    world = await serving(World())
+    world = await serving(GitopsWorld())
     world.git.commit({"s.yaml": secret("two")})
     await world.fetch_and_look()
     world.pass_time(60)
@@ -114,11 +114,11 @@ async def test_pods_that_have_the_value_of_the_commit_before_are_told_of() -> No
 
 async def test_a_secret_of_an_unknown_past_is_judged_by_when_it_was_written_last() -> None:
     """An inventory of an older version says nothing of what a Secret had before."""
-    world = await serving(World())
+    world = await serving(GitopsWorld())
     edit(world, "two")
     world.git.commit({"s.yaml": secret("two")})
     assert world.following is not None
-    shelf = world.following.shelf
+    shelf = world.following.state
     known = shelf.inventory[SECRET]
     shelf.put_applied(replace(known, data={}))
     await shelf.commit()

@@ -7,20 +7,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.gitops_world import World, config_ref, configmap, route
+from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.gitops.application import AnnotationHolds, DriftSpec, Remediation, SyncSpec
-from holdfast.core.gitops.declare import MANAGER
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import Park
-from holdfast.reconcile.gitops.reconciler import Reconciler
+from holdfast.core.gitops.guard import ApprovalReason
+from holdfast.core.gitops.objects import FIELD_MANAGER
+from holdfast.reconcile.gitops.reconciler import ApplicationReconciler
 
 A = config_ref("a")
 MADE_UP = "sha256:" + "0" * 64
 
 
 async def forge(
-    world: World, data: dict[str, str], *, applied: str | None = MADE_UP, manager: str = MANAGER
+    world: GitopsWorld,
+    data: dict[str, str],
+    *,
+    applied: str | None = MADE_UP,
+    manager: str = FIELD_MANAGER,
 ) -> None:
     """Apply by force under our own name, with a digest of the writer's choice.
 
@@ -45,7 +49,7 @@ async def forge(
     await world.kube.apply(item, manager=manager, force=True)
 
 
-async def at_rest(world: World, **data: str) -> World:
+async def at_rest(world: GitopsWorld, **data: str) -> GitopsWorld:
     world.git.commit({"a.yaml": configmap("a", **data)})
     await world.sync()
     await world.look()
@@ -53,13 +57,13 @@ async def at_rest(world: World, **data: str) -> World:
     return world
 
 
-def detected(world: World) -> list[str]:
+def detected(world: GitopsWorld) -> list[str]:
     return [each.type for each in world.notices if each.type == "dev.holdfast.drift.detected.v1"]
 
 
 @pytest.mark.parametrize("applied", [MADE_UP, None, ""])
 async def test_an_edit_that_is_signed_as_ours_is_drift_and_told(applied: str | None) -> None:
-    world = await at_rest(World(), x="one", v="one")
+    world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "evil", "v": "one"}, applied=applied)
     result = await world.look()
     (drift,) = world.drifts
@@ -71,7 +75,7 @@ async def test_an_edit_that_is_signed_as_ours_is_drift_and_told(applied: str | N
 
 
 async def test_an_edit_that_is_signed_as_ours_is_healed_where_healing_is_asked_for() -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     await forge(world, {"x": "evil"})
     await world.look()
     assert await world.data("a") == {"x": "one"}
@@ -81,7 +85,7 @@ async def test_an_edit_that_is_signed_as_ours_is_healed_where_healing_is_asked_f
 
 
 async def test_fields_that_are_added_or_left_out_under_our_name_are_drift() -> None:
-    world = await at_rest(World(), x="one", v="one")
+    world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "one", "z": "added"}, applied=None)
     await world.look()
     (drift,) = world.drifts
@@ -90,7 +94,7 @@ async def test_fields_that_are_added_or_left_out_under_our_name_are_drift() -> N
 
 
 async def test_an_edit_under_our_name_is_not_lost_in_a_commit_that_comes_at_the_same_time() -> None:
-    world = await at_rest(World(), x="one", v="one", z="one")
+    world = await at_rest(GitopsWorld(), x="one", v="one", z="one")
     await forge(world, {"x": "evil", "v": "one", "z": "one"})
     world.git.commit({"a.yaml": configmap("a", x="two", v="two", z="one")})
     await world.fetch_and_look()
@@ -116,7 +120,7 @@ async def test_an_edit_under_our_name_is_not_lost_in_a_commit_that_comes_at_the_
 
 
 async def test_a_key_that_git_drops_is_drift_when_somebody_changed_it_under_our_name() -> None:
-    world = await at_rest(World(), x="one", v="one")
+    world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "one", "v": "evil"}, applied=None)
     world.git.commit({"a.yaml": configmap("a", x="one")})
     await world.fetch_and_look()
@@ -125,7 +129,7 @@ async def test_a_key_that_git_drops_is_drift_when_somebody_changed_it_under_our_
 
 
 async def test_what_git_declares_anew_lands_as_ever() -> None:
-    world = await at_rest(World(), x="one", v="one", z="one")
+    world = await at_rest(GitopsWorld(), x="one", v="one", z="one")
     for number in ("two", "three"):
         world.git.commit({"a.yaml": configmap("a", x=number, v="one", w=number)})
         await world.fetch_and_look()
@@ -136,9 +140,9 @@ async def test_what_git_declares_anew_lands_as_ever() -> None:
 
 async def test_a_record_without_values_is_completed_as_soon_as_the_object_is_as_declared() -> None:
     """An inventory that an older version wrote."""
-    world = await at_rest(World(), x="one")
+    world = await at_rest(GitopsWorld(), x="one")
     assert world.following is not None
-    shelf = world.following.shelf
+    shelf = world.following.state
     shelf.put_applied(replace(shelf.inventory[A], values=""))
     await shelf.commit()
     await world.look()
@@ -149,9 +153,9 @@ async def test_a_record_without_values_is_completed_as_soon_as_the_object_is_as_
 
 
 async def test_without_recorded_values_what_differs_is_told_and_not_trusted() -> None:
-    world = await at_rest(World(), x="one")
+    world = await at_rest(GitopsWorld(), x="one")
     assert world.following is not None
-    shelf = world.following.shelf
+    shelf = world.following.state
     shelf.put_applied(replace(shelf.inventory[A], values=""))
     await shelf.commit()
     await forge(world, {"x": "evil"}, applied=None)
@@ -163,13 +167,13 @@ async def test_without_recorded_values_what_differs_is_told_and_not_trusted() ->
 
 
 async def test_a_record_that_a_crash_lost_is_made_again_from_what_is_there() -> None:
-    world = await at_rest(World(), x="one")
+    world = await at_rest(GitopsWorld(), x="one")
     assert world.following is not None
-    before = world.following.shelf.inventory[A]
+    before = world.following.state.inventory[A]
     world.git.commit({"a.yaml": configmap("a", x="two")})
     await world.fetch_and_look()
-    world.following.shelf.put_applied(before)
-    await world.following.shelf.commit()
+    world.following.state.put_applied(before)
+    await world.following.state.commit()
     await world.look()
     assert world.drifts == []
     world.git.commit({"a.yaml": configmap("a", x="three")})
@@ -178,7 +182,7 @@ async def test_a_record_that_a_crash_lost_is_made_again_from_what_is_there() -> 
 
 
 async def test_what_is_signed_as_the_seed_of_replicas_is_drift_and_can_be_taken_away() -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     live: Any = await world.live("a")
     item = {
         "apiVersion": "v1",
@@ -198,7 +202,7 @@ MARKS: list[dict[str, dict[str, str]]] = [
 ]
 
 
-def mark(world: World, marks: dict[str, dict[str, str]], **data: str) -> None:
+def mark(world: GitopsWorld, marks: dict[str, dict[str, str]], **data: str) -> None:
     def edit(item: Any) -> None:
         for part, values in marks.items():
             item["metadata"].setdefault(part, {}).update(values)
@@ -211,7 +215,7 @@ def mark(world: World, marks: dict[str, dict[str, str]], **data: str) -> None:
 async def test_a_mark_of_another_tool_does_not_stop_healing_what_is_ours(
     marks: dict[str, dict[str, str]],
 ) -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     mark(world, marks, x="evil")
     await world.look()
     assert await world.data("a") == {"x": "one"}
@@ -221,14 +225,14 @@ async def test_a_mark_of_another_tool_does_not_stop_healing_what_is_ours(
 async def test_a_mark_of_another_tool_does_not_stop_a_sync_that_a_person_asks_for(
     marks: dict[str, dict[str, str]],
 ) -> None:
-    world = await at_rest(World(), x="one")
+    world = await at_rest(GitopsWorld(), x="one")
     mark(world, marks, x="evil")
     await world.sync(force=True)
     assert await world.data("a") == {"x": "one"}
 
 
 async def test_a_mark_that_git_declares_is_another_tools() -> None:
-    world = World(route(Remediation.SELF_HEAL))
+    world = GitopsWorld(route(Remediation.SELF_HEAL))
     text = configmap("a", x="one")
     note = "  annotations:\n    meta.helm.sh/release-name: theirs\n"
     world.git.commit({"a.yaml": text.replace("metadata:\n", f"metadata:\n{note}", 1)})
@@ -243,7 +247,7 @@ async def test_what_others_marked_is_pruned_once_somebody_agrees(
     marks: dict[str, dict[str, str]],
 ) -> None:
     """It may have been handed to the other tool, so nobody deletes it unasked; nor does it stay."""
-    world = World(sync=SyncSpec(automatic=True, prune=True))
+    world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     files = {f"{name}.yaml": configmap(name, x="one") for name in "abcdefgh"}
     world.git.commit(files)
     await world.sync()
@@ -252,20 +256,20 @@ async def test_what_others_marked_is_pruned_once_somebody_agrees(
     await world.fetch_and_look()
     assert await world.live("a") is not None
     assert world.following is not None
-    (plan,) = world.following.shelf.plans.values()
-    assert plan.reasons == (Park.CLAIMED,)
+    (plan,) = world.following.state.plans.values()
+    assert plan.reasons == (ApprovalReason.CLAIMED,)
     await world.desk().approve_plan("ml-platform", plan.id, plan=plan.digest, actor="maria")
     await world.look()
     assert await world.live("a") is None
 
 
-def pause(world: World, hours: float) -> None:
+def pause(world: GitopsWorld, hours: float) -> None:
     until = (world.clock.now() + timedelta(hours=hours)).isoformat()
     mark(world, {"annotations": {"holdfast.dev/paused-until": until}})
 
 
 async def test_an_annotation_that_is_renewed_for_ever_does_not_hold_for_ever() -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     mark(world, {}, x="evil")
     pause(world, 2)
     held = 0
@@ -284,11 +288,11 @@ async def test_an_annotation_that_is_renewed_for_ever_does_not_hold_for_ever() -
 
 
 async def test_a_hold_that_used_its_budget_up_gets_more_a_week_later_and_no_sooner() -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     pause(world, 100)
     await world.look()
     assert world.following is not None
-    (hold,) = world.following.shelf.holds.values()
+    (hold,) = world.following.state.holds.values()
     assert hold.until == world.clock.now() + timedelta(hours=24)
     assert "kubectl-edit" in hold.by
     world.pass_time(24 * 3600 + 1)
@@ -296,17 +300,17 @@ async def test_a_hold_that_used_its_budget_up_gets_more_a_week_later_and_no_soon
     await world.start()  # the budget outlives a restart
     pause(world, 100)
     await world.look()
-    assert not world.following.shelf.holds
+    assert not world.following.state.holds
     world.pass_time(7 * 24 * 3600)
     pause(world, 3)
     await world.look()
-    assert [each.until for each in world.following.shelf.holds.values()] == [
+    assert [each.until for each in world.following.state.holds.values()] == [
         world.clock.now() + timedelta(hours=3)
     ]
 
 
 async def test_what_changed_under_a_hold_that_was_cut_short_goes_its_own_way() -> None:
-    world = await at_rest(World(route(Remediation.SELF_HEAL)), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     mark(world, {}, x="evil")
     pause(world, 1000)
     await world.look()
@@ -319,12 +323,12 @@ async def test_what_changed_under_a_hold_that_was_cut_short_goes_its_own_way() -
 @pytest.mark.parametrize("by_spec", [True, False])
 async def test_annotations_hold_nothing_where_that_was_said(by_spec: bool) -> None:
     spec = DriftSpec(annotation_holds=AnnotationHolds.NEVER) if by_spec else None
-    world = await at_rest(World(route(Remediation.SELF_HEAL), drift=spec), x="one")
+    world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL), drift=spec), x="one")
     if not by_spec:
         parts = replace(world.reconciler._parts, annotation_holds=AnnotationHolds.NEVER)
-        world.reconciler = Reconciler(parts)
+        world.reconciler = ApplicationReconciler(parts)
     mark(world, {}, x="evil")
     pause(world, 2)
     await world.look()
     assert await world.data("a") == {"x": "one"}
-    assert world.following is not None and not world.following.shelf.holds
+    assert world.following is not None and not world.following.state.holds

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.support.service_world import GATEWAY, World, Worlds
+from tests.support.operator_world import GATEWAY, OperatorWorld, OperatorWorlds
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with Worlds() as worlds:
+def world() -> Iterator[OperatorWorld]:
+    with OperatorWorlds() as worlds:
         yield worlds.memory()
 
 
 @pytest.fixture
-def routed() -> Iterator[World]:
+def routed() -> Iterator[OperatorWorld]:
     """The same, with a gateway."""
-    with Worlds() as worlds:
+    with OperatorWorlds() as worlds:
         yield worlds.memory(GATEWAY)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.inference_services import canary
-from tests.support.service_world import NAME, World, Worlds
+from tests.support.operator_world import NAME, OperatorWorld, OperatorWorlds
 
 
 class Gauge:
@@ -28,8 +28,8 @@ def gauge() -> Gauge:
 
 
 @pytest.fixture
-def judged(gauge: Gauge) -> Iterator[World]:
-    with Worlds() as worlds:
+def judged(gauge: Gauge) -> Iterator[OperatorWorld]:
+    with OperatorWorlds() as worlds:
         world = worlds.memory(metrics=gauge)
         analysis = {"metric": "errors{pod=~'${CANARY}.*'}", "max": 1, "rounds": 2,
                     "interval": "10s"}  # fmt: skip
@@ -37,12 +37,12 @@ def judged(gauge: Gauge) -> Iterator[World]:
         yield world
 
 
-def model(world: World) -> str:
+def model(world: OperatorWorld) -> str:
     notes: dict[str, Any] = world.primary()["spec"]["template"]["metadata"]["annotations"]
     return str(notes["holdfast.dev/model"])
 
 
-def test_a_canary_that_passes_becomes_the_primary(judged: World, gauge: Gauge) -> None:
+def test_a_canary_that_passes_becomes_the_primary(judged: OperatorWorld, gauge: Gauge) -> None:
     judged.converge()
     assert gauge.asked[0] == "errors{pod=~'my-llama-canary.*'}"
     assert model(judged) == "llama3-8b-q8"
@@ -51,7 +51,7 @@ def test_a_canary_that_passes_becomes_the_primary(judged: World, gauge: Gauge) -
     assert judged.condition("Ready") == ("True", "Serving")
 
 
-def test_declaring_what_was_promoted_restarts_nothing(judged: World) -> None:
+def test_declaring_what_was_promoted_restarts_nothing(judged: OperatorWorld) -> None:
     judged.converge()
     before = judged.primary()["spec"]["template"]
     judged.declare({"replicas": 4, "modelRef": "llama3-8b-q8"})
@@ -59,7 +59,9 @@ def test_declaring_what_was_promoted_restarts_nothing(judged: World) -> None:
     assert judged.primary()["spec"]["template"] == before
 
 
-def test_a_canary_that_fails_is_rolled_back_and_stays_away(judged: World, gauge: Gauge) -> None:
+def test_a_canary_that_fails_is_rolled_back_and_stays_away(
+    judged: OperatorWorld, gauge: Gauge
+) -> None:
     gauge.value = 5.0
     judged.converge()
     assert model(judged) == "llama3-8b-q4"
@@ -71,7 +73,9 @@ def test_a_canary_that_fails_is_rolled_back_and_stays_away(judged: World, gauge:
     assert judged.client.writes == []
 
 
-def test_an_operator_that_restarts_at_every_pass_comes_to_the_same_end(judged: World) -> None:
+def test_an_operator_that_restarts_at_every_pass_comes_to_the_same_end(
+    judged: OperatorWorld,
+) -> None:
     for _ in range(12):
         result = judged.reconcile()
         judged.settle()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.service_world import NAME, World
+from tests.support.operator_world import NAME, OperatorWorld
 
 from holdfast.core.errors import TargetUnavailable
 
@@ -15,12 +15,12 @@ POLICIES = ["reconcile", "fail", "dry_run", "warn", "ignore"]
 LEAVING = ["fail", "dry_run", "warn", "ignore"]
 
 
-def image(world: World) -> str:
+def image(world: OperatorWorld) -> str:
     found: str = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]
     return found
 
 
-def drifted(world: World, policy: str, **change: Any) -> None:
+def drifted(world: OperatorWorld, policy: str, **change: Any) -> None:
     """A service at rest, edited by hand."""
     world.declare({"onDrift": policy, **change})
     world.converge()
@@ -29,7 +29,7 @@ def drifted(world: World, policy: str, **change: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", LEAVING)
-def test_drift_is_left_where_the_policy_says_so(world: World, policy: str) -> None:
+def test_drift_is_left_where_the_policy_says_so(world: OperatorWorld, policy: str) -> None:
     drifted(world, policy)
     world.reconcile()
     assert image(world) == "evil:1"
@@ -37,7 +37,7 @@ def test_drift_is_left_where_the_policy_says_so(world: World, policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_is_absent_is_created_under_every_policy(world: World, policy: str) -> None:
+def test_what_is_absent_is_created_under_every_policy(world: OperatorWorld, policy: str) -> None:
     world.declare({"onDrift": policy})
     world.converge()
     world.delete("Service", f"{NAME}-svc")
@@ -46,7 +46,7 @@ def test_what_is_absent_is_created_under_every_policy(world: World, policy: str)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_is_declared_anew_lands_under_every_policy(world: World, policy: str) -> None:
+def test_what_is_declared_anew_lands_under_every_policy(world: OperatorWorld, policy: str) -> None:
     world.declare({"onDrift": policy})
     world.converge()
     world.declare({"onDrift": policy, "replicas": 4})
@@ -55,7 +55,9 @@ def test_what_is_declared_anew_lands_under_every_policy(world: World, policy: st
 
 
 @pytest.mark.parametrize("policy", ["warn", "ignore"])
-def test_what_is_declared_anew_lands_beside_drift_that_is_left(world: World, policy: str) -> None:
+def test_what_is_declared_anew_lands_beside_drift_that_is_left(
+    world: OperatorWorld, policy: str
+) -> None:
     drifted(world, policy)
     world.declare({"onDrift": policy, "replicas": 4})
     world.reconcile()
@@ -63,7 +65,7 @@ def test_what_is_declared_anew_lands_beside_drift_that_is_left(world: World, pol
     assert image(world) == "evil:1"
 
 
-def test_fail_says_so_once_and_is_not_ready(world: World) -> None:
+def test_fail_says_so_once_and_is_not_ready(world: OperatorWorld) -> None:
     drifted(world, "fail")
     (note,) = world.reconcile().notes[:1]
     reasons = [each.reason for each in world.reconcile().notes]
@@ -74,7 +76,7 @@ def test_fail_says_so_once_and_is_not_ready(world: World) -> None:
     assert "kubectl-edit" in world.says("DriftDetected")
 
 
-def test_fail_is_ready_again_once_the_drift_is_gone(world: World) -> None:
+def test_fail_is_ready_again_once_the_drift_is_gone(world: OperatorWorld) -> None:
     world.declare({"onDrift": "fail"})
     world.converge()
     before = image(world)
@@ -86,7 +88,7 @@ def test_fail_is_ready_again_once_the_drift_is_gone(world: World) -> None:
     assert world.condition("DriftDetected") == ("False", "None")
 
 
-def test_a_dry_run_writes_down_what_it_would_do(world: World) -> None:
+def test_a_dry_run_writes_down_what_it_would_do(world: OperatorWorld) -> None:
     drifted(world, "dry_run")
     world.reconcile()
     status = world.service().status
@@ -100,7 +102,7 @@ def test_a_dry_run_writes_down_what_it_would_do(world: World) -> None:
 @pytest.mark.parametrize("change", [{"replicas": 4}, {"env": {"A": "9"}}, {"env": {}}])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_called_up_to_date_before_it_is_written(
-    world: World, policy: str, change: dict[str, Any]
+    world: OperatorWorld, policy: str, change: dict[str, Any]
 ) -> None:
     """Whatever a policy does about drift, a change that waits for it is no success."""
     first = {"onDrift": policy, "env": {"A": "1"}}
@@ -122,7 +124,7 @@ def environment(spec: dict[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("value") for each in container.get("env", ())}
 
 
-def test_a_plan_hides_secrets(world: World) -> None:
+def test_a_plan_hides_secrets(world: OperatorWorld) -> None:
     world.declare({"onDrift": "dry_run", "env": {"API_KEY_FILE": "/k"}})
     world.converge()
     added: Any = {
@@ -138,7 +140,7 @@ def test_a_plan_hides_secrets(world: World) -> None:
     assert "hf_abc" not in str(status)
 
 
-def test_a_warning_comes_once(world: World) -> None:
+def test_a_warning_comes_once(world: OperatorWorld) -> None:
     drifted(world, "warn")
     assert "DriftLeft" in [note.reason for note in world.reconcile().notes]
     assert world.reconcile().notes == ()
@@ -150,7 +152,7 @@ def test_a_warning_comes_once(world: World) -> None:
     assert world.condition("Ready") == ("True", "Serving")
 
 
-def test_ignored_drift_makes_no_noise(world: World) -> None:
+def test_ignored_drift_makes_no_noise(world: OperatorWorld) -> None:
     drifted(world, "ignore")
     world.settle()
     result = world.reconcile()
@@ -159,7 +161,7 @@ def test_ignored_drift_makes_no_noise(world: World) -> None:
     assert world.condition("Ready") == ("True", "Serving")
 
 
-def test_who_did_it_is_on_record_before_it_is_healed(world: World) -> None:
+def test_who_did_it_is_on_record_before_it_is_healed(world: OperatorWorld) -> None:
     """Healing erases the trace, so a crash right after it must not lose the name."""
     drifted(world, "reconcile")
 
@@ -177,7 +179,7 @@ def test_who_did_it_is_on_record_before_it_is_healed(world: World) -> None:
     assert world.condition("DriftDetected") == ("False", "Healed")
 
 
-def test_a_note_of_a_pass_that_failed_comes_with_the_next_one(world: World) -> None:
+def test_a_note_of_a_pass_that_failed_comes_with_the_next_one(world: OperatorWorld) -> None:
     drifted(world, "reconcile")
 
     def failing(call: Any) -> TargetUnavailable | None:
@@ -191,7 +193,7 @@ def test_a_note_of_a_pass_that_failed_comes_with_the_next_one(world: World) -> N
     assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
 
 
-def test_a_container_that_was_added_is_taken_away(world: World) -> None:
+def test_a_container_that_was_added_is_taken_away(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     added: Any = {
@@ -205,7 +207,7 @@ def test_a_container_that_was_added_is_taken_away(world: World) -> None:
     assert "kubectl-patch" in str(result.notes)
 
 
-def test_a_lost_owner_reference_comes_back(world: World) -> None:
+def test_a_lost_owner_reference_comes_back(world: OperatorWorld) -> None:
     service = world.declare()
     world.converge()
     world.edit(
@@ -219,7 +221,7 @@ def test_a_lost_owner_reference_comes_back(world: World) -> None:
 class Mirror:
     """An admission policy that sends every image to a mirror, while it is there."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: OperatorWorld) -> None:
         self._inner, self._client = world.client.client.apply, world.client.client
         self._client.apply = self._apply  # type: ignore[method-assign]  # a server of its own mind
 
@@ -234,7 +236,7 @@ class Mirror:
         return await self._inner(item, **more)
 
 
-def test_a_heal_that_admission_rewrote_is_said_to_be_none(world: World) -> None:
+def test_a_heal_that_admission_rewrote_is_said_to_be_none(world: OperatorWorld) -> None:
     world.declare({})
     world.converge()
     declared = image(world)
@@ -263,7 +265,9 @@ def test_a_heal_that_admission_rewrote_is_said_to_be_none(world: World) -> None:
     assert world.condition("DriftDetected") == ("False", "Healed")
 
 
-def test_a_new_service_whose_image_admission_rewrites_is_not_as_declared(world: World) -> None:
+def test_a_new_service_whose_image_admission_rewrites_is_not_as_declared(
+    world: OperatorWorld,
+) -> None:
     Mirror(world)
     world.declare({})
     world.reconcile()
@@ -273,7 +277,7 @@ def test_a_new_service_whose_image_admission_rewrites_is_not_as_declared(world: 
     assert world.condition("UpToDate") == ("False", "AlteredByAdmission")
 
 
-def fought(world: World, seconds: float, every: float = 1.0, image: str = "evil:1") -> int:
+def fought(world: OperatorWorld, seconds: float, every: float = 1.0, image: str = "evil:1") -> int:
     """Let somebody write the image every so often; give how often it was put back."""
     heals, elapsed = 0, 0.0
     while elapsed < seconds:
@@ -286,7 +290,7 @@ def fought(world: World, seconds: float, every: float = 1.0, image: str = "evil:
     return heals
 
 
-def test_who_changes_a_field_after_each_heal_is_fought_less_and_less(world: World) -> None:
+def test_who_changes_a_field_after_each_heal_is_fought_less_and_less(world: OperatorWorld) -> None:
     """A writer every second had seventeen ReplicaSets made in fifteen seconds."""
     world.declare()
     world.converge()
@@ -302,7 +306,7 @@ def test_who_changes_a_field_after_each_heal_is_fought_less_and_less(world: Worl
     assert status.drift == "1 field"
 
 
-def test_a_fight_is_told_once_a_round(world: World) -> None:
+def test_a_fight_is_told_once_a_round(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     fought(world, 4)
@@ -311,7 +315,7 @@ def test_a_fight_is_told_once_a_round(world: World) -> None:
     assert "Fighting" not in told, "it was told when the back-off began"
 
 
-def test_when_the_other_stops_the_field_is_put_back_and_stays(world: World) -> None:
+def test_when_the_other_stops_the_field_is_put_back_and_stays(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     before = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -330,7 +334,7 @@ def test_when_the_other_stops_the_field_is_put_back_and_stays(world: World) -> N
     assert "DriftHealed" in [note.reason for note in world.reconcile().notes], "counted anew"
 
 
-def test_other_drift_beside_a_fight_is_put_back_at_once(world: World) -> None:
+def test_other_drift_beside_a_fight_is_put_back_at_once(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     fought(world, 5)
@@ -342,7 +346,7 @@ def test_other_drift_beside_a_fight_is_put_back_at_once(world: World) -> None:
     assert world.primary()["spec"]["template"]["spec"]["containers"][0]["image"] == "evil:1"
 
 
-def test_another_writer_of_the_same_field_is_no_round_of_a_fight(world: World) -> None:
+def test_another_writer_of_the_same_field_is_no_round_of_a_fight(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     for tool in ("kubectl-edit", "kubectl-patch", "helm", "k9s", "lens"):
@@ -355,7 +359,7 @@ def test_another_writer_of_the_same_field_is_no_round_of_a_fight(world: World) -
         assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
 
 
-def test_a_new_declaration_lands_beside_a_fight(world: World) -> None:
+def test_a_new_declaration_lands_beside_a_fight(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     fought(world, 5)
@@ -366,7 +370,7 @@ def test_a_new_declaration_lands_beside_a_fight(world: World) -> None:
 
 
 @pytest.mark.parametrize("policy", ["reconcile", "warn", "fail", "dry_run", "ignore"])
-def test_a_child_that_somebody_deleted_is_told_as_such(world: World, policy: str) -> None:
+def test_a_child_that_somebody_deleted_is_told_as_such(world: OperatorWorld, policy: str) -> None:
     world.declare({"onDrift": policy})
     world.converge()
     world.delete("PodDisruptionBudget", f"{NAME}-pdb")
@@ -377,7 +381,7 @@ def test_a_child_that_somebody_deleted_is_told_as_such(world: World, policy: str
     assert notes[0].message == said == world.says("DriftDetected")
 
 
-def test_a_deployment_deleted_while_no_operator_ran_is_told_as_such(world: World) -> None:
+def test_a_deployment_deleted_while_no_operator_ran_is_told_as_such(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     world.restart()
@@ -385,7 +389,7 @@ def test_a_deployment_deleted_while_no_operator_ran_is_told_as_such(world: World
     assert "DriftHealed" in [note.reason for note in world.reconcile().notes]
 
 
-def test_who_deletes_a_child_each_time_is_given_way_to_for_a_while(world: World) -> None:
+def test_who_deletes_a_child_each_time_is_given_way_to_for_a_while(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     created = 0
@@ -402,7 +406,7 @@ def test_who_deletes_a_child_each_time_is_given_way_to_for_a_while(world: World)
     assert world.find("PodDisruptionBudget", f"{NAME}-pdb")
 
 
-def sign_as_operator(world: World, image: str, applied: str | None) -> None:
+def sign_as_operator(world: OperatorWorld, image: str, applied: str | None) -> None:
     """Apply the primary by force under the operator's own name, with a digest that is made up."""
     item = copy.deepcopy(world.primary())
     for name in ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"):
@@ -417,7 +421,7 @@ def sign_as_operator(world: World, image: str, applied: str | None) -> None:
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("applied", ["sha256:made-up", None])
 def test_an_edit_that_is_signed_as_the_operator_is_drift(
-    world: World, applied: str | None, restarted: bool
+    world: OperatorWorld, applied: str | None, restarted: bool
 ) -> None:
     world.declare({"onDrift": "fail"})
     world.converge()
@@ -430,7 +434,7 @@ def test_an_edit_that_is_signed_as_the_operator_is_drift(
     assert "DriftDetected" in notes and "Updated" not in notes
 
 
-def test_an_edit_that_is_signed_as_the_operator_is_healed_and_told(world: World) -> None:
+def test_an_edit_that_is_signed_as_the_operator_is_healed_and_told(world: OperatorWorld) -> None:
     world.declare({})
     world.converge()
     before = image(world)
@@ -440,7 +444,7 @@ def test_an_edit_that_is_signed_as_the_operator_is_healed_and_told(world: World)
     assert "DriftHealed" in notes and "Updated" not in notes
 
 
-def test_the_record_of_what_was_applied_follows_what_is_declared(world: World) -> None:
+def test_the_record_of_what_was_applied_follows_what_is_declared(world: OperatorWorld) -> None:
     world.declare({"onDrift": "fail"})
     world.converge()
     first = world.service().status
@@ -458,7 +462,7 @@ def test_the_record_of_what_was_applied_follows_what_is_declared(world: World) -
 
 
 @pytest.mark.parametrize("policy", ["warn", "dry_run"])
-def test_drift_that_is_left_is_never_called_up_to_date(world: World, policy: str) -> None:
+def test_drift_that_is_left_is_never_called_up_to_date(world: OperatorWorld, policy: str) -> None:
     drifted(world, policy)
     world.settle()
     world.converge()
@@ -468,7 +472,7 @@ def test_drift_that_is_left_is_never_called_up_to_date(world: World, policy: str
     assert "1 field is not as declared." in world.says("Ready")
 
 
-def test_ignored_drift_is_named_where_all_else_is_up_to_date(world: World) -> None:
+def test_ignored_drift_is_named_where_all_else_is_up_to_date(world: OperatorWorld) -> None:
     drifted(world, "ignore")
     world.settle()
     world.converge()
@@ -476,7 +480,7 @@ def test_ignored_drift_is_named_where_all_else_is_up_to_date(world: World) -> No
     assert "image" in world.says("UpToDate")
 
 
-def test_what_an_autoscaler_of_resources_wrote_is_named(world: World) -> None:
+def test_what_an_autoscaler_of_resources_wrote_is_named(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     path = "/spec/template/spec/containers/0/resources/requests/cpu"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.inference_services import canary
-from tests.support.service_world import GATEWAY, NAME, World
+from tests.support.operator_world import GATEWAY, NAME, OperatorWorld
 
 from holdfast.core.errors import (
     HoldfastError,
@@ -36,14 +36,16 @@ def autoscaler(name: str, target: str = f"{NAME}-primary") -> dict[str, Any]:
     }
 
 
-def test_a_service_that_is_being_deleted_is_left_alone(world: World) -> None:
+def test_a_service_that_is_being_deleted_is_left_alone(world: OperatorWorld) -> None:
     service = world.declare()
     world.client.calls.clear()
     world.run(world.reconciler.reconcile(replace(service, deleting=True)))
     assert world.client.calls == []
 
 
-def test_a_stored_service_that_is_wrong_is_told_so_and_left_as_it_runs(world: World) -> None:
+def test_a_stored_service_that_is_wrong_is_told_so_and_left_as_it_runs(
+    world: OperatorWorld,
+) -> None:
     world.declare()
     world.converge()
     service = world.service()
@@ -58,14 +60,16 @@ def test_a_stored_service_that_is_wrong_is_told_so_and_left_as_it_runs(world: Wo
     assert world.condition("Available")[0] == "True"
 
 
-def test_a_wrong_service_that_is_not_stored_is_refused_before_any_call(world: World) -> None:
+def test_a_wrong_service_that_is_not_stored_is_refused_before_any_call(
+    world: OperatorWorld,
+) -> None:
     spec = InferenceServiceSpec(model_ref="a/b", replicas=-1)
     with pytest.raises(InvalidSpec):
         world.run(world.reconciler.reconcile(InferenceService(name=NAME, spec=spec)))
     assert world.client.calls == []
 
 
-def test_a_service_that_is_not_stored_is_served_and_deleted(world: World) -> None:
+def test_a_service_that_is_not_stored_is_served_and_deleted(world: OperatorWorld) -> None:
     client = MemoryKube()
     reconciler = Reconciler(client)
     service = InferenceService(name=NAME, spec=InferenceServiceSpec(model_ref="a/b", replicas=2))
@@ -77,7 +81,7 @@ def test_a_service_that_is_not_stored_is_served_and_deleted(world: World) -> Non
     assert not world.run(reconciler.delete(service))
 
 
-def test_a_pass_after_only_a_status_changed_writes_no_child(world: World) -> None:
+def test_a_pass_after_only_a_status_changed_writes_no_child(world: OperatorWorld) -> None:
     world.declare()
     world.reconcile()
     world.settle()
@@ -87,7 +91,7 @@ def test_a_pass_after_only_a_status_changed_writes_no_child(world: World) -> Non
     assert world.client.writes == []
 
 
-def test_a_time_moves_only_when_its_condition_does(world: World) -> None:
+def test_a_time_moves_only_when_its_condition_does(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     before = world.service().status
@@ -103,7 +107,7 @@ def test_a_time_moves_only_when_its_condition_does(world: World) -> None:
     ] == times["Available"]
 
 
-def test_it_stays_available_during_a_rollout_and_is_not_ready(world: World) -> None:
+def test_it_stays_available_during_a_rollout_and_is_not_ready(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     world.declare({"env": {"A": "1"}})
@@ -127,7 +131,7 @@ def pod(name: str, **state: Any) -> dict[str, Any]:
     }
 
 
-def test_it_is_not_ready_while_a_pod_crashes_and_says_which(world: World) -> None:
+def test_it_is_not_ready_while_a_pod_crashes_and_says_which(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     world.apply(pod("my-llama-primary-x"))
@@ -146,7 +150,7 @@ def test_it_is_not_ready_while_a_pod_crashes_and_says_which(world: World) -> Non
     assert "CrashLoopBackOff" in result.status.message
 
 
-def test_ready_and_not_ready_are_told_once(world: World) -> None:
+def test_ready_and_not_ready_are_told_once(world: OperatorWorld) -> None:
     world.declare()
     told = [note.reason for note in world.reconcile().notes]
     assert "NotReady" not in told, "it has never been ready"
@@ -157,7 +161,7 @@ def test_ready_and_not_ready_are_told_once(world: World) -> None:
     assert world.reconcile().notes == ()
 
 
-def test_an_object_of_another_service_is_named_with_its_owner(world: World) -> None:
+def test_an_object_of_another_service_is_named_with_its_owner(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     service = world.service()
@@ -169,7 +173,7 @@ def test_an_object_of_another_service_is_named_with_its_owner(world: World) -> N
     assert not world.run(world.reconciler.delete(other)), "nothing of it is deleted either"
 
 
-def test_another_autoscaler_is_reported_and_its_number_left(world: World) -> None:
+def test_another_autoscaler_is_reported_and_its_number_left(world: OperatorWorld) -> None:
     world.declare({"replicas": 2})
     world.converge()
     world.apply(autoscaler("theirs"))
@@ -182,14 +186,14 @@ def test_another_autoscaler_is_reported_and_its_number_left(world: World) -> Non
     assert world.find(HPA, "theirs")
 
 
-def test_a_second_autoscaler_is_not_put_beside_another(world: World) -> None:
+def test_a_second_autoscaler_is_not_put_beside_another(world: OperatorWorld) -> None:
     world.apply(autoscaler("theirs"))
     world.declare(BOUNDS)
     world.converge()
     assert world.find(HPA, f"{NAME}-hpa") is None
 
 
-def test_the_autoscaler_s_word_is_passed_on(world: World) -> None:
+def test_the_autoscaler_s_word_is_passed_on(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     conditions: Any = [
@@ -203,7 +207,7 @@ def test_the_autoscaler_s_word_is_passed_on(world: World) -> None:
     assert world.condition("AutoscalingReady") == ("False", "FailedGetResourceMetric")
 
 
-def test_a_person_s_scaling_of_a_fixed_number_is_drift(world: World) -> None:
+def test_a_person_s_scaling_of_a_fixed_number_is_drift(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     world.scale(9, by="kubectl")
@@ -212,7 +216,7 @@ def test_a_person_s_scaling_of_a_fixed_number_is_drift(world: World) -> None:
     assert "kubectl changed spec.replicas" in str(result.notes)
 
 
-def test_without_the_gateway_api_nothing_is_missed(world: World) -> None:
+def test_without_the_gateway_api_nothing_is_missed(world: OperatorWorld) -> None:
     cluster: Any = world.client.client
     cluster.unserve("HTTPRoute")
     world.declare()
@@ -220,7 +224,7 @@ def test_without_the_gateway_api_nothing_is_missed(world: World) -> None:
     assert world.condition("RoutesReady") == ("True", "ServiceOnly")
 
 
-def test_with_a_gateway_a_missing_kind_is_an_error(routed: World) -> None:
+def test_with_a_gateway_a_missing_kind_is_an_error(routed: OperatorWorld) -> None:
     cluster: Any = routed.client.client
     cluster.unserve("HTTPRoute")
     routed.declare()
@@ -229,7 +233,7 @@ def test_with_a_gateway_a_missing_kind_is_an_error(routed: World) -> None:
     assert routed.condition("Reconciling") == ("False", "ApiError")
 
 
-def accept(world: World) -> None:
+def accept(world: OperatorWorld) -> None:
     """Play the gateway's controller."""
     route = world.get("HTTPRoute", NAME)
     generation = route["metadata"]["generation"]
@@ -242,12 +246,12 @@ def accept(world: World) -> None:
     world.edit("HTTPRoute", NAME, operation, by="gateway", at="status")
 
 
-def backends(world: World) -> dict[str, int]:
+def backends(world: OperatorWorld) -> dict[str, int]:
     (rule,) = world.get("HTTPRoute", NAME)["spec"]["rules"]
     return {each["name"]: each["weight"] for each in rule["backendRefs"]}
 
 
-def test_a_route_carries_the_weight_once_the_canary_is_ready(routed: World) -> None:
+def test_a_route_carries_the_weight_once_the_canary_is_ready(routed: OperatorWorld) -> None:
     routed.declare(canary())
     routed.reconcile()
     assert backends(routed) == {"my-llama-primary": 100}
@@ -263,7 +267,7 @@ def test_a_route_carries_the_weight_once_the_canary_is_ready(routed: World) -> N
     assert (result.status.split_mode, result.status.canary_weight) == ("Gateway", 20)
 
 
-def test_a_canary_leaves_the_route_before_it_is_deleted(routed: World) -> None:
+def test_a_canary_leaves_the_route_before_it_is_deleted(routed: OperatorWorld) -> None:
     routed.declare(canary())
     for _ in range(4):
         routed.reconcile()
@@ -283,7 +287,7 @@ def test_a_canary_leaves_the_route_before_it_is_deleted(routed: World) -> None:
     assert routed.find("Deployment", f"{NAME}-canary") is None
 
 
-def test_an_operator_that_was_told_of_no_gateway_deletes_no_route(routed: World) -> None:
+def test_an_operator_that_was_told_of_no_gateway_deletes_no_route(routed: OperatorWorld) -> None:
     """The absence of a flag takes nothing away: the route stays, and is kept as it stands."""
     routed.declare(canary())
     for _ in range(4):
@@ -299,7 +303,7 @@ def test_an_operator_that_was_told_of_no_gateway_deletes_no_route(routed: World)
     assert routed.service().status.url == f"https://{NAME}.default.example.com"
 
 
-def test_a_route_that_the_user_deletes_stays_away_without_a_gateway(routed: World) -> None:
+def test_a_route_that_the_user_deletes_stays_away_without_a_gateway(routed: OperatorWorld) -> None:
     routed.declare()
     routed.reconcile()
     routed.restart()
@@ -311,7 +315,7 @@ def test_a_route_that_the_user_deletes_stays_away_without_a_gateway(routed: Worl
     assert routed.find("HTTPRoute", NAME)
 
 
-def test_a_route_that_others_moved_is_left_by_who_knows_no_gateway(routed: World) -> None:
+def test_a_route_that_others_moved_is_left_by_who_knows_no_gateway(routed: OperatorWorld) -> None:
     routed.declare()
     routed.reconcile()
     hosts: Any = {"op": "replace", "path": "/spec/hostnames", "value": ["else.example.org"]}
@@ -321,7 +325,7 @@ def test_a_route_that_others_moved_is_left_by_who_knows_no_gateway(routed: World
     assert routed.get("HTTPRoute", NAME)["spec"]["hostnames"] == ["else.example.org"]
 
 
-def test_what_somebody_changed_since_it_was_seen_is_not_deleted(world: World) -> None:
+def test_what_somebody_changed_since_it_was_seen_is_not_deleted(world: OperatorWorld) -> None:
     """A delete holds for the object as it was seen, and a status that moved is no change."""
     world.declare({"minReplicas": 1, "maxReplicas": 3})
     world.converge()
@@ -344,7 +348,7 @@ def test_what_somebody_changed_since_it_was_seen_is_not_deleted(world: World) ->
     assert world.get("HorizontalPodAutoscaler", name)["spec"]["maxReplicas"] == 7
 
 
-def test_a_status_that_moves_does_not_stop_a_deletion(world: World) -> None:
+def test_a_status_that_moves_does_not_stop_a_deletion(world: OperatorWorld) -> None:
     world.declare({"minReplicas": 1, "maxReplicas": 3})
     world.converge()
     name = f"{NAME}-hpa"
@@ -366,7 +370,7 @@ def test_a_status_that_moves_does_not_stop_a_deletion(world: World) -> None:
     assert world.find("HorizontalPodAutoscaler", name) is None
 
 
-def test_a_failed_read_beside_a_canary_moves_no_traffic(world: World) -> None:
+def test_a_failed_read_beside_a_canary_moves_no_traffic(world: OperatorWorld) -> None:
     world.declare({"replicas": 4, **canary(weight=25)})
     world.converge()
     before = world.get("Service", f"{NAME}-svc")["metadata"]["resourceVersion"]
@@ -384,7 +388,7 @@ def test_a_failed_read_beside_a_canary_moves_no_traffic(world: World) -> None:
     assert status.canary_weight == 25
 
 
-def test_a_refusal_of_rights_is_said_and_the_rest_goes_on(world: World) -> None:
+def test_a_refusal_of_rights_is_said_and_the_rest_goes_on(world: OperatorWorld) -> None:
     world.declare()
     world.client.failing = lambda call: (
         PermissionDenied("You may not.")
@@ -399,7 +403,7 @@ def test_a_refusal_of_rights_is_said_and_the_rest_goes_on(world: World) -> None:
 
 @pytest.mark.parametrize("refusal", [ValidationError, PermissionDenied])
 def test_a_write_that_admission_denies_is_a_condition_and_a_note(
-    world: World, refusal: type[HoldfastError]
+    world: OperatorWorld, refusal: type[HoldfastError]
 ) -> None:
     world.declare()
     world.converge()
@@ -424,7 +428,7 @@ def test_a_write_that_admission_denies_is_a_condition_and_a_note(
     assert world.condition("UpToDate") == ("True", "AsDeclared")
 
 
-def test_an_upgrade_of_the_operator_changes_no_pod(world: World) -> None:
+def test_an_upgrade_of_the_operator_changes_no_pod(world: OperatorWorld) -> None:
     """The renderer's version stands on every child; the pods' template does not carry it."""
     world.declare()
     world.converge()
@@ -433,7 +437,7 @@ def test_an_upgrade_of_the_operator_changes_no_pod(world: World) -> None:
     assert "holdfast.dev/renderer" not in found["spec"]["template"]["metadata"]["annotations"]
 
 
-def test_a_child_on_its_way_out_is_waited_for(world: World) -> None:
+def test_a_child_on_its_way_out_is_waited_for(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     held: Any = {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/held"]}
@@ -448,14 +452,16 @@ def test_a_child_on_its_way_out_is_waited_for(world: World) -> None:
     assert world.condition("Ready") == ("True", "Serving")
 
 
-def test_a_service_deleted_in_the_meantime_is_no_error(world: World) -> None:
+def test_a_service_deleted_in_the_meantime_is_no_error(world: OperatorWorld) -> None:
     service = world.declare()
     world.delete("InferenceService", NAME)
     result = world.run(world.reconciler.reconcile(service))
     assert result.status.observed_generation == service.generation
 
 
-def test_children_of_a_service_that_went_with_it_are_not_created_again(world: World) -> None:
+def test_children_of_a_service_that_went_with_it_are_not_created_again(
+    world: OperatorWorld,
+) -> None:
     """The deletion of a child may be seen before that of its owner: those are two watches."""
     world.declare()
     world.converge()
@@ -468,7 +474,9 @@ def test_children_of_a_service_that_went_with_it_are_not_created_again(world: Wo
     assert result.notes == ()
 
 
-def test_children_of_a_service_that_is_on_its_way_out_are_not_created_again(world: World) -> None:
+def test_children_of_a_service_that_is_on_its_way_out_are_not_created_again(
+    world: OperatorWorld,
+) -> None:
     world.declare()
     world.converge()
     service = world.service()
@@ -481,7 +489,7 @@ def test_children_of_a_service_that_is_on_its_way_out_are_not_created_again(worl
     assert world.client.writes[before:] == []
 
 
-def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: World) -> None:
+def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: OperatorWorld) -> None:
     """The number is taken back only once nobody else would change it again."""
     world.declare(BOUNDS)
     world.converge()
@@ -498,7 +506,7 @@ def test_an_autoscaler_that_cannot_be_deleted_keeps_its_number(world: World) -> 
     assert world.primary()["spec"]["replicas"] == 3
 
 
-def foreign_deployment(world: World, replicas: int) -> None:
+def foreign_deployment(world: OperatorWorld, replicas: int) -> None:
     """A Deployment of somebody else's under the name of our primary, with its pods ready."""
     labels = {"app": "theirs"}
     container = {"name": "c", "image": "theirs:1"}
@@ -517,7 +525,7 @@ def foreign_deployment(world: World, replicas: int) -> None:
     world.play(world.primary())
 
 
-def test_the_pods_of_a_foreign_deployment_are_not_counted(world: World) -> None:
+def test_the_pods_of_a_foreign_deployment_are_not_counted(world: OperatorWorld) -> None:
     foreign_deployment(world, 7)
     world.declare()
     world.reconcile()
@@ -528,7 +536,7 @@ def test_the_pods_of_a_foreign_deployment_are_not_counted(world: World) -> None:
     assert world.condition("UpToDate") == ("False", "ForeignObject")
 
 
-def test_a_foreign_deployment_that_goes_leaves_no_number_behind(world: World) -> None:
+def test_a_foreign_deployment_that_goes_leaves_no_number_behind(world: OperatorWorld) -> None:
     foreign_deployment(world, 7)
     world.declare({"replicas": None, **BOUNDS})
     world.reconcile()
@@ -538,14 +546,16 @@ def test_a_foreign_deployment_that_goes_leaves_no_number_behind(world: World) ->
     assert "DriftHealed" not in [note.reason for note in result.notes], "it was never ours"
 
 
-def later_version(world: World, **fields: Any) -> InferenceService:
+def later_version(world: OperatorWorld, **fields: Any) -> InferenceService:
     """The service as an operator reads it that does not know some of its fields."""
     item = world.get("InferenceService", NAME)
     item["spec"] |= fields
     return service_from_json(item, lenient=True)
 
 
-def test_a_field_of_a_later_version_is_named_and_drift_is_still_healed(world: World) -> None:
+def test_a_field_of_a_later_version_is_named_and_drift_is_still_healed(
+    world: OperatorWorld,
+) -> None:
     world.declare()
     world.converge()
     before = world.primary()["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -560,7 +570,7 @@ def test_a_field_of_a_later_version_is_named_and_drift_is_still_healed(world: Wo
     assert "spec.topology" in world.says("UpToDate")
 
 
-def test_where_a_field_is_not_known_nobody_says_that_nothing_drifted(world: World) -> None:
+def test_where_a_field_is_not_known_nobody_says_that_nothing_drifted(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     result = world.run(world.reconciler.reconcile(later_version(world, topology={"racks": 2})))
@@ -568,7 +578,7 @@ def test_where_a_field_is_not_known_nobody_says_that_nothing_drifted(world: Worl
     assert found["DriftDetected"] == ("Unknown", "UnknownFields")
 
 
-def test_what_a_later_version_rendered_is_not_taken_back(world: World) -> None:
+def test_what_a_later_version_rendered_is_not_taken_back(world: OperatorWorld) -> None:
     """What differs may be what the unknown field asks for: only a version that knows can tell."""
     world.declare({"env": {"MADE": "by a later version"}})
     world.converge()
@@ -588,7 +598,7 @@ def test_what_a_later_version_rendered_is_not_taken_back(world: World) -> None:
     assert world.find("Service", f"{NAME}-svc"), "what is absent is still created"
 
 
-def test_nothing_is_said_of_drift_where_a_spec_was_refused(world: World) -> None:
+def test_nothing_is_said_of_drift_where_a_spec_was_refused(world: OperatorWorld) -> None:
     world.declare()
     world.converge()
     service = world.service()
@@ -599,7 +609,7 @@ def test_nothing_is_said_of_drift_where_a_spec_was_refused(world: World) -> None
     assert result.status.drift is None
 
 
-def test_what_we_took_away_ourselves_was_deleted_by_nobody(world: World) -> None:
+def test_what_we_took_away_ourselves_was_deleted_by_nobody(world: OperatorWorld) -> None:
     world.declare(BOUNDS)
     world.converge()
     world.declare()

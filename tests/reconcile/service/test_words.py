@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.service.spec import Condition, InferenceServiceStatus
-from holdfast.reconcile.service.notes import of_status
-from holdfast.reconcile.service.rollout import Rollout
-from holdfast.reconcile.service.status import _counted
+from holdfast.reconcile.service.observe import RolloutStatus
+from holdfast.reconcile.service.status import _describe_rollout, events_of_transition
 
 
 def rollout(
     *, wanted: int, ready: int, total: int = 0, updated: int | None = None, seen: bool = True
-) -> Rollout:
+) -> RolloutStatus:
     total = total or ready
-    return Rollout(
+    return RolloutStatus(
         wanted=wanted,
         total=total,
         updated=total if updated is None else updated,
@@ -47,15 +46,15 @@ def rollout(
         ),
     ],
 )
-def test_replicas_are_counted_in_a_sentence_that_is_true(state: Rollout, words: str) -> None:
-    assert _counted(state) == words
+def test_replicas_are_counted_in_a_sentence_that_is_true(state: RolloutStatus, words: str) -> None:
+    assert _describe_rollout(state) == words
 
 
 @pytest.mark.parametrize(("reason", "warns"), [("RollingOut", False), ("PodsFailing", True)])
 def test_a_rollout_is_told_without_a_warning(reason: str, warns: bool) -> None:
     before = InferenceServiceStatus(conditions=(_ready("True", "Serving"),))
     after = InferenceServiceStatus(conditions=(_ready("False", reason),))
-    assert [(note.reason, note.warning) for note in of_status(before, after)] == [
+    assert [(note.reason, note.warning) for note in events_of_transition(before, after)] == [
         ("NotReady", warns)
     ]
 

@@ -7,15 +7,59 @@ are refused where the plan has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import msgspec
 
-from holdfast.adapters.forge.line import Line
-from holdfast.adapters.forge.pulls import Seen
-from holdfast.adapters.forge.repos import Comment, ReposDialect, User
-from holdfast.adapters.forge.text import web_address
+from holdfast.adapters.forge.pull_requests import PullDetails, safe_url
+from holdfast.adapters.forge.transport import ForgeTransport
 from holdfast.core.errors import ValidationError
-from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
+from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequest, PullRequestState
+
+
+class ForgeUser(msgspec.Struct):
+    """A person or a robot."""
+
+    login: str = ""
+
+
+class ForgeComment(msgspec.Struct):
+    """Something that was said."""
+
+    body: str | None = None
+
+
+class GitHubStyleDialect:
+    """The part of a dialect that both speak."""
+
+    def __init__(self, line: ForgeTransport, *, owner: str, repository: str) -> None:
+        self._line = line
+        self._path = f"/repos/{quote(owner, safe='')}/{quote(repository, safe='')}"
+
+    async def edit(self, number: int, *, title: str, body: str) -> None:
+        """Change title and body."""
+        new = {"title": title, "body": body}
+        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body=new)
+
+    async def shut(self, number: int) -> None:
+        """Close it."""
+        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body={"state": "closed"})
+
+    async def say(self, number: int, text: str) -> None:
+        """Add a comment."""
+        await self._line.tell("POST", self._comments(number), body={"body": text})
+
+    def spelled(self, text: str) -> str:
+        """Return the text: neither carries out anything that it reads."""
+        return text
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._line.aclose()
+
+    def _comments(self, number: int) -> str:
+        return f"{self._path}/issues/{number}/comments"
+
 
 ACCEPT = "application/vnd.github+json"
 HEADERS = {"X-GitHub-Api-Version": "2022-11-28"}
@@ -47,23 +91,23 @@ class _Pull(msgspec.Struct):
     labels: list[_Label] | None = None
     merged_at: str | None = None
     mergeable: bool | None = None
-    merged_by: User | None = None
+    merged_by: ForgeUser | None = None
 
 
 class _Issue(msgspec.Struct):
-    closed_by: User | None = None
+    closed_by: ForgeUser | None = None
 
 
-class GitHubDialect(ReposDialect):
+class GitHubDialect(GitHubStyleDialect):
     """One repository on GitHub."""
 
     name = "github"
 
-    def __init__(self, line: Line, *, owner: str, repository: str) -> None:
+    def __init__(self, line: ForgeTransport, *, owner: str, repository: str) -> None:
         super().__init__(line, owner=owner, repository=repository)
         self._owner = owner
 
-    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[PullDetails]:
         """Return those from a branch of this repository, newest first."""
         query = {
             "state": "open" if opened else "closed",
@@ -76,18 +120,18 @@ class GitHubDialect(ReposDialect):
             # A filter that GitHub does not understand is ignored, and forks share an owner.
             own = each.head.repo is not None and each.head.repo == each.base.repo
             if own and each.head.ref == branch:
-                found.append(_seen(each))
+                found.append(_pull_details(each))
         return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
 
-    async def whole(self, number: int) -> Seen:
+    async def whole(self, number: int) -> PullDetails:
         """Return one, with who closed it."""
-        seen = _seen(await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull))
-        if seen.pull.state is PullState.CLOSED:
+        seen = _pull_details(await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull))
+        if seen.pull.state is PullRequestState.CLOSED:
             issue = await self._line.ask("GET", f"{self._path}/issues/{number}", _Issue)
             return seen.closed_by(issue.closed_by.login if issue.closed_by else "")
         return seen
 
-    async def create(self, new: NewPull) -> int:
+    async def create(self, new: NewPullRequest) -> int:
         """Open one, and return its number."""
         body = {
             "head": new.branch,
@@ -107,7 +151,7 @@ class GitHubDialect(ReposDialect):
 
     async def comments(self, number: int) -> Sequence[str]:
         """Return what was said under it."""
-        found = self._line.pages(self._comments(number), list[Comment])
+        found = self._line.pages(self._comments(number), list[ForgeComment])
         return [each.body or "" async for each in found]
 
     async def label(self, number: int, names: Sequence[str]) -> None:
@@ -116,21 +160,21 @@ class GitHubDialect(ReposDialect):
         await self._line.tell("POST", path, body={"labels": list(names)})
 
 
-def _seen(got: _Pull) -> Seen:
-    state = PullState.OPEN if got.state == "open" else PullState.CLOSED
+def _pull_details(got: _Pull) -> PullDetails:
+    state = PullRequestState.OPEN if got.state == "open" else PullRequestState.CLOSED
     if got.merged_at:
-        state = PullState.MERGED
-    return Seen(
-        pull=Pull(
+        state = PullRequestState.MERGED
+    return PullDetails(
+        pull=PullRequest(
             number=got.number,
-            url=web_address(got.html_url),
+            url=safe_url(got.html_url),
             state=state,
             branch=got.head.ref,
             base=got.base.ref,
             title=got.title,
             body=got.body or "",
             head=got.head.sha,
-            mergeable=got.mergeable if state is PullState.OPEN else None,
+            mergeable=got.mergeable if state is PullRequestState.OPEN else None,
             closed_by=got.merged_by.login if got.merged_by else "",
         ),
         labels=frozenset(each.name for each in got.labels or ()),

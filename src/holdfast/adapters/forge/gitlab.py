@@ -11,18 +11,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.adapters.forge.line import Line
-from holdfast.adapters.forge.pulls import Seen
-from holdfast.adapters.forge.text import fit_title, web_address, without_commands
-from holdfast.reconcile.gitops.ports import NewPull, Pull, PullState
+from holdfast.adapters.forge.pull_requests import PullDetails, escape_commands, fit_title, safe_url
+from holdfast.adapters.forge.transport import ForgeTransport
+from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequest, PullRequestState
 
-DRAFT = "Draft: "
-_DRAFT = re.compile(r"(?i)^(?:draft:|\[draft\]|\(draft\))\s*")
+DRAFT_PREFIX = "Draft: "
+_DRAFT_MARK = re.compile(r"(?i)^(?:draft:|\[draft\]|\(draft\))\s*")
 _STATES = {
-    "opened": PullState.OPEN,
-    "locked": PullState.OPEN,  # for the moments in which it is being merged
-    "merged": PullState.MERGED,
-    "closed": PullState.CLOSED,
+    "opened": PullRequestState.OPEN,
+    "locked": PullRequestState.OPEN,  # for the moments in which it is being merged
+    "merged": PullRequestState.MERGED,
+    "closed": PullRequestState.CLOSED,
 }
 _UNCHECKED = frozenset({"", "unchecked", "checking", "preparing", "approvals_syncing"})
 _CONFLICTING = frozenset({"conflict", "need_rebase", "broken_status"})
@@ -32,7 +31,7 @@ class _User(msgspec.Struct):
     username: str = ""
 
 
-class _Merge(msgspec.Struct):
+class _MergeRequest(msgspec.Struct):
     iid: int
     web_url: str
     state: str
@@ -62,11 +61,11 @@ class GitLabDialect:
 
     name = "gitlab"
 
-    def __init__(self, line: Line, *, project: str) -> None:
+    def __init__(self, line: ForgeTransport, *, project: str) -> None:
         self._line = line
         self._path = f"/projects/{quote(project, safe='')}/merge_requests"
 
-    async def listed(self, branch: str, *, opened: bool) -> Sequence[Seen]:
+    async def listed(self, branch: str, *, opened: bool) -> Sequence[PullDetails]:
         """Return those from a branch of this project, newest first."""
         query = {
             "state": "opened" if opened else "all",
@@ -75,27 +74,27 @@ class GitLabDialect:
             "source_branch": branch,
         }
         found = []
-        async for each in self._line.pages(self._path, list[_Merge], query=query):
-            seen = _seen(each)
+        async for each in self._line.pages(self._path, list[_MergeRequest], query=query):
+            seen = _pull_details(each)
             own = each.source_project_id == each.target_project_id
-            right = opened is (seen.pull.state is PullState.OPEN)
+            right = opened is (seen.pull.state is PullRequestState.OPEN)
             if own and right and each.source_branch == branch:
                 found.append(seen)
         return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
 
-    async def whole(self, number: int) -> Seen:
+    async def whole(self, number: int) -> PullDetails:
         """Return one with everything that GitLab tells of it."""
-        return _seen(await self._line.ask("GET", f"{self._path}/{number}", _Merge))
+        return _pull_details(await self._line.ask("GET", f"{self._path}/{number}", _MergeRequest))
 
-    async def create(self, new: NewPull) -> int:
+    async def create(self, new: NewPullRequest) -> int:
         """Open one, and return its number."""
         body = {
             "source_branch": new.branch,
             "target_branch": new.base,
-            "title": fit_title(new.title, DRAFT if new.draft else ""),
+            "title": fit_title(new.title, DRAFT_PREFIX if new.draft else ""),
             "description": new.body,
         }
-        return (await self._line.ask("POST", self._path, _Merge, body=body)).iid
+        return (await self._line.ask("POST", self._path, _MergeRequest, body=body)).iid
 
     async def edit(self, number: int, *, title: str, body: str) -> None:
         """Change title and body."""
@@ -122,36 +121,36 @@ class GitLabDialect:
 
     def spelled(self, text: str) -> str:
         """Return a text without commands in it."""
-        return without_commands(text)
+        return escape_commands(text)
 
     async def aclose(self) -> None:
         """Let go of the connection."""
         await self._line.aclose()
 
 
-def _seen(got: _Merge) -> Seen:
-    state = _STATES.get(got.state, PullState.OPEN)
-    mark = _DRAFT.match(got.title) if got.draft else None
-    by = got.closed_by if state is PullState.CLOSED else got.merge_user or got.merged_by
-    return Seen(
-        pull=Pull(
+def _pull_details(got: _MergeRequest) -> PullDetails:
+    state = _STATES.get(got.state, PullRequestState.OPEN)
+    mark = _DRAFT_MARK.match(got.title) if got.draft else None
+    by = got.closed_by if state is PullRequestState.CLOSED else got.merge_user or got.merged_by
+    return PullDetails(
+        pull=PullRequest(
             number=got.iid,
-            url=web_address(got.web_url),
+            url=safe_url(got.web_url),
             state=state,
             branch=got.source_branch,
             base=got.target_branch,
             title=got.title[mark.end() :] if mark else got.title,
             body=got.description or "",
             head=got.sha or "",
-            mergeable=_mergeable(got) if state is PullState.OPEN else None,
-            closed_by=by.username if by and state is not PullState.OPEN else "",
+            mergeable=_mergeable(got) if state is PullRequestState.OPEN else None,
+            closed_by=by.username if by and state is not PullRequestState.OPEN else "",
         ),
         labels=frozenset(got.labels or ()),
         prefix=mark.group() if mark else "",
     )
 
 
-def _mergeable(got: _Merge) -> bool | None:
+def _mergeable(got: _MergeRequest) -> bool | None:
     """Say whether it can be merged as far as its content goes; approvals are another matter."""
     status = got.detailed_merge_status or ""
     if got.has_conflicts or status in _CONFLICTING:

@@ -13,40 +13,70 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.adapters.git.address import Address
-from holdfast.adapters.git.command import OUTPUT, Git
-from holdfast.adapters.git.environment import Environment, offline
-from holdfast.adapters.git.limits import Limits
-from holdfast.adapters.git.trouble import GitFailed, Trouble
+from holdfast.adapters.git.address import RepositoryAddress
+from holdfast.adapters.git.command import MAX_OUTPUT, GitError, GitErrorKind, GitProgram
+from holdfast.adapters.git.environment import GitEnvironment, offline_environment
+from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.gitops.source import Ancestry
-from holdfast.core.ink import clean
+from holdfast.core.redact import quote_text
+from holdfast.core.text_style import escape_unprintable
+from holdfast.reconcile.gitops.ports import BranchPush
 
-SEEN, TIPS = "refs/holdfast/seen/", "refs/holdfast/tip/"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitLimits:
+    """Bounds for each repository. What goes beyond fails with an error that names the bound."""
+
+    ask: float = 20.0
+    """Seconds for the remote to say what its branches are at."""
+    fetch: float = 60.0
+    """Seconds for one fetch, and for one push."""
+    work: float = 60.0
+    """Seconds for anything that needs no remote."""
+    copy_bytes: int = 2 << 30
+    """Size of one local copy, with its whole history."""
+    files: int = 50_000
+    """Files in one commit."""
+    file_bytes: int = 32 << 20
+    """Size of one file."""
+    total_bytes: int = 1 << 30
+    """Size of all files of one commit together."""
+    idle_exports: int = 3
+    """Exports of one repository that are kept though nobody holds them."""
+
+
+DEFAULT_LIMITS = GitLimits()
+
+
+FETCHED_REFS, TIP_REFS = "refs/holdfast/seen/", "refs/holdfast/tip/"
 _MANY_PACKS, _MANY_LOOSE = 40, 25
 """When to tidy up: packs in all, and loose objects in one of 256 folders."""
-_TEXT = 200
-_FACTS = 1_000
+_MAX_TEXT = 200
+_MAX_FACTS = 1_000
 """Commits that something is remembered of."""
 K = TypeVar("K")
 V = TypeVar("V")
-_OURS = frozenset({Trouble.LATE, Trouble.TOO_MUCH, Trouble.NO_SPACE, Trouble.NO_PROGRAM})
+_LOCAL_ERRORS = frozenset(
+    {GitErrorKind.LATE, GitErrorKind.TOO_MUCH, GitErrorKind.NO_SPACE, GitErrorKind.NO_PROGRAM}
+)
 """Failures of a command without a remote that do not speak against the copy."""
-_UNCLEAR = frozenset({Trouble.OTHER, Trouble.DAMAGED})
+_AMBIGUOUS_ERRORS = frozenset({GitErrorKind.OTHER, GitErrorKind.DAMAGED})
 
 
-class Bare:
+class BareRepository:
     """One bare repository. Reads may run at any time, writes wait for each other."""
 
-    def __init__(self, path: Path, *, git: Git, home: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, *, git: GitProgram, home: Path, limits: GitLimits) -> None:
         self.path = path
         self.limits = limits
         self.writing = asyncio.Lock()
         self._git = git
-        self._offline = offline(home).having(GIT_DIR=str(path))
+        self._offline = offline_environment(home).having(GIT_DIR=str(path))
         self._described: dict[str, tuple[datetime, str, str]] = {}
         self._standing: dict[tuple[str, str], Ancestry] = {}
         self._here: dict[str, bool] = {}
@@ -61,7 +91,7 @@ class Bare:
         self,
         *arguments: str,
         given: bytes | None = None,
-        limit: int = OUTPUT,
+        limit: int = MAX_OUTPUT,
         fine: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
         """Run a command that needs no remote; anything unexpected means that this is damaged."""
@@ -74,10 +104,10 @@ class Bare:
                 limit=limit,
                 fine=fine,
             )
-        except GitFailed as failed:
-            if failed.trouble in _OURS:
+        except GitError as failed:
+            if failed.trouble in _LOCAL_ERRORS:
                 raise
-            raise GitFailed(Trouble.DAMAGED, failed.said) from failed
+            raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
 
     async def read(self, *arguments: str, given: bytes, take: Callable[[bytes], None]) -> None:
         """Run a command that needs no remote, and have what it writes read in a thread."""
@@ -90,36 +120,38 @@ class Bare:
                 take=take,
                 apart=True,
             )
-        except GitFailed as failed:
-            if failed.trouble in _OURS:
+        except GitError as failed:
+            if failed.trouble in _LOCAL_ERRORS:
                 raise
-            raise GitFailed(Trouble.DAMAGED, failed.said) from failed
+            raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
 
     async def has(self, commit: str) -> bool:
         """True when a commit is here with everything that belongs to it."""
         if commit in self._here:
             return True
-        name = f"{SEEN}{commit}^{{commit}}"
+        name = f"{FETCHED_REFS}{commit}^{{commit}}"
         status, _ = await self.ask("rev-parse", "--verify", "--quiet", name, fine=(0, 1))
         if status == 0:
-            _remember(self._here, commit, True)
+            _cache_fact(self._here, commit, True)
         return status == 0
 
-    async def fetch(self, address: Address, environment: Environment, source: str) -> str:
+    async def fetch(
+        self, address: RepositoryAddress, environment: GitEnvironment, source: str
+    ) -> str:
         """Bring a ref or commit here from a remote, and return the commit that it is.
 
         Raises GitFailed; what was here before still is.
         """
         digest = hashlib.sha256(source.encode()).hexdigest()[:32]
         async with self.writing:
-            await self._fetch(address, environment, f"+{source}:{TIPS}{digest}")
-            name = f"{TIPS}{digest}^{{commit}}"
+            await self._fetch(address, environment, f"+{source}:{TIP_REFS}{digest}")
+            name = f"{TIP_REFS}{digest}^{{commit}}"
             status, out = await self.ask("rev-parse", "--verify", "--quiet", name, fine=(0, 1))
             if status:
-                raise GitFailed(Trouble.NO_REVISION, "it is no commit")
+                raise GitError(GitErrorKind.NO_REVISION, "it is no commit")
             commit = out.decode().strip()
-            await self.ask("update-ref", SEEN + commit, commit)
-            _remember(self._here, commit, True)
+            await self.ask("update-ref", FETCHED_REFS + commit, commit)
+            _cache_fact(self._here, commit, True)
             await self._tidy()
         return commit
 
@@ -135,15 +167,15 @@ class Bare:
         at = datetime.fromtimestamp(0, UTC)
         with suppress(ValueError, OverflowError, OSError):  # a commit may claim any time
             at = datetime.fromtimestamp(int(seconds), UTC)
-        found = at, clean(author[:_TEXT]), clean(subject[:_TEXT])
-        _remember(self._described, commit, found)
+        found = at, escape_unprintable(author[:_MAX_TEXT]), escape_unprintable(subject[:_MAX_TEXT])
+        _cache_fact(self._described, commit, found)
         return found
 
     async def ancestry(self, commit: str, known: str) -> Ancestry:
         """Say how a commit stands to another than itself; both must be here."""
         if (commit, known) not in self._standing:
             found = await self._ancestry(commit, known)
-            _remember(self._standing, (commit, known), found)
+            _cache_fact(self._standing, (commit, known), found)
         return self._standing[commit, known]
 
     def remembers(self, commit: str, known: str) -> bool:
@@ -166,7 +198,13 @@ class Bare:
         return out.startswith(f"{commit} commit ".encode())
 
     async def send(
-        self, address: Address, environment: Environment, *, branch: str, expected: str, commit: str
+        self,
+        address: RepositoryAddress,
+        environment: GitEnvironment,
+        *,
+        branch: str,
+        expected: str,
+        commit: str,
     ) -> None:
         """Set a branch at a remote, if it still is where it was; an empty commit deletes it."""
         await self._git.run(
@@ -180,7 +218,9 @@ class Bare:
         status, _ = await self.ask("merge-base", "--is-ancestor", older, commit, fine=(0, 1))
         return status == 0
 
-    async def _fetch(self, address: Address, environment: Environment, refspec: str) -> None:
+    async def _fetch(
+        self, address: RepositoryAddress, environment: GitEnvironment, refspec: str
+    ) -> None:
         running = asyncio.ensure_future(
             self._git.run(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
@@ -193,13 +233,15 @@ class Bare:
             done = False
             while not done:  # Git has no bound of its own for what it fetches
                 done = bool((await asyncio.wait([running], timeout=0.25))[0])
-                if await asyncio.to_thread(bytes_in, self.path) > self.limits.copy_bytes:
-                    raise GitFailed(Trouble.TOO_MUCH, f"it passed {self.limits.copy_bytes} bytes")
+                if await asyncio.to_thread(directory_size, self.path) > self.limits.copy_bytes:
+                    raise GitError(
+                        GitErrorKind.TOO_MUCH, f"it passed {self.limits.copy_bytes} bytes"
+                    )
             running.result()
-        except GitFailed as failed:
+        except GitError as failed:
             # The remote has just answered, so what it cannot be blamed for is ours.
-            if failed.trouble in _UNCLEAR or str(self.path) in failed.said:
-                raise GitFailed(Trouble.DAMAGED, failed.said) from failed
+            if failed.trouble in _AMBIGUOUS_ERRORS or str(self.path) in failed.said:
+                raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
             raise
         finally:
             running.cancel()
@@ -216,20 +258,137 @@ class Bare:
         packs = len(list((objects / "pack").glob("*.pack")))
         loose = len(list((objects / "17").glob("*")))  # Git's own way of guessing
         if packs > _MANY_PACKS or loose > _MANY_LOOSE:
-            with suppress(GitFailed):  # it is only slower without
+            with suppress(GitError):  # it is only slower without
                 await self.ask("gc", "--quiet")
 
 
-def _remember(facts: dict[K, V], name: K, found: V) -> None:
-    if len(facts) >= _FACTS:
+def _cache_fact(facts: dict[K, V], name: K, found: V) -> None:
+    if len(facts) >= _MAX_FACTS:
         facts.clear()
     facts[name] = found
 
 
-def bytes_in(folder: Path) -> int:
+def directory_size(folder: Path) -> int:
     """Add up the sizes of all files below a folder, some of which may be going away."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(OSError):
             total += path.lstat().st_size
     return total
+
+
+COMMITTER_NAME, COMMITTER_EMAIL = "Holdfast", "holdfast@users.noreply.holdfast.dev"
+COMMIT_TRAILER = "Holdfast-Drift:"
+_PUSH_REFS = "refs/holdfast/push/"
+_REGULAR_MODES = ("100644", "100755")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """What a commit stands on, and whose it is."""
+
+    tree: str
+    parents: tuple[str, ...]
+    ours: bool
+    """By its committer and its trailer. People who amend or rebase become the committer."""
+
+
+async def read_commit(bare: BareRepository, commit: str) -> CommitInfo:
+    """Read a commit that is here."""
+    _, raw = await bare.ask("cat-file", "commit", commit, limit=32 << 20)
+    head, _, message = raw.decode("utf-8", "replace").partition("\n\n")
+    lines = [line.partition(" ") for line in head.split("\n")]
+    values = [(key, value) for key, _, value in lines if key]
+    committer = next((value for key, value in values if key == "committer"), "")
+    return CommitInfo(
+        tree=next((value for key, value in values if key == "tree"), ""),
+        parents=tuple(value for key, value in values if key == "parent"),
+        ours=f"<{COMMITTER_EMAIL}>" in committer and _has_trailer(message),
+    )
+
+
+async def create_commit(bare: BareRepository, push: BranchPush) -> str:
+    """Make the commit that a push asks for, in the copy alone, and return its id.
+
+    Raises ValidationError for what is no regular file there, and when nothing would change.
+    """
+    modes = await _file_modes(bare, push)
+    mark = f"{_PUSH_REFS}{hashlib.sha256(push.branch.encode()).hexdigest()[:32]}"
+    who = f"{COMMITTER_NAME} <{COMMITTER_EMAIL}> {int(push.at.timestamp())} +0000"
+    message = push.message.encode()
+    stream = bytearray(f"commit {mark}\nmark :1\nauthor {who}\ncommitter {who}\n".encode())
+    stream += b"data %d\n%b\nfrom %b\n" % (len(message), message, push.base.encode())
+    for path, content in sorted(push.files.items()):
+        if content is None:
+            stream += f"D {path}\n".encode()
+        else:
+            stream += f"M {modes.get(path, _REGULAR_MODES[0])} inline {path}\n".encode()
+            stream += b"data %d\n%b\n" % (len(content), content)
+    stream += b"get-mark :1\ndone\n"
+    async with bare.writing:
+        _, out = await bare.ask(
+            "fast-import", "--quiet", "--force", "--done", "--date-format=raw", given=bytes(stream)
+        )
+    commit = out.decode().strip()
+    if (await read_commit(bare, commit)).tree == (await read_commit(bare, push.base)).tree:
+        raise ValidationError(
+            f"The commit for branch {push.branch} would change nothing.",
+            hint="Compare with the base once more; it may have the change already.",
+        )
+    return commit
+
+
+async def _file_modes(bare: BareRepository, push: BranchPush) -> dict[str, str]:
+    """Return the modes of the files that are there; refuse what is no regular file."""
+    steps = {path: path.split("/") for path in push.files}
+    above = {"/".join(each[:end]) for each in steps.values() for end in range(1, len(each))}
+    _, out = await bare.ask("ls-tree", "-z", "-t", push.base, "--", *sorted({*above, *steps}))
+    modes = {}
+    problems = []
+    for record in out.split(b"\0")[:-1]:
+        about, _, name = record.partition(b"\t")
+        mode, path = about.split()[0].decode(), name.decode("utf-8", "replace")
+        if path in steps and mode not in _REGULAR_MODES:
+            problems.append(_path_problem(path, "is a folder, link or submodule there."))
+        elif path in above and mode != "040000":
+            problems.append(_path_problem(path, "is not a folder there."))
+        modes[path] = mode
+    if problems:
+        raise ValidationError(problems=problems)
+    return modes
+
+
+def check_push(push: BranchPush) -> None:
+    """Refuse paths that no repository may have and a message without our trailer.
+
+    Raises ValidationError, with everything that is wrong.
+    """
+    problems = []
+    for path in push.files:
+        steps = path.split("/")
+        plain = path.isprintable() and not path.startswith('"') and "\\" not in path
+        inside = all(step and step not in (".", "..") for step in steps)
+        if not plain or not inside or any(step.lower().startswith(".git") for step in steps):
+            problems.append(_path_problem(path, "is not a path that may be written."))
+    if not push.files:
+        problems.append(Problem(field="files", reason="there are none.", fix="Name at least one."))
+    if not _has_trailer(push.message) or "\0" in push.message:
+        problems.append(
+            Problem(
+                field="message",
+                reason=f"has no line that begins with {COMMIT_TRAILER}",
+                fix="It marks the commit as ours.",
+            )
+        )
+    if problems:
+        raise ValidationError(problems=problems)
+
+
+def _path_problem(path: str, reason: str) -> Problem:
+    return Problem(
+        field=quote_text(path, 200), reason=reason, fix="Choose a regular file below the root."
+    )
+
+
+def _has_trailer(message: str) -> bool:
+    return any(line.startswith(COMMIT_TRAILER) for line in message.splitlines())

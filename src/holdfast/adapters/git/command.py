@@ -9,28 +9,215 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
 
-from holdfast.adapters.git.environment import Environment
-from holdfast.adapters.git.trouble import GitFailed, Trouble, diagnose
+from holdfast.adapters.git.address import RepositoryAddress
+from holdfast.adapters.git.environment import GitEnvironment
+from holdfast.core.errors import NOTHING_CHANGED
+from holdfast.reconcile.gitops.ports import SourceUnavailable
 
-OUTPUT = 4 << 20
+_MAX_SHOWN = 300
+
+
+class GitErrorKind(StrEnum):
+    """Why a Git command failed."""
+
+    LATE = "late"
+    TOO_MUCH = "too-much"
+    NO_PROGRAM = "no-program"
+    NO_SPACE = "no-space"
+    CREDENTIAL = "credential"
+    FORBIDDEN = "forbidden"
+    MISSING = "missing"
+    NO_REVISION = "no-revision"
+    BUSY = "busy"
+    SERVER = "server"
+    MOVED = "moved"
+    HOST_KEY = "host-key"
+    CERTIFICATE = "certificate"
+    CONNECTION = "connection"
+    REFUSED_OBJECTS = "refused-objects"
+    MOVED_MEANWHILE = "moved-meanwhile"
+    DECLINED = "declined"
+    DAMAGED = "damaged"
+    """The local copy is not what it should be; a new one may help."""
+    OTHER = "other"
+
+
+class GitError(Exception):
+    """A Git command did not do its work. Stays inside this package."""
+
+    def __init__(self, trouble: GitErrorKind, said: str = "") -> None:
+        super().__init__(trouble, said)
+        self.trouble = trouble
+        self.said = said
+
+
+# In the order in which they are tried: a full disk also looks like damage, a lost connection
+# also looks like a broken pack.
+_ERROR_PATTERNS: tuple[tuple[GitErrorKind, str], ...] = (
+    (GitErrorKind.NO_SPACE, r"No space left on device|Disk quota exceeded|File too large"),
+    (GitErrorKind.MOVED_MEANWHILE, r"\(stale info\)|\(fetch first\)|\(non-fast-forward\)"),
+    (
+        GitErrorKind.MOVED_MEANWHILE,
+        r"\[remote rejected\].*\((?:failed to update ref|.*cannot lock ref)",
+    ),
+    (GitErrorKind.DECLINED, r"\[remote rejected\]|hook declined|protected branch"),
+    (GitErrorKind.HOST_KEY, r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED"),
+    (
+        GitErrorKind.CERTIFICATE,
+        r"certificate verification failed|SSL certificate problem|[Cc]ertificate .*(?:expired"
+        r"|not trusted|verify)|does not match target host name|SSL_ERROR|gnutls_handshake",
+    ),
+    (
+        GitErrorKind.CREDENTIAL,
+        r"returned error: 401|Authentication failed|could not read (?:Username|Password)"
+        r"|Permission denied \(|Invalid username or (?:password|token)",
+    ),
+    (GitErrorKind.FORBIDDEN, r"returned error: 403"),
+    (GitErrorKind.BUSY, r"returned error: 429|Too Many Requests"),
+    (GitErrorKind.MOVED, r"returned error: 30[0-9]|unable to update url base from redirection"),
+    (GitErrorKind.SERVER, r"returned error: 5\d\d"),
+    (
+        GitErrorKind.NO_REVISION,
+        r"couldn't find remote ref|not our ref|unadvertised object|no such remote ref",
+    ),
+    (
+        GitErrorKind.MISSING,
+        r"returned error: 4\d\d|repository '.*' not found|[Rr]epository not found"
+        r"|does not appear to be a git repository|not a git repository|does not exist"
+        r"|not valid: is this a git repository",
+    ),
+    (GitErrorKind.REFUSED_OBJECTS, r"fsck error in packed object|fsck error in pack objects"),
+    (
+        GitErrorKind.CONNECTION,
+        r"Could not resolve host|Failed to connect|[Cc]onnection (?:refused|reset|timed out|closed)"
+        r"|Operation (?:timed out|too slow)|early EOF|unexpected disconnect|RPC failed"
+        r"|remote end hung up|Empty reply from server|transfer closed|Name or service not known"
+        r"|No route to host|Network is unreachable|Recv failure|invalid server response"
+        r"|bad line length|unexpected flush packet|Temporary failure in name resolution",
+    ),
+    (
+        GitErrorKind.DAMAGED,
+        r"\.lock': File exists|cannot lock ref|unable to (?:read|write|create)|corrupt|bad object"
+        r"|bad tree|is empty|packfile|inflate|missing (?:blob|tree|commit)|invalid object"
+        r"|Not a valid (?:object|commit)|bad (?:signature|config|revision)|missing object"
+        r"|index-pack failed|did not send all necessary objects|[Cc]ould not (?:parse|read)"
+        r"|invalid index-pack output|is not a (?:commit|valid)|hash mismatch|unable to access"
+        r"|broken",
+    ),
+)
+_COMPILED_PATTERNS = tuple((trouble, re.compile(pattern)) for trouble, pattern in _ERROR_PATTERNS)
+
+_DESCRIPTIONS: dict[GitErrorKind, tuple[str, str]] = {
+    GitErrorKind.LATE: (
+        "gave no answer in time",
+        "Check the host and the network on the way to it.",
+    ),
+    GitErrorKind.TOO_MUCH: (
+        "is larger than a local copy may be",
+        "Use a smaller repository, or raise the limit for copies.",
+    ),
+    GitErrorKind.NO_PROGRAM: (
+        "was not asked: git could not be started",
+        "Install git, 2.32 or newer.",
+    ),
+    GitErrorKind.NO_SPACE: (
+        "could not be copied: there is no space left on this machine's disk",
+        "Free some space where repositories are kept; nothing has to be restarted.",
+    ),
+    GitErrorKind.CREDENTIAL: (
+        "did not accept the credential",
+        "Give a token or key that may read this repository.",
+    ),
+    GitErrorKind.FORBIDDEN: (
+        "does not permit this to the credential",
+        "Give the token or key access to this repository.",
+    ),
+    GitErrorKind.MISSING: (
+        "is not there, or the credential may not know of it",
+        "Check the address, and whether the credential may read it.",
+    ),
+    GitErrorKind.NO_REVISION: (
+        "has no such revision",
+        "Check the branch, tag or commit; it may have been deleted or renamed.",
+    ),
+    GitErrorKind.BUSY: ("asks to be asked less often", "It is asked again later."),
+    GitErrorKind.SERVER: ("answered with an error of its own", "Check the health of the host."),
+    GitErrorKind.MOVED: (
+        "redirects to another address, which is not followed because of the credential",
+        "Write the new address.",
+    ),
+    GitErrorKind.HOST_KEY: (
+        "has a host key that known_hosts does not have",
+        "Compare the key with what the host publishes, then add it to known_hosts.",
+    ),
+    GitErrorKind.CERTIFICATE: (
+        "has a certificate that is not trusted",
+        "Give the certificate of its authority, or fix the host's.",
+    ),
+    GitErrorKind.CONNECTION: (
+        "could not be reached, or broke off",
+        "Check the host and the network on the way to it.",
+    ),
+    GitErrorKind.REFUSED_OBJECTS: (
+        "sent objects that Git itself calls malformed, so none of them was taken",
+        "Run `git fsck` in the repository and fix what it finds.",
+    ),
+    GitErrorKind.DAMAGED: (
+        "could not be read: its local copy is damaged, and making a new one did not help",
+        "Check the disk where repositories are kept.",
+    ),
+}
+_UNREACHABLE = frozenset(
+    {GitErrorKind.LATE, GitErrorKind.CONNECTION, GitErrorKind.SERVER, GitErrorKind.BUSY}
+)
+"""The same for everybody who asks that address now."""
+_OTHER_DESCRIPTION = ("could not be read", "Check the address and the host.")
+
+
+def classify_error(said: str) -> GitErrorKind:
+    """Give a complaint its kind."""
+    for trouble, pattern in _COMPILED_PATTERNS:
+        if pattern.search(said):
+            return trouble
+    return GitErrorKind.OTHER
+
+
+def source_unavailable(
+    failed: GitError, address: RepositoryAddress, what: str, *, changed: str = NOTHING_CHANGED
+) -> SourceUnavailable:
+    """Say a failure in full. `what` is the revision or branch that the repository was asked for."""
+    happened, todo = _DESCRIPTIONS.get(failed.trouble, _OTHER_DESCRIPTION)
+    said = f" Git said: {failed.said[:_MAX_SHOWN]}." if failed.said else ""
+    error = SourceUnavailable(
+        f"Repository {address} {happened}; it was asked for {what}.{said}",
+        changed=changed,
+        hint=todo,
+    )
+    error.unreachable = failed.trouble in _UNREACHABLE
+    return error
+
+
+MAX_OUTPUT = 4 << 20
 """Bytes that a command may say when its caller names no other bound."""
-_SAID = 64 << 10
+_MAX_STDERR = 64 << 10
 _CHUNK = 1 << 20
-_PIPES = 1.0
+_PIPE_TIMEOUT = 1.0
 """Seconds that a stranger gets to let go of the pipes of a process that ended."""
-_LOOK = 0.02
+_POLL_INTERVAL = 0.02
 
 
-PER_HOST, LOCAL = 4, 8
+MAX_PROCESSES_PER_HOST, MAX_LOCAL_PROCESSES = 4, 8
 """Processes that talk to one host at a time, and that talk to nobody."""
 
 
-class Git:
+class GitProgram:
     """The program. One serves every repository, and bounds how many processes there are."""
 
     def __init__(self, program: str = "git") -> None:
@@ -43,10 +230,10 @@ class Git:
     async def run(
         self,
         *arguments: str,
-        environment: Environment,
+        environment: GitEnvironment,
         deadline: float,
         given: bytes | None = None,
-        limit: int = OUTPUT,
+        limit: int = MAX_OUTPUT,
         fine: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
         """Run one command and return its status, which is one of `fine`, and what it wrote.
@@ -58,7 +245,7 @@ class Git:
 
         def gather(chunk: bytes) -> None:
             if len(gathered) + len(chunk) > limit:
-                raise GitFailed(Trouble.TOO_MUCH)
+                raise GitError(GitErrorKind.TOO_MUCH)
             gathered.extend(chunk)
 
         status = await self.feed(
@@ -74,7 +261,7 @@ class Git:
     async def feed(
         self,
         *arguments: str,
-        environment: Environment,
+        environment: GitEnvironment,
         deadline: float,
         take: Callable[[bytes], None],
         given: bytes | None = None,
@@ -95,12 +282,16 @@ class Git:
     async def _place(self, host: str, deadline: float) -> AsyncIterator[None]:
         place = self._places.get(host)
         if place is None:
-            place = self._places[host] = asyncio.Semaphore(PER_HOST if host else LOCAL)
+            place = self._places[host] = asyncio.Semaphore(
+                MAX_PROCESSES_PER_HOST if host else MAX_LOCAL_PROCESSES
+            )
         try:
             async with asyncio.timeout(deadline if host else None):
                 await place.acquire()
         except TimeoutError:
-            raise GitFailed(Trouble.LATE, "others wait for an answer of this host too") from None
+            raise GitError(
+                GitErrorKind.LATE, "others wait for an answer of this host too"
+            ) from None
         try:
             yield
         finally:
@@ -109,7 +300,7 @@ class Git:
     async def _feed(
         self,
         arguments: Sequence[str],
-        environment: Environment,
+        environment: GitEnvironment,
         deadline: float,
         take: Callable[[bytes], None],
         *,
@@ -118,21 +309,21 @@ class Git:
         apart: bool,
     ) -> int:
         process = await self._start(arguments, environment, with_input=given is not None)
-        said = _Said(environment)
+        said = _StderrTail(environment)
         late = False
         failure: Exception | None = None
         try:
             async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
                 group.create_task(said.listen(process.stderr))
-                group.create_task(_tell(process, given))
-                reading = group.create_task(_hand_on(process, take, apart=apart))
+                group.create_task(_write_stdin(process, given))
+                reading = group.create_task(_read_stdout(process, take, apart=apart))
             failure = reading.result()
         except TimeoutError:
             late = True
         finally:
-            await _end(process)
+            await _terminate(process)
         if late:
-            raise said.failure(Trouble.LATE)
+            raise said.failure(GitErrorKind.LATE)
         if failure is not None:
             raise failure
         status = process.returncode or 0
@@ -141,7 +332,7 @@ class Git:
         return status
 
     async def _start(
-        self, arguments: Sequence[str], environment: Environment, *, with_input: bool
+        self, arguments: Sequence[str], environment: GitEnvironment, *, with_input: bool
     ) -> asyncio.subprocess.Process:
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
@@ -161,7 +352,7 @@ class Git:
             await asyncio.wait([starting])
         except asyncio.CancelledError:
             with suppress(OSError):
-                await _end(await starting)
+                await _terminate(await starting)
             raise
         error = starting.exception()
         if error is None:
@@ -169,34 +360,34 @@ class Git:
         if not isinstance(error, OSError):
             raise error
         # Not raised from it: its frames hold the environment, and with it the credential.
-        raise GitFailed(Trouble.NO_PROGRAM, error.strerror or "")
+        raise GitError(GitErrorKind.NO_PROGRAM, error.strerror or "")
 
 
-class _Said:
+class _StderrTail:
     """What a process said of its trouble. Has no text form: it may repeat a credential."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: GitEnvironment) -> None:
         self._environment = environment
         self._end = bytearray()
 
     async def listen(self, stream: asyncio.StreamReader | None) -> None:
         """Keep the end of what is said, however much it is."""
-        while stream is not None and (chunk := await stream.read(_SAID)):
+        while stream is not None and (chunk := await stream.read(_MAX_STDERR)):
             self._end.extend(chunk)
-            del self._end[:-_SAID]
+            del self._end[:-_MAX_STDERR]
 
-    def failure(self, trouble: Trouble | None = None) -> GitFailed:
+    def failure(self, trouble: GitErrorKind | None = None) -> GitError:
         """Return the error that it amounts to, fit to be shown."""
         text = self._end.decode("utf-8", "replace")
-        return GitFailed(trouble or diagnose(text), self._environment.shown(text))
+        return GitError(trouble or classify_error(text), self._environment.shown(text))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
     """Make sure that nothing of a process group is left."""
     pipes = (process.stdout, process.stderr)
     if process.returncode is None or not all(pipe is None or pipe.at_eof() for pipe in pipes):
         _kill(process)
-    waiting = asyncio.ensure_future(_gone(process))
+    waiting = asyncio.ensure_future(_wait_for_exit(process))
     cancelled = False
     while not waiting.done():
         try:
@@ -207,17 +398,17 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         raise asyncio.CancelledError
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     # Its pipes are closed by the loop once they are read to their end, and only then `wait`
     # answers. A process that left the group can hold them, and that is not waited for.
     with suppress(TimeoutError):
-        async with asyncio.timeout(_PIPES):
+        async with asyncio.timeout(_PIPE_TIMEOUT):
             for pipe in (process.stdout, process.stderr):
                 while pipe is not None and await pipe.read(_CHUNK):
                     pass
             await process.wait()
     while process.returncode is None:  # noqa: ASYNC110  # nothing tells of it, see above
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
     # The public class has no way to close what such a stranger holds open.
     process._transport.close()  # type: ignore[attr-defined]
 
@@ -228,7 +419,7 @@ def _kill(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _tell(process: asyncio.subprocess.Process, given: bytes | None) -> None:
+async def _write_stdin(process: asyncio.subprocess.Process, given: bytes | None) -> None:
     if process.stdin is None or given is None:
         return
     with suppress(BrokenPipeError, ConnectionResetError):  # it will say itself why it ended
@@ -240,7 +431,7 @@ async def _tell(process: asyncio.subprocess.Process, given: bytes | None) -> Non
         await process.stdin.wait_closed()
 
 
-async def _hand_on(
+async def _read_stdout(
     process: asyncio.subprocess.Process, take: Callable[[bytes], None], *, apart: bool
 ) -> Exception | None:
     failure: Exception | None = None

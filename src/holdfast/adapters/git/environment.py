@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.adapters.git.address import Address, Scheme
+from holdfast.adapters.git.address import GitScheme, RepositoryAddress
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.ink import clean
 from holdfast.core.redact import MASK, Secret, redact
-from holdfast.reconcile.gitops.ports import Credential
+from holdfast.core.text_style import escape_unprintable
+from holdfast.reconcile.gitops.ports import GitCredential
 
 _INHERITED = ("PATH", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
 """How to find programs, and how to get out of this network."""
@@ -84,10 +84,10 @@ Host *
   ServerAliveCountMax 2
   LogLevel ERROR
 """
-_PLAIN_PATH = re.compile(r"[\w./+@=,: -]+")
+_SAFE_PATH = re.compile(r"[\w./+@=,: -]+")
 
 
-class Environment:
+class GitEnvironment:
     """The variables of one Git process. Has no text form: it may hold a credential."""
 
     __slots__ = ("_hidden", "_variables", "host")
@@ -104,32 +104,34 @@ class Environment:
         """Return the variables themselves, for the process alone."""
         return dict(self._variables)
 
-    def having(self, **more: str) -> Environment:
+    def having(self, **more: str) -> GitEnvironment:
         """Return the same with more variables."""
-        return Environment({**self._variables, **more}, self._hidden, host=self.host)
+        return GitEnvironment({**self._variables, **more}, self._hidden, host=self.host)
 
     def shown(self, text: str) -> str:
         """Return what a process said, as one line without credentials and control characters."""
         for each in self._hidden:
             text = text.replace(each, MASK)
-        lines = [clean(line.strip()) for line in redact(text).splitlines() if line.strip()]
+        lines = [
+            escape_unprintable(line.strip()) for line in redact(text).splitlines() if line.strip()
+        ]
         return "; ".join(lines[-6:])
 
 
-def offline(home: Path) -> Environment:
+def offline_environment(home: Path) -> GitEnvironment:
     """Return what a command needs that asks no remote: no transport at all."""
-    return Environment(_variables(home, {}, protocol=""))
+    return GitEnvironment(_variables(home, {}, protocol=""))
 
 
 @contextmanager
-def online(
+def online_environment(
     home: Path,
-    address: Address,
-    credential: Credential,
+    address: RepositoryAddress,
+    credential: GitCredential,
     *,
     ssh: str = "ssh",
     pinned: tuple[str, ...] = (),
-) -> Iterator[Environment]:
+) -> Iterator[GitEnvironment]:
     """Hold what a command needs to reach one address, and nothing else, with a credential.
 
     Keys and certificates are in files only while it is held. Raises ConfigurationError for a
@@ -137,8 +139,8 @@ def online(
     """
     private = Path(tempfile.mkdtemp(prefix="access-", dir=home))
     try:
-        environment = _reaching(home, address, credential, pinned)
-        if address.scheme is Scheme.SSH:
+        environment = _network_environment(home, address, credential, pinned)
+        if address.scheme is GitScheme.SSH:
             command = _ssh_command(private, credential, ssh)
             environment = environment.having(GIT_SSH_VARIANT="ssh", GIT_SSH_COMMAND=command)
         elif credential.authority:
@@ -149,21 +151,21 @@ def online(
         shutil.rmtree(private, ignore_errors=True)
 
 
-def _reaching(
-    home: Path, address: Address, credential: Credential, pinned: tuple[str, ...]
-) -> Environment:
+def _network_environment(
+    home: Path, address: RepositoryAddress, credential: GitCredential, pinned: tuple[str, ...]
+) -> GitEnvironment:
     # Nothing may fail in here once the header is made: a traceback would show it.
     config: dict[str, str] = {}
     hidden: tuple[str, ...] = ()
-    if address.scheme in (Scheme.HTTPS, Scheme.HTTP) and pinned:
+    if address.scheme in (GitScheme.HTTPS, GitScheme.HTTP) and pinned:
         # The name was resolved and checked; a second answer of the name service may be another.
         at = ",".join(f"[{each}]" if ":" in each else each for each in pinned)
         config["http.curloptResolve"] = f"{address.host}:{address.port}:{at}"
-    if address.scheme in (Scheme.HTTPS, Scheme.HTTP) and credential.token is not None:
-        header, hidden = _header(credential)
+    if address.scheme in (GitScheme.HTTPS, GitScheme.HTTP) and credential.token is not None:
+        header, hidden = _auth_header(credential)
         config[f"http.{address.url}.extraHeader"] = header
     variables = _variables(home, config, protocol=address.scheme.value)
-    return Environment(variables, hidden, host=address.host)
+    return GitEnvironment(variables, hidden, host=address.host)
 
 
 def _variables(home: Path, config: Mapping[str, str], *, protocol: str) -> dict[str, str]:
@@ -200,7 +202,7 @@ def _variables(home: Path, config: Mapping[str, str], *, protocol: str) -> dict[
     }
 
 
-def _header(credential: Credential) -> tuple[str, tuple[str, ...]]:
+def _auth_header(credential: GitCredential) -> tuple[str, tuple[str, ...]]:
     """Return the header that carries a token, and every form of it that must not be shown."""
     token = credential.token.reveal() if credential.token else ""
     user = credential.user or "holdfast"
@@ -209,18 +211,18 @@ def _header(credential: Credential) -> tuple[str, tuple[str, ...]]:
         token = ""  # so that no traceback shows it
         raise ConfigurationError(
             "The credential of a repository has characters that no token or user name has.",
-            todo="Get a fresh token; it is one line without spaces.",
+            hint="Get a fresh token; it is one line without spaces.",
         )
     pair = base64.b64encode(f"{user}:{token}".encode()).decode()
     return f"Authorization: Basic {pair}", (token, pair)
 
 
-def _ssh_command(private: Path, credential: Credential, ssh: str) -> str:
-    if not _PLAIN_PATH.fullmatch(str(private)):
+def _ssh_command(private: Path, credential: GitCredential, ssh: str) -> str:
+    if not _SAFE_PATH.fullmatch(str(private)):
         raise ConfigurationError(
             f"The directory {str(private.parent)!a} has characters that ssh reads as more than "
             "a name.",
-            todo="Keep repositories in a directory with a plain name.",
+            hint="Keep repositories in a directory with a plain name.",
         )
     identity = "none"
     if credential.ssh_key is not None:

@@ -14,13 +14,18 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from holdfast.adapters.http.answers import Answer, error_of, read_answer, shown
-from holdfast.adapters.http.deadline import deadline_in
-from holdfast.adapters.http.events import read_lines
-from holdfast.adapters.http.transport import Transport
+from holdfast.adapters.http.client import HttpClient
+from holdfast.adapters.http.responses import (
+    Response,
+    decode_response,
+    printable,
+    read_lines,
+    response_error,
+)
+from holdfast.adapters.http.transports import deadline_in
 from holdfast.core.errors import NOTHING_CHANGED, HoldfastError, StalePlan
 from holdfast.core.gitops.application import HoldEnd
-from holdfast.wire.decode import prepare
+from holdfast.wire.decode import prepare_type
 from holdfast.wire.gitops_http_v1 import (
     ApplicationDriftListForm,
     ApproveForm,
@@ -47,10 +52,10 @@ from holdfast.wire.gitops_http_v1 import (
 )
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
-PATIENCE = 60.0
+REQUEST_TIMEOUT = 60.0
 """Seconds for one answer: a look at a large application takes a while."""
 JSON_LINES = "application/jsonl"
-_REFUSED = frozenset({400, 403, 404, 409})
+_REFUSED_STATUSES = frozenset({400, 403, 404, 409})
 T = TypeVar("T")
 
 
@@ -63,40 +68,40 @@ class RemoteApplications:
     """The applications of one project. Its coroutines suspend only if the transport does."""
 
     def __init__(
-        self, transport: Transport, project: str, *, patience: float | None = None
+        self, transport: HttpClient, project: str, *, patience: float | None = None
     ) -> None:
         self._transport = transport
-        self._patience = patience or PATIENCE
+        self._patience = patience or REQUEST_TIMEOUT
         self._base = f"/api/projects/{quote(project, safe='')}/gitops"
 
     async def follows(self) -> list[FollowedForm] | None:
         """Return every application; None where no controller runs beside the server."""
-        answer = await self._ask("GET", "/applications")
+        answer = await self._request("GET", "/applications")
         if answer.status == 404:  # another program on that address says it in its own way
             return None
-        return _read(answer, FollowedListForm).applications
+        return _decode_or_refuse(answer, FollowedListForm).applications
 
     async def application(self, name: str) -> FollowedForm:
         """Return one by `name` or `namespace/name`."""
-        return await self._get(_path(name), FollowedForm)
+        return await self._get(_application_path(name), FollowedForm)
 
     async def objects(self, name: str) -> list[ObjectStandingForm]:
         """Return its objects as they were seen last."""
-        return (await self._get(f"{_path(name)}/objects", ObjectListForm)).objects
+        return (await self._get(f"{_application_path(name)}/objects", ObjectListForm)).objects
 
     async def diff(self, name: str) -> DiffForm:
         """Have everything looked at now."""
-        return await self._get(f"{_path(name)}/diff", DiffForm)
+        return await self._get(f"{_application_path(name)}/diff", DiffForm)
 
     async def plan(self, name: str, *, prune: bool) -> SyncPlanForm:
         """Ask what a sync would do."""
         query = {"prune": "true"} if prune else {}
-        return await self._get(f"{_path(name)}/plan", SyncPlanForm, query)
+        return await self._get(f"{_application_path(name)}/plan", SyncPlanForm, query)
 
     async def sync(self, name: str, *, prune: bool, force: bool, wait: int) -> SyncedForm:
         """Have Git applied, waiting up to so many seconds for the outcome."""
         form = SyncForm(prune=prune, force=force, wait=wait)
-        return await self._post(f"{_path(name)}/sync", form, SyncedForm, patience=wait)
+        return await self._post(f"{_application_path(name)}/sync", form, SyncedForm, patience=wait)
 
     async def drifts(
         self,
@@ -109,7 +114,7 @@ class RemoteApplications:
     ) -> list[ApplicationDriftForm]:
         """Return drifts, newest first."""
         query = {
-            "state": state, "application": _label(application), "type": type,
+            "state": state, "application": _application_label(application), "type": type,
             "namespace": namespace, "limit": str(limit),
         }  # fmt: skip
         return (await self._get("/drifts", ApplicationDriftListForm, query)).drifts
@@ -166,13 +171,13 @@ class RemoteApplications:
     ) -> HoldForm:
         """Hold an application, or one object of it."""
         form = HoldRequestForm(reason=reason, object=object, seconds=seconds, end=end)
-        return await self._post(f"{_path(name)}/holds", form, HoldForm)
+        return await self._post(f"{_application_path(name)}/holds", form, HoldForm)
 
     async def resume(self, name: str, *, object: str) -> list[HoldForm]:
         """End holds before their time."""
-        query = _query({"object": object})
-        answer = await self._ask("DELETE", f"{_path(name)}/holds{query}")
-        return _read(answer, HoldListForm).holds
+        query = _query_string({"object": object})
+        answer = await self._request("DELETE", f"{_application_path(name)}/holds{query}")
+        return _decode_or_refuse(answer, HoldListForm).holds
 
     async def holds(self) -> list[HoldForm]:
         """Return every hold of the project."""
@@ -189,7 +194,7 @@ class RemoteApplications:
     ) -> JournalForm:
         """Return one page of the journal, newest first."""
         query = {
-            "application": _label(application), "subject": subject,
+            "application": _application_label(application), "subject": subject,
             "since": since.isoformat() if since else "",
             "before": str(before) if before else "", "limit": str(limit),
         }  # fmt: skip
@@ -197,12 +202,12 @@ class RemoteApplications:
 
     async def export(self, *, what: str, application: str = "") -> AsyncIterator[str]:
         """Read every line of an export as it comes."""
-        query = _query({"what": what, "application": _label(application)})
+        query = _query_string({"what": what, "application": _application_label(application)})
         path = f"{self._base}/export{query}"
         deadline = deadline_in(None, self._transport.clock)
         async with (
             self._transport.stream(
-                "GET", path, deadline=deadline, accept=JSON_LINES, idle=PATIENCE
+                "GET", path, deadline=deadline, accept=JSON_LINES, idle=REQUEST_TIMEOUT
             ) as chunks,
             aclosing(read_lines(chunks)) as lines,
         ):
@@ -219,61 +224,63 @@ class RemoteApplications:
         return await self._post(f"/drifts/{quote(id, safe='')}/{verb}", form, ApplicationDriftForm)
 
     async def _get(self, path: str, form: type[T], query: Mapping[str, str] | None = None) -> T:
-        return _read(await self._ask("GET", path + _query(query or {})), form)
+        return _decode_or_refuse(
+            await self._request("GET", path + _query_string(query or {})), form
+        )
 
     async def _post(
         self, path: str, body: msgspec.Struct | None, form: type[T], *, patience: float = 0.0
     ) -> T:
-        return _read(await self._ask("POST", path, body, patience=patience), form)
+        return _decode_or_refuse(await self._request("POST", path, body, patience=patience), form)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
         body: msgspec.Struct | None = None,
         *,
         patience: float = 0.0,
-    ) -> Answer:
-        return await self._transport.ask(
+    ) -> Response:
+        return await self._transport.request(
             method, self._base + path, body=None if body is None else msgspec.json.encode(body),
             deadline=deadline_in(self._patience + patience, self._transport.clock),
         )  # fmt: skip
 
 
-def _path(name: str) -> str:
-    return f"/applications/{quote(_label(name), safe='')}"
+def _application_path(name: str) -> str:
+    return f"/applications/{quote(_application_label(name), safe='')}"
 
 
-def _label(name: str) -> str:
+def _application_label(name: str) -> str:
     """Write `namespace/name` as it fits into a path; one from a file has no namespace."""
     return name.replace("/", ".").removeprefix(".")
 
 
-def _query(given: Mapping[str, str]) -> str:
+def _query_string(given: Mapping[str, str]) -> str:
     kept = {name: value for name, value in given.items() if value}
     return f"?{urlencode(kept)}" if kept else ""
 
 
-def _read(answer: Answer, form: type[T]) -> T:
-    if answer.status in _REFUSED:
-        raise _told(answer)
-    return read_answer(answer, form)
+def _decode_or_refuse(answer: Response, form: type[T]) -> T:
+    if answer.status in _REFUSED_STATUSES:
+        raise _refusal_error(answer)
+    return decode_response(answer, form)
 
 
-def _told(answer: Answer) -> HoldfastError:
+def _refusal_error(answer: Response) -> HoldfastError:
     """Give a refusal in the controller's own words: what happened, and what to do next."""
-    error, said = error_of(answer), _refusal(answer)
+    error, said = response_error(answer), _refusal(answer)
     if said.error == "stale_plan":
         error = StalePlan(error.happened, changed=error.changed)
     before, found, after = said.message.partition(NOTHING_CHANGED)
     if found:
-        error.happened = shown(before.removeprefix(f"{error.summary}.").strip())
-        error.todo = shown(after.strip()) or error.todo
+        error.happened = printable(before.removeprefix(f"{error.summary}.").strip())
+        error.hint = printable(after.strip()) or error.hint
     return error
 
 
-def _refusal(answer: Answer) -> _Refusal:
+def _refusal(answer: Response) -> _Refusal:
     try:
-        return msgspec.json.decode(answer.body, type=prepare(_Refusal))
+        return msgspec.json.decode(answer.body, type=prepare_type(_Refusal))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Refusal()

@@ -13,9 +13,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.adapters.http.answers import DATA_KEY, Answer, error_of, read_answer, shown
-from holdfast.adapters.http.deadline import deadline_in
-from holdfast.adapters.http.events import read_events
+from holdfast.adapters.http.client import HttpClient
+from holdfast.adapters.http.responses import (
+    DATA_KEY_HINTS,
+    Response,
+    decode_response,
+    printable,
+    read_events,
+    response_error,
+)
 from holdfast.adapters.http.results import (
     EmbedResult,
     RerankItem,
@@ -23,18 +29,18 @@ from holdfast.adapters.http.results import (
     TextChunk,
     TextResult,
 )
-from holdfast.adapters.http.transport import Transport
+from holdfast.adapters.http.transports import deadline_in
 from holdfast.core.errors import ApiError, BackendError, HoldfastError, TargetUnavailable
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
-from holdfast.wire.decode import prepare
+from holdfast.wire.decode import prepare_type
 
-LIMIT = 256 * 1024 * 1024
+BODY_LIMIT = 256 * 1024 * 1024
 """Largest answer that is read into memory; embeddings can be many."""
-SERVED = "Part of the reply may have been produced."
-REPLICA = "x-holdfast-replica"
+PARTLY_SERVED = "Part of the reply may have been produced."
+REPLICA_HEADER = "x-holdfast-replica"
 """Names the replica that answered; on answers of workloads alone."""
-_TRANSIENT = frozenset({429, 502, 503, 504})
+_TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")
 
@@ -64,20 +70,20 @@ class _Embeddings(msgspec.Struct):
     model: str = ""
 
 
-class _Score(msgspec.Struct):
+class _RerankScore(msgspec.Struct):
     index: int
     relevance_score: float
 
 
-class _Scores(msgspec.Struct):
-    results: list[_Score]
+class _RerankScores(msgspec.Struct):
+    results: list[_RerankScore]
     model: str = ""
 
 
-class InferencePort:
+class InferenceClient:
     """One workload's endpoint."""
 
-    def __init__(self, transport: Transport, workload: WorkloadId) -> None:
+    def __init__(self, transport: HttpClient, workload: WorkloadId) -> None:
         self._transport = transport
         self._workload = workload
         self._root = f"/endpoint/{quote(workload.project)}/{quote(workload.slug)}/v1"
@@ -126,8 +132,8 @@ class InferencePort:
                 yield self._chunk(event.data)
         raise TargetUnavailable(
             f"The reply of {self._workload} broke off before it was complete.",
-            changed=SERVED,
-            todo="Ask again.",
+            changed=PARTLY_SERVED,
+            hint="Ask again.",
         )
 
     async def embed(self, body: Mapping[str, object], *, seconds: float) -> EmbedResult:
@@ -140,7 +146,7 @@ class InferencePort:
 
     async def rerank(self, body: Mapping[str, object], *, seconds: float) -> RerankResult:
         """Score documents."""
-        form, raw = await self._post("rerank", body, _Scores, seconds)
+        form, raw = await self._post("rerank", body, _RerankScores, seconds)
         best_first = sorted(form.results, key=lambda each: -each.relevance_score)
         items: Sequence[RerankItem] = [
             RerankItem(index=each.index, relevance_score=each.relevance_score)
@@ -151,16 +157,16 @@ class InferencePort:
     async def _post(
         self, route: str, body: Mapping[str, object], form: type[T], seconds: float
     ) -> tuple[T, Fields]:
-        answer = await self._transport.ask(
+        answer = await self._transport.request(
             "POST",
             f"{self._root}/{route}",
             body=msgspec.json.encode({"model": self._workload.slug, **body}),
             deadline=deadline_in(seconds, self._transport.clock),
-            limit=LIMIT,
+            limit=BODY_LIMIT,
         )
         if not 200 <= answer.status < 300:
             raise self._error(answer)
-        decoded = read_answer(answer, form)
+        decoded = decode_response(answer, form)
         return decoded, msgspec.json.decode(answer.body, type=dict)
 
     def _chunk(self, data: str) -> TextChunk:
@@ -168,7 +174,7 @@ class InferencePort:
             raw = msgspec.json.decode(data, type=dict)
             if "error" in raw:
                 raise self._broken(data)
-            form = msgspec.convert(raw, prepare(_Chat))
+            form = msgspec.convert(raw, prepare_type(_Chat))
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._broken(data) from error
         # The piece that only carries the usage has no choice.
@@ -177,79 +183,81 @@ class InferencePort:
             text=choice.delta.content or "", finish_reason=choice.finish_reason, raw=raw
         )
 
-    def _error(self, answer: Answer) -> HoldfastError:
+    def _error(self, answer: Response) -> HoldfastError:
         """Tell the workload's own error from one of the control plane before it."""
-        if REPLICA not in answer.headers:
-            return error_of(replace(answer, body=_flattened(answer)), credential=DATA_KEY)
-        reason, message = _said(answer.body)
+        if REPLICA_HEADER not in answer.headers:
+            return response_error(
+                replace(answer, body=_control_plane_error(answer)), credential=DATA_KEY_HINTS
+            )
+        reason, message = _error_in(answer.body)
         happened = f"The server of {self._workload} answered {answer.status}"
         happened += f": {message}" if message else " and said nothing more."
-        if answer.status in _TRANSIENT:
-            return TargetUnavailable(happened, changed="", todo="Try again later.")
+        if answer.status in _TRANSIENT_STATUSES:
+            return TargetUnavailable(happened, changed="", hint="Try again later.")
         todo = "Its log says more: holdfast logs." if answer.status >= 500 else ""
         return BackendError(
-            happened, message=message, status=answer.status, reason=reason, todo=todo
+            happened, message=message, status=answer.status, reason=reason, hint=todo
         )
 
     def _broken(self, data: str) -> BackendError:
-        reason, message = _said(data.encode())
+        reason, message = _error_in(data.encode())
         error = BackendError(
             f"The reply of {self._workload} ended in an error: {message}",
             message=message,
             reason=reason or "stream_error",
-            todo="Ask again; read the workload's log if it goes on.",
+            hint="Ask again; read the workload's log if it goes on.",
         )
-        error.changed = SERVED
+        error.changed = PARTLY_SERVED
         return error
 
 
-class _Detail(msgspec.Struct):
+class _ValidationDetail(msgspec.Struct):
     loc: list[str | int] = msgspec.field(default_factory=list)
     msg: str = ""
 
 
-class _Inner(msgspec.Struct):
+class _OpenAiError(msgspec.Struct):
     message: str = ""
     type: str | None = None
     code: str | int | None = None
 
 
-class _Said(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     """The ways in which servers speak of an error: OpenAI's, older vLLM's, FastAPI's, Ollama's."""
 
-    error: _Inner | str | None = None
+    error: _OpenAiError | str | None = None
     message: str = ""
     type: str | None = None
-    detail: list[_Detail] | str | None = None
+    detail: list[_ValidationDetail] | str | None = None
 
 
-def _said(body: bytes) -> tuple[str, str]:
+def _error_in(body: bytes) -> tuple[str, str]:
     """Return a backend's own code or type of an error, and its message."""
     try:
-        form = msgspec.json.decode(body, type=prepare(_Said))
+        form = msgspec.json.decode(body, type=prepare_type(_ErrorBody))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", _one_line(body[:4000].decode(errors="replace"))
-    if isinstance(form.error, _Inner):
+        return "", _single_line(body[:4000].decode(errors="replace"))
+    if isinstance(form.error, _OpenAiError):
         code = form.error.code if isinstance(form.error.code, str) else None
-        return shown(code or form.error.type or ""), _one_line(form.error.message)
+        return printable(code or form.error.type or ""), _single_line(form.error.message)
     if isinstance(form.detail, list):
         parts = (f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in form.detail)
-        return shown(form.type or ""), _one_line("; ".join(parts))
+        return printable(form.type or ""), _single_line("; ".join(parts))
     text = form.message or form.error or form.detail or body[:4000].decode(errors="replace")
-    return shown(form.type or ""), _one_line(text)
+    return printable(form.type or ""), _single_line(text)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(shown(text).split())
+def _single_line(text: str) -> str:
+    return " ".join(printable(text).split())
 
 
-def _flattened(answer: Answer) -> bytes:
+def _control_plane_error(answer: Response) -> bytes:
     """Write an error of OpenAI's shape, which the data plane speaks, in the control plane's."""
     try:
-        form = msgspec.json.decode(answer.body, type=prepare(_Said))
+        form = msgspec.json.decode(answer.body, type=prepare_type(_ErrorBody))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return answer.body
-    if not isinstance(form.error, _Inner) or not isinstance(form.error.code, str):
+    if not isinstance(form.error, _OpenAiError) or not isinstance(form.error.code, str):
         return answer.body
     said = {"error": form.error.code, "message": form.error.message}
     return msgspec.json.encode({**said, "request_id": answer.headers.get("x-request-id")})

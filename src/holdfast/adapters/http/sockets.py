@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import httpcore2
 
-from holdfast.adapters.http.deadline import allowed
+from holdfast.adapters.http.transports import allowed_seconds
 
 
 class BlockingBackend(httpcore2.NetworkBackend):
@@ -37,7 +37,7 @@ class BlockingBackend(httpcore2.NetworkBackend):
         for *_, address in found:
             try:
                 stream = self._inner.connect_tcp(
-                    str(address[0]), port, allowed(timeout), local_address, socket_options
+                    str(address[0]), port, allowed_seconds(timeout), local_address, socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
@@ -54,11 +54,11 @@ class BlockingStream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read what is there, within what is left of the time."""
-        return self._inner.read(max_bytes, allowed(timeout))
+        return self._inner.read(max_bytes, allowed_seconds(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write all of it, within what is left of the time."""
-        self._inner.write(buffer, allowed(timeout))
+        self._inner.write(buffer, allowed_seconds(timeout))
 
     def close(self) -> None:
         """Close the connection."""
@@ -71,14 +71,16 @@ class BlockingStream(httpcore2.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
         """Shake hands, within what is left of the time."""
-        return BlockingStream(self._inner.start_tls(ssl_context, server_hostname, allowed(timeout)))
+        return BlockingStream(
+            self._inner.start_tls(ssl_context, server_hostname, allowed_seconds(timeout))
+        )
 
     def get_extra_info(self, info: str) -> object:
         """Tell the pool about the socket."""
         return self._inner.get_extra_info(info)
 
 
-class LoopBackend(httpcore2.AsyncNetworkBackend):
+class AsyncBackend(httpcore2.AsyncNetworkBackend):
     """Opens connections in the running event loop."""
 
     def __init__(self) -> None:
@@ -94,12 +96,12 @@ class LoopBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Connect, within what is left of the time."""
         stream = await self._inner.connect_tcp(
-            host, port, allowed(timeout), local_address, socket_options
+            host, port, allowed_seconds(timeout), local_address, socket_options
         )
-        return LoopStream(stream)
+        return AsyncStream(stream)
 
 
-class LoopStream(httpcore2.AsyncNetworkStream):
+class AsyncStream(httpcore2.AsyncNetworkStream):
     """One connection in the running event loop."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
@@ -111,7 +113,7 @@ class LoopStream(httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109  # the library's signature
     ) -> bytes:
         """Read what is there, within what is left of the time."""
-        return await self._inner.read(max_bytes, allowed(timeout))
+        return await self._inner.read(max_bytes, allowed_seconds(timeout))
 
     async def write(
         self,
@@ -119,7 +121,7 @@ class LoopStream(httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109  # the library's signature
     ) -> None:
         """Write all of it, within what is left of the time."""
-        await self._inner.write(buffer, allowed(timeout))
+        await self._inner.write(buffer, allowed_seconds(timeout))
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -132,8 +134,8 @@ class LoopStream(httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109  # the library's signature
     ) -> httpcore2.AsyncNetworkStream:
         """Shake hands, within what is left of the time."""
-        return LoopStream(
-            await self._inner.start_tls(ssl_context, server_hostname, allowed(timeout))
+        return AsyncStream(
+            await self._inner.start_tls(ssl_context, server_hostname, allowed_seconds(timeout))
         )
 
     def get_extra_info(self, info: str) -> object:

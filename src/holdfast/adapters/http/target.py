@@ -9,18 +9,23 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from holdfast.adapters.http.answers import Answer, is_absent, read_answer
-from holdfast.adapters.http.deadline import Deadline, deadline_in
-from holdfast.adapters.http.events import read_events, read_lines
-from holdfast.adapters.http.transport import Transport
-from holdfast.core.capabilities import unhonoured
+from holdfast.adapters.http.client import HttpClient
+from holdfast.adapters.http.responses import (
+    Response,
+    decode_response,
+    is_absent,
+    read_events,
+    read_lines,
+)
+from holdfast.adapters.http.transports import Deadline, deadline_in
+from holdfast.core.capabilities import unsupported_fields
 from holdfast.core.desired import Desired
 from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, Problem
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
-from holdfast.wire.decode import prepare
+from holdfast.wire.decode import prepare_type
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,
@@ -30,40 +35,40 @@ from holdfast.wire.ledger_v1 import (
     progress_from_json,
 )
 from holdfast.wire.plan_v1 import step_to_json
-from holdfast.wire.service_mapping import refused
+from holdfast.wire.service_mapping import unsupported_on_kubernetes
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json
 
 EMBEDDED = "embedded"
 KUBERNETES = "kubernetes"
-PAGE = 500
-IDLE = 90.0
+PAGE_SIZE = 500
+IDLE_TIMEOUT = 90.0
 """Longest silence of a stream; servers send a comment well within it."""
 
 
-class _WorkloadsForm(msgspec.Struct):
+class _WorkloadListForm(msgspec.Struct):
     workloads: list[WorkloadForm]
 
 
 @dataclass(slots=True)
-class _Server:
+class _ServerInfo:
     """What the control plane said of itself."""
 
     target: str = ""
 
 
 class RemoteTarget:
-    """The `Control` port over HTTP. Each copy has a deadline of its own; they share connections."""
+    """The `ControlTarget` port over HTTP. Each copy has a deadline of its own; they share connections."""
 
     def __init__(
         self,
-        transport: Transport,
+        transport: HttpClient,
         *,
         deadline: Deadline | None = None,
-        server: _Server | None = None,
+        server: _ServerInfo | None = None,
     ) -> None:
         self._transport = transport
         self._deadline = deadline or deadline_in(None, transport.clock)
-        self._server = server or _Server()
+        self._server = server or _ServerInfo()
 
     def __repr__(self) -> str:
         return f"RemoteTarget({self._transport.base_url!r})"
@@ -79,8 +84,8 @@ class RemoteTarget:
         It checks for itself, too, whatever its client believes.
         """
         if self._server.target == KUBERNETES:
-            return refused(desired.id.slug, desired.fields)
-        return unhonoured(desired.fields) if self._server.target == EMBEDDED else ()
+            return unsupported_on_kubernetes(desired.id.slug, desired.fields)
+        return unsupported_fields(desired.fields) if self._server.target == EMBEDDED else ()
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Ask for one workload by its slug."""
@@ -93,7 +98,7 @@ class RemoteTarget:
         """Post one step under its key; the server guards it by what the step saw."""
         if step.action is Action.NOTHING:
             return await self.observe(step.id)
-        answer = await self._transport.ask(
+        answer = await self._transport.request(
             "POST",
             f"{_project_path(step.id.project)}/steps",
             body=msgspec.json.encode(step_to_json(step)),
@@ -109,15 +114,16 @@ class RemoteTarget:
         found: list[Live] = []
         after = ""
         while True:
-            query = {"limit": str(PAGE), **({"after": after} if after else {})}
+            query = {"limit": str(PAGE_SIZE), **({"after": after} if after else {})}
             answer = await self._get(f"{_project_path(project)}/workloads?{urlencode(query)}")
             page = [
-                workload_from_json(form) for form in read_answer(answer, _WorkloadsForm).workloads
+                workload_from_json(form)
+                for form in decode_response(answer, _WorkloadListForm).workloads
             ]
             if any(live.id.slug <= after or live.id.project != project for live in page):
                 raise ApiError(f"{answer.where} gave workloads that were not asked for.")
             found += page
-            if len(page) < PAGE:
+            if len(page) < PAGE_SIZE:
                 return sorted(found, key=lambda live: live.id)
             after = page[-1].id.slug
 
@@ -125,14 +131,16 @@ class RemoteTarget:
         """Follow the readiness events of one connection."""
         path = f"{_workload_path(workload)}/readiness-events"
         async with (
-            self._transport.stream("GET", path, deadline=self._deadline, idle=IDLE) as chunks,
+            self._transport.stream(
+                "GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT
+            ) as chunks,
             aclosing(read_events(chunks)) as events,
         ):
             async for event in events:
                 if event.name == "comment":
                     continue
                 try:
-                    form = msgspec.json.decode(event.data, type=prepare(ProgressForm))
+                    form = msgspec.json.decode(event.data, type=prepare_type(ProgressForm))
                 except msgspec.DecodeError as error:
                     raise ApiError(
                         "The readiness stream had an event that cannot be read."
@@ -148,7 +156,9 @@ class RemoteTarget:
         """
         path = f"{_project_path(project)}/events"
         async with (
-            self._transport.stream("GET", path, deadline=self._deadline, idle=IDLE) as chunks,
+            self._transport.stream(
+                "GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT
+            ) as chunks,
             aclosing(read_events(chunks)) as events,
         ):
             yield None
@@ -162,7 +172,7 @@ class RemoteTarget:
         """Ask the ledger."""
         query = {"state": "all" if include_resolved else "open", **({"slug": slug} if slug else {})}
         answer = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
-        return [drift_from_json(form) for form in read_answer(answer, DriftListForm).drifts]
+        return [drift_from_json(form) for form in decode_response(answer, DriftListForm).drifts]
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100
@@ -170,7 +180,9 @@ class RemoteTarget:
         """Ask for audit rows."""
         query = {"limit": str(limit), **({"slug": slug} if slug else {})}
         answer = await self._get(f"{_project_path(project)}/history?{urlencode(query)}")
-        return [history_from_json(form) for form in read_answer(answer, HistoryListForm).history]
+        return [
+            history_from_json(form) for form in decode_response(answer, HistoryListForm).history
+        ]
 
     async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
         """Read log lines as they come."""
@@ -189,13 +201,13 @@ class RemoteTarget:
         """Close every connection."""
         await self._transport.aclose()
 
-    async def _get(self, path: str) -> Answer:
-        answer = await self._transport.ask("GET", path, deadline=self._deadline)
+    async def _get(self, path: str) -> Response:
+        answer = await self._transport.request("GET", path, deadline=self._deadline)
         self._server.target = answer.headers.get("holdfast-target", "")
         return answer
 
-    def _live(self, answer: Answer, workload: WorkloadId) -> Live:
-        live = workload_from_json(read_answer(answer, WorkloadForm))
+    def _live(self, answer: Response, workload: WorkloadId) -> Live:
+        live = workload_from_json(decode_response(answer, WorkloadForm))
         if live.id != workload:
             raise ApiError(
                 f"{answer.where} answered about workload {live.id} where {workload} was asked for.",

@@ -7,23 +7,90 @@ guarded by what the caller saw: by uid and resourceVersion, or by field ownershi
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from holdfast.adapters.kubernetes.connection import Connection
-from holdfast.adapters.kubernetes.discovery import Discovery
-from holdfast.adapters.kubernetes.errors import Reply, error_of
-from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
-from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError
-from holdfast.reconcile.kube import Expired, KindNotServed, ObjectList
+from holdfast.adapters.kubernetes.connection import KubeConnection
+from holdfast.adapters.kubernetes.objects import Object, Resource, group_path, version_of
+from holdfast.adapters.kubernetes.responses import KubeResponse, response_error
+from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, TargetUnavailable
+from holdfast.reconcile.kube import KindNotServed, ObjectList, VersionExpired
 
-PAGE = 500
-TIMEOUT = 30.0
-APPLY = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
-MERGE = "application/merge-patch+json"
+
+class _ApiResource(msgspec.Struct):
+    name: str
+    kind: str
+    namespaced: bool = False
+    verbs: list[str] = msgspec.field(default_factory=list)
+
+
+class _ApiResourceList(msgspec.Struct):
+    resources: list[_ApiResource] | None = None
+
+
+class KindDiscovery:
+    """Remembers what was served; asks again for a kind that it does not know."""
+
+    def __init__(self, fetch: Callable[[str], Awaitable[bytes]]) -> None:
+        self._fetch = fetch
+        self._known: dict[str, dict[str, Resource]] = {}
+
+    async def resource_of(self, api_version: str, kind: str) -> Resource:
+        """Return where a kind is served. Raises KindNotServed when it is not, by a fresh look."""
+        found = self._known.get(api_version, {}).get(kind)
+        if found is None:
+            found = (await self._discover(api_version)).get(kind)
+        if found is None:
+            raise KindNotServed(
+                f"The cluster serves no kind {kind} in {api_version}.",
+                hint="Install its custom resource definition, or check apiVersion and kind.",
+            )
+        return found
+
+    def forget(self, resource: Resource) -> None:
+        """Take note that a kind was not served where it used to be."""
+        self._known.pop(resource.api_version, None)
+
+    async def _discover(self, api_version: str) -> dict[str, Resource]:
+        self._known.pop(api_version, None)
+        group, _, version = api_version.rpartition("/")
+        answer = await self._fetch(group_path(group, version))
+        try:
+            listed = msgspec.json.decode(answer, type=_ApiResourceList).resources or []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise TargetUnavailable(
+                f"The answer about the kinds in {api_version} was not a list of kinds.",
+                hint="Check that the address is an API server's and that nothing rewrites answers.",
+            ) from None
+        under: dict[str, set[str]] = {}
+        for each in listed:
+            plural, slash, subresource = each.name.partition("/")
+            if slash:
+                under.setdefault(plural, set()).add(subresource)
+        known = {
+            each.kind: Resource(
+                group=group,
+                version=version,
+                kind=each.kind,
+                plural=each.name,
+                namespaced=each.namespaced,
+                verbs=frozenset(each.verbs),
+                subresources=frozenset(under.get(each.name, ())),
+            )
+            for each in listed
+            if "/" not in each.name
+        }
+        self._known[api_version] = known
+        return known
+
+
+PAGE_SIZE = 500
+REQUEST_TIMEOUT = 30.0
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
+MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 
@@ -31,12 +98,16 @@ class KubeApi:
     """One cluster, through one connection."""
 
     def __init__(
-        self, connection: Connection, *, manager: str = "holdfast", timeout: float = TIMEOUT
+        self,
+        connection: KubeConnection,
+        *,
+        manager: str = "holdfast",
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
         self.connection = connection
         self.manager = manager
         self.timeout = timeout
-        self._discovery = Discovery(self._look)
+        self._discovery = KindDiscovery(self._fetch_bytes)
 
     async def aclose(self) -> None:
         """Let go of the connection. Safe to call twice."""
@@ -54,7 +125,7 @@ class KubeApi:
         within: float | None = None,
     ) -> Object:
         """Send one request and return the object that it answers with, or raise its error."""
-        reply = await self.connection.ask(
+        reply = await self.connection.request(
             method,
             path,
             params=params,
@@ -65,8 +136,8 @@ class KubeApi:
             within=self.timeout if within is None else within,
         )
         if not 200 <= reply.status < 300:
-            raise error_of(reply)
-        return _decoded(reply)
+            raise response_error(reply)
+        return _decode_object(reply)
 
     async def resource_of(self, api_version: str, kind: str) -> Resource:
         """Return where a kind is served. Raises KindNotServed, also for a kind not yet there."""
@@ -77,7 +148,7 @@ class KubeApi:
     ) -> Object:
         """Return one object as it is now. Raises NotFound only on the API server's own word."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        return await self._ask(resource, "GET", path)
+        return await self._send(resource, "GET", path)
 
     async def list(
         self,
@@ -86,7 +157,7 @@ class KubeApi:
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        page: int = PAGE,
+        page: int = PAGE_SIZE,
     ) -> ObjectList:
         """Return every object that matches, at one version: the whole list or an error.
 
@@ -98,10 +169,10 @@ class KubeApi:
         path = resource.path(namespace=namespace)
         for size in (page, page):
             try:
-                return await self._pages(resource, path, {**chosen, "limit": str(size)})
-            except Expired:
+                return await self._list_pages(resource, path, {**chosen, "limit": str(size)})
+            except VersionExpired:
                 continue
-        return await self._pages(resource, path, chosen)
+        return await self._list_pages(resource, path, chosen)
 
     async def apply(
         self,
@@ -118,25 +189,25 @@ class KubeApi:
         that is gone or replaced is not created again. Raises KubeConflict, also with the owners of
         the fields when `force` is off.
         """
-        resource, path = await self._place(item, subresource)
+        resource, path = await self._locate(item, subresource)
         params = {
             "fieldManager": manager or self.manager,
             "force": "true" if force else "false",
             "fieldValidation": "Strict",
-            **_dry(dry_run),
+            **_dry_run_params(dry_run),
         }
-        return await self._ask(resource, "PATCH", path, params, item, APPLY)
+        return await self._send(resource, "PATCH", path, params, item, APPLY_PATCH)
 
     async def create(self, item: Object, *, manager: str = "", dry_run: bool = False) -> Object:
         """Create an object. Raises KubeConflict when its name is taken."""
-        resource, _ = await self._place(item, "")
+        resource, _ = await self._locate(item, "")
         path = resource.path(namespace=item["metadata"].get("namespace", ""))
         params = {
             "fieldManager": manager or self.manager,
             "fieldValidation": "Strict",
-            **_dry(dry_run),
+            **_dry_run_params(dry_run),
         }
-        return await self._ask(resource, "POST", path, params, item)
+        return await self._send(resource, "POST", path, params, item)
 
     async def patch(
         self,
@@ -158,10 +229,10 @@ class KubeApi:
         params = {
             "fieldManager": manager or self.manager,
             "fieldValidation": "Strict",
-            **_dry(dry_run),
+            **_dry_run_params(dry_run),
         }
-        kind = MERGE if isinstance(change, Mapping) else JSON_PATCH
-        return await self._ask(resource, "PATCH", path, params, change, kind)
+        kind = MERGE_PATCH if isinstance(change, Mapping) else JSON_PATCH
+        return await self._send(resource, "PATCH", path, params, change, kind)
 
     async def delete(
         self,
@@ -187,9 +258,9 @@ class KubeApi:
         if guards:
             options["preconditions"] = guards
         path = resource.path(name, namespace=namespace)
-        await self._ask(resource, "DELETE", path, _dry(dry_run), options)
+        await self._send(resource, "DELETE", path, _dry_run_params(dry_run), options)
 
-    async def _ask(
+    async def _send(
         self,
         resource: Resource,
         method: str,
@@ -211,7 +282,7 @@ class KubeApi:
             self._discovery.forget(resource)
             raise
 
-    async def _place(self, item: Object, subresource: str) -> tuple[Resource, str]:
+    async def _locate(self, item: Object, subresource: str) -> tuple[Resource, str]:
         resource = await self.resource_of(item["apiVersion"], item["kind"])
         metadata = item["metadata"]
         namespace = metadata.get("namespace", "")
@@ -219,12 +290,14 @@ class KubeApi:
             metadata.get("name", ""), namespace=namespace, subresource=subresource
         )
 
-    async def _pages(self, resource: Resource, path: str, params: Mapping[str, str]) -> ObjectList:
+    async def _list_pages(
+        self, resource: Resource, path: str, params: Mapping[str, str]
+    ) -> ObjectList:
         items: list[Object] = []
         token = ""
         while True:
             more = {"continue": token} if token else {}
-            answer = await self._ask(resource, "GET", path, {**params, **more})
+            answer = await self._send(resource, "GET", path, {**params, **more})
             for item in answer.get("items") or ():
                 # Built-in kinds leave these out of lists, and an apply needs them.
                 item.setdefault("apiVersion", resource.api_version)
@@ -234,18 +307,18 @@ class KubeApi:
             if not token:
                 return ObjectList(items=items, version=version_of(answer))
 
-    async def _look(self, path: str) -> bytes:
-        reply = await self.connection.ask("GET", path, within=self.timeout)
+    async def _fetch_bytes(self, path: str) -> bytes:
+        reply = await self.connection.request("GET", path, within=self.timeout)
         if reply.status != 200:
-            raise error_of(reply)
+            raise response_error(reply)
         return reply.body
 
 
-def _dry(dry_run: bool) -> dict[str, str]:
+def _dry_run_params(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _decoded(reply: Reply) -> Object:
+def _decode_object(reply: KubeResponse) -> Object:
     try:
         with _collector_off():
             return msgspec.json.decode(reply.body, type=Object)
@@ -256,7 +329,7 @@ def _decoded(reply: Reply) -> Object:
             status=reply.status,
             reason="unreadable",
             changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
-            todo="Check that the address is an API server's and that nothing rewrites its answers.",
+            hint="Check that the address is an API server's and that nothing rewrites its answers.",
         ) from None
 
 

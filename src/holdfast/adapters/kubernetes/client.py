@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from holdfast.adapters.kubernetes import watch as stream
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.informer import LONGEST, SHORTEST
+from holdfast.adapters.kubernetes.informer import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from holdfast.adapters.kubernetes.lease import LeadershipLost
+from holdfast.adapters.kubernetes.watch import ResourceScope, watch_resource
 from holdfast.core.errors import NotFound
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import (
@@ -24,7 +24,7 @@ from holdfast.reconcile.kube import (
     ref_of,
 )
 
-_NO_VERSION = "1"
+_ABSENT_VERSION = "1"
 """No object ever has it. Applied with it, a missing object is created and any other refused."""
 
 
@@ -50,9 +50,12 @@ class ClusterClient:
     async def watch(self, scope: Scope, *, version: str) -> AsyncGenerator[WatchEvent, None]:
         """Yield what happens after a version; see the port."""
         resource = await self.api.resource_of(scope.api_version, scope.kind)
-        followed = stream.Scope(resource=resource, namespace=scope.namespace, labels=scope.labels)
-        lasting = SHORTEST + (LONGEST - SHORTEST) * self.api.connection.chance()
-        events = stream.watch(self.api, followed, version=version, lasting=lasting)
+        followed = ResourceScope(resource=resource, namespace=scope.namespace, labels=scope.labels)
+        lasting = (
+            MIN_WATCH_SECONDS
+            + (MAX_WATCH_SECONDS - MIN_WATCH_SECONDS) * self.api.connection.chance()
+        )
+        events = watch_resource(self.api, followed, version=version, lasting=lasting)
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -71,7 +74,7 @@ class ClusterClient:
         if absent:
             metadata = item["metadata"]
             assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-            item = {**item, "metadata": {**metadata, "resourceVersion": _NO_VERSION}}
+            item = {**item, "metadata": {**metadata, "resourceVersion": _ABSENT_VERSION}}
         try:
             return await self.api.apply(
                 item, manager=manager, force=force, dry_run=dry_run, subresource=subresource
@@ -112,7 +115,7 @@ class ClusterClient:
         return True
 
 
-class LeadingClient(ClusterClient):
+class GuardedClient(ClusterClient):
     """A cluster that is written to only while this process may act.
 
     Nothing is written before `turn` is set, nor while it says no. The lease is no fence: a process
@@ -122,7 +125,7 @@ class LeadingClient(ClusterClient):
 
     def __init__(self, api: KubeApi) -> None:
         super().__init__(api)
-        self.turn: Callable[[], bool] = lambda: False
+        self.may_write: Callable[[], bool] = lambda: False
 
     async def apply(
         self,
@@ -154,8 +157,8 @@ class LeadingClient(ClusterClient):
         return await super().delete(ref, uid=uid, version=version)
 
     def _check(self, *, dry_run: bool = False) -> None:
-        if not dry_run and not self.turn():
+        if not dry_run and not self.may_write():
             raise LeadershipLost(
                 "This controller does not lead any more, so it wrote nothing.",
-                todo="Another one goes on; restart this one to wait for its turn.",
+                hint="Another one goes on; restart this one to wait for its turn.",
             )

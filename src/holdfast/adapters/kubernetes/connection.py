@@ -7,34 +7,93 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.adapters.kubernetes.config import ClusterConfig
-from holdfast.adapters.kubernetes.credentials import Identity
-from holdfast.adapters.kubernetes.errors import Reply
-from holdfast.adapters.kubernetes.retry import TRIES, back_off, wait_before
-from holdfast.adapters.kubernetes.tls import TlsContexts
-from holdfast.adapters.outward import proxy_for, why_broken
+from holdfast.adapters.kubernetes.credentials import ClientCertificate, Identity, RotatedFile
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig
+from holdfast.adapters.kubernetes.responses import MAX_ATTEMPTS, KubeResponse, back_off, retry_delay
+from holdfast.adapters.outbound import describe_connection_error, proxy_for
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
+    ConfigurationError,
     HoldfastError,
     TargetUnavailable,
 )
-from holdfast.core.quantity import shown_seconds
+from holdfast.core.quantity import format_seconds
 from holdfast.reconcile.ports import Clock
 from holdfast.version import __version__
 
-CONNECT = 10.0
+
+class TlsContexts:
+    """Gives the context for a request; the same one for as long as nothing changed.
+
+    Connections are pooled by context, so a new one also means new connections.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._made_from: tuple[bytes | None, ClientCertificate | None] | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
+        """Return the context for this identity. Raises ConfigurationError."""
+        authority = self._config.authority
+        pem = authority.read() if isinstance(authority, RotatedFile) else authority
+        wanted = (pem, certificate)
+        if self._context is None or self._made_from != wanted:
+            self._context = self._make(pem, certificate)
+            self._made_from = wanted
+        return self._context
+
+    def _make(self, pem: bytes | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
+        try:
+            text = None if pem is None else pem.decode("ascii", "replace")
+            context = ssl.create_default_context(cadata=text)
+        except ssl.SSLError:
+            raise ConfigurationError(
+                f"The certificate authority of {self._config.source} is not a PEM certificate.",
+                hint="Fetch the kubeconfig again.",
+            ) from None
+        # Python 3.13 asks for extensions that the authorities of many clusters lack.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self._config.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            self._load(context, certificate)
+        return context
+
+    def _load(self, context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+        # OpenSSL reads a key from a file only; the folder is ours alone and goes at once.
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            place = Path(folder) / "identity.pem"
+            place.touch(mode=0o600)
+            place.write_text(f"{certificate.certificate}\n{certificate.key.reveal()}\n")
+            try:
+                # A key behind a passphrase would ask on the terminal; refuse it instead.
+                context.load_cert_chain(place, password="")
+            except (ssl.SSLError, OSError, ValueError):
+                raise ConfigurationError(
+                    f"The client certificate of {self._config.source} and its key cannot be used "
+                    "together, or are not PEM.",
+                    hint="Fetch the kubeconfig again.",
+                ) from None
+
+
+CONNECT_TIMEOUT = 10.0
 """Seconds for a connection to stand; a cluster that takes longer is not there."""
 
 
-class Connection:
+class KubeConnection:
     """A cluster as one identity sees it. Close it when done."""
 
     def __init__(
@@ -66,7 +125,7 @@ class Connection:
             for _ in range(3):
                 await asyncio.sleep(0)
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -77,7 +136,7 @@ class Connection:
         content_type: str = "application/json",
         secret: bool = False,
         dry_run: bool = False,
-    ) -> Reply:
+    ) -> KubeResponse:
         """Return the server's answer, whatever its status, within so many seconds.
 
         Reads are repeated. A write is repeated only when it was certainly not begun. Raises
@@ -88,7 +147,7 @@ class Connection:
         headers = {"Content-Type": content_type} if body is not None else {}
         attempt, renewed = 0, False
         while True:
-            sent = Sent(once=method != "GET")
+            sent = SendTracker(once=method != "GET")
             wait: float | None
             try:
                 async with asyncio.timeout(max(ends - self.clock.monotonic(), 0.001)):
@@ -97,7 +156,7 @@ class Connection:
                         method, path, identity, sent, params=params, body=body, headers=headers
                     ) as response:
                         read = await response.read()
-                reply = Reply(
+                reply = KubeResponse(
                     method=method,
                     where=where,
                     status=response.status,
@@ -108,9 +167,9 @@ class Connection:
                 )
                 if reply.status == 401 and not renewed:
                     renewed = True
-                    if self.config.credentials.rejected(identity):
+                    if self.config.credentials.invalidate(identity):
                         continue
-                wait = wait_before(
+                wait = retry_delay(
                     method=method,
                     status=reply.status,
                     headers=reply.headers,
@@ -121,16 +180,16 @@ class Connection:
                     return reply
             except TimeoutError:
                 writes = method != "GET" and not dry_run and sent.maybe
-                raise _unanswered(
-                    where, f"gave no answer in {shown_seconds(within)}", writes
+                raise _no_response(
+                    where, f"gave no answer in {format_seconds(within)}", writes
                 ) from None
             except (aiohttp.ClientError, OSError) as error:
                 safe = method == "GET" or not sent.maybe
                 wait = back_off(attempt, self.chance())
-                late = self.clock.monotonic() + wait >= ends or attempt + 1 >= TRIES
+                late = self.clock.monotonic() + wait >= ends or attempt + 1 >= MAX_ATTEMPTS
                 if not safe or late or isinstance(error, aiohttp.ClientSSLError):
                     writes = method != "GET" and not dry_run and sent.maybe
-                    raise _unanswered(where, why_broken(error), writes) from None
+                    raise _no_response(where, describe_connection_error(error), writes) from None
             attempt += 1
             await self.clock.sleep(wait)
 
@@ -149,18 +208,18 @@ class Connection:
                 try:
                     async with asyncio.timeout(within):
                         response = await stack.enter_async_context(
-                            self._open("GET", path, identity, Sent(), params=params)
+                            self._open("GET", path, identity, SendTracker(), params=params)
                         )
                 except TimeoutError:
-                    raise _unanswered(
-                        where, f"gave no answer in {shown_seconds(within)}", False
+                    raise _no_response(
+                        where, f"gave no answer in {format_seconds(within)}", False
                     ) from None
                 except (aiohttp.ClientError, OSError) as error:
-                    raise _unanswered(where, why_broken(error), False) from None
+                    raise _no_response(where, describe_connection_error(error), False) from None
                 # A watch is not read to its end, so its connection cannot serve again.
-                stack.callback(_cut, response)
+                stack.callback(_abort_stream, response)
                 renew = response.status == 401 and not last
-                if renew and self.config.credentials.rejected(identity):
+                if renew and self.config.credentials.invalidate(identity):
                     continue
                 yield response
                 return
@@ -171,14 +230,14 @@ class Connection:
         method: str,
         path: str,
         identity: Identity,
-        sent: Sent,
+        sent: SendTracker,
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
-            self._session = _session(self._user_agent)
+            self._session = _open_session(self._user_agent)
         async with self._session.request(
             method,
             URL(self.config.server + path, encoded=True),
@@ -210,7 +269,7 @@ class Connection:
         return headers
 
 
-def _cut(response: aiohttp.ClientResponse) -> None:
+def _abort_stream(response: aiohttp.ClientResponse) -> None:
     """End a stream at once: the farewell of TLS may wait for a peer beyond the life of the loop."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
@@ -218,7 +277,7 @@ def _cut(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-class Sent:
+class SendTracker:
     """Whether any part of a request may have left, which decides if it may be repeated."""
 
     def __init__(self, *, once: bool = False) -> None:
@@ -236,7 +295,7 @@ class Sent:
         self.maybe = True
 
 
-def _session(user_agent: str) -> aiohttp.ClientSession:
+def _open_session(user_agent: str) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
 
     async def leaving(
@@ -245,13 +304,13 @@ def _session(user_agent: str) -> aiohttp.ClientSession:
         params: aiohttp.TraceRequestHeadersSentParams,
     ) -> None:
         sent = getattr(context, "trace_request_ctx", None)
-        if isinstance(sent, Sent):
+        if isinstance(sent, SendTracker):
             sent.leaving()
 
     trace.on_request_headers_sent.append(leaving)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=100, limit_per_host=0),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         headers={"User-Agent": user_agent},
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[trace],
@@ -259,9 +318,9 @@ def _session(user_agent: str) -> aiohttp.ClientSession:
     )
 
 
-def _unanswered(where: str, why: str, writes: bool) -> HoldfastError:
+def _no_response(where: str, why: str, writes: bool) -> HoldfastError:
     return TargetUnavailable(
         f"{where} {why}.",
         changed=OUTCOME_UNKNOWN if writes else NOTHING_CHANGED,
-        todo="Check that the API server runs and can be reached from here.",
+        hint="Check that the API server runs and can be reached from here.",
     )

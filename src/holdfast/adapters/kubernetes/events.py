@@ -18,30 +18,30 @@ from datetime import UTC
 from typing import Protocol
 
 from holdfast.adapters.kubernetes.objects import Object
-from holdfast.adapters.kubernetes.queue import Bucket
+from holdfast.adapters.kubernetes.queue import TokenBucket
 from holdfast.core.errors import HoldfastError
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.ports import Clock
 
-AGAIN = 600.0
+REPEAT_AFTER = 600.0
 """Seconds in which the last words about an object are not repeated."""
-_BURST, _RATE = 25.0, 1 / 30
+_EVENT_BURST, _EVENT_RATE = 25.0, 1 / 30
 """Events of one object: so many at once, then so many a second."""
-_RESERVE = 15.0
+_ROUTINE_RESERVE = 15.0
 """Of those, what is routine leaves so many to what is not."""
-_WAITING = 1_000
-_REMEMBERED = 10_000
-_NOTE = 1024
-_PATIENCE = 1.0
+_QUEUE_LIMIT = 1_000
+_REMEMBERED_LIMIT = 10_000
+_NOTE_BYTES = 1024
+_BUSY_WAIT = 1.0
 
-Post = Callable[[Object], Awaitable[object]]
-Count = Callable[[str], None]
+PostEvent = Callable[[Object], Awaitable[object]]
+CountEvent = Callable[[str], None]
 """Counts what became of an event: `written`, `repeated`, `dropped` or `failed`."""
 log = logging.getLogger("holdfast.events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regarding:
+class EventSubject:
     """The very object that an event is about."""
 
     ref: ObjectRef
@@ -49,7 +49,7 @@ class Regarding:
     version: str = ""
 
 
-class Tellable(Protocol):
+class EventMessage(Protocol):
     """What is said: a note of some reconciler."""
 
     @property
@@ -60,17 +60,17 @@ class Tellable(Protocol):
     def message(self) -> str: ...
 
 
-class Recorder:
+class EventRecorder:
     """Tells people what happened, when there is time."""
 
     def __init__(
         self,
-        post: Post,
+        post: PostEvent,
         *,
         clock: Clock,
         reporter: str,
         instance: str,
-        count: Count,
+        count: CountEvent,
         busy: Callable[[], bool] = lambda: False,
         routine: Container[str] = (),
     ) -> None:
@@ -88,23 +88,25 @@ class Recorder:
         self._something = asyncio.Event()
         self._told: dict[str, tuple[str, str, float]] = {}
         """What was said last of each object, and when."""
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._missing: dict[str, int] = {}
         """How many events of an object were left out since its last one."""
 
-    def record(self, about: Regarding, note: Tellable) -> None:
+    def record(self, about: EventSubject, note: EventMessage) -> None:
         """Put an event in line, unless it was told lately or the object has had its share."""
         now = self._clock.monotonic()
         reason, message, at = self._told.get(about.uid, ("", "", float("-inf")))
-        if (reason, message) == (note.reason, note.message) and now - at < AGAIN:
+        if (reason, message) == (note.reason, note.message) and now - at < REPEAT_AFTER:
             self._count("repeated")
             return
-        if len(self._told) >= _REMEMBERED:
+        if len(self._told) >= _REMEMBERED_LIMIT:
             self._forget(now)
         self._told[about.uid] = (note.reason, note.message, now)
-        bucket = self._buckets.setdefault(about.uid, Bucket(self._clock, rate=_RATE, burst=_BURST))
+        bucket = self._buckets.setdefault(
+            about.uid, TokenBucket(self._clock, rate=_EVENT_RATE, burst=_EVENT_BURST)
+        )
         routine = note.reason in self._routine
-        if not self._has_room(routine) or not bucket.try_take(_RESERVE if routine else 0.0):
+        if not self._has_room(routine) or not bucket.try_take(_ROUTINE_RESERVE if routine else 0.0):
             self._drop(about.uid)
             return
         (self._later if routine else self._line).append(self._event(about, note))
@@ -112,7 +114,7 @@ class Recorder:
 
     def _has_room(self, routine: bool) -> bool:
         """See that there is a place in line; what is routine makes way for what is not."""
-        if len(self._line) + len(self._later) < _WAITING:
+        if len(self._line) + len(self._later) < _QUEUE_LIMIT:
             return True
         if routine or not self._later:
             return False
@@ -135,7 +137,7 @@ class Recorder:
                 self._something.clear()
                 await self._something.wait()
                 continue
-            until = self._clock.monotonic() + _PATIENCE
+            until = self._clock.monotonic() + _BUSY_WAIT
             while self._busy() and self._clock.monotonic() < until:
                 await self._clock.sleep(0.02)
             await self._write(event)
@@ -155,18 +157,18 @@ class Recorder:
             self._count("written")
 
     def _forget(self, now: float) -> None:
-        self._told = {uid: said for uid, said in self._told.items() if now - said[2] < AGAIN}
-        if len(self._told) >= _REMEMBERED:
+        self._told = {uid: said for uid, said in self._told.items() if now - said[2] < REPEAT_AFTER}
+        if len(self._told) >= _REMEMBERED_LIMIT:
             self._told.clear()
         self._buckets.clear()
         self._missing.clear()
 
-    def _event(self, about: Regarding, note: Tellable) -> Object:
+    def _event(self, about: EventSubject, note: EventMessage) -> Object:
         at = self._clock.now().astimezone(UTC)
         missing = self._missing.pop(about.uid, 0)
         events = "1 earlier event was" if missing == 1 else f"{missing} earlier events were"
         more = f" ({events} not written.)" if missing else ""
-        text, room = note.message, _NOTE - len(more.encode())
+        text, room = note.message, _NOTE_BYTES - len(more.encode())
         if len(text.encode()) > room:
             text = text.encode()[: room - 3].decode(errors="ignore") + "…"
         text += more

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, timedelta
@@ -21,37 +22,98 @@ import msgspec
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.objects import (
-    Key,
     Object,
-    key_of,
-    matches,
+    ObjectKey,
+    matches_selector,
+    object_key,
     uid_of,
     version_of,
     without_managed_fields,
 )
-from holdfast.adapters.kubernetes.packed import Packed, Packer, unpack
-from holdfast.adapters.kubernetes.retry import back_off
-from holdfast.adapters.kubernetes.watch import SILENCE, Scope, WatchSilent, list_page, watch
+from holdfast.adapters.kubernetes.responses import back_off
+from holdfast.adapters.kubernetes.watch import (
+    SILENCE_TIMEOUT,
+    ResourceScope,
+    WatchSilent,
+    fetch_list_page,
+    watch_resource,
+)
 from holdfast.core.errors import HoldfastError, TargetUnavailable, WaitTimeout
-from holdfast.core.quantity import shown_seconds
-from holdfast.reconcile.kube import EventType, Expired, KindNotServed, WatchEvent
+from holdfast.core.quantity import format_seconds
+from holdfast.reconcile.kube import KindNotServed, VersionExpired, WatchEvent, WatchEventType
 
-_PAGE = 100
+_DEFLATE_WINDOW = 32_000
+"""How far back deflate can see, so that more samples would not help."""
+_SAMPLE_COUNT = 8
+_LEARN_AT = (1, 8, 64, 512)
+"""After so many objects the samples are chosen anew; few at first, as the first are often bare."""
+_COMPRESSION_LEVEL = 3
+"""Measured: a Deployment of 7 kB in 243 bytes and 0.11 ms; level 6 gives 210 in 0.16 ms."""
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Object)
+
+
+class PackedObject(msgspec.Struct, frozen=True, gc=False):
+    """One object. What is asked for most stands beside it."""
+
+    uid: str
+    version: str
+    body: bytes
+    samples: bytes
+    """What it was compressed against, shared by many."""
+
+
+class ObjectPacker:
+    """Packs the objects of one kind, and learns from them how."""
+
+    def __init__(self) -> None:
+        self._samples = b""
+        self._recent: list[bytes] = []
+        self._count = 0
+
+    def pack(self, item: Object) -> PackedObject:
+        """Make an object small."""
+        text = _encoder.encode(item)
+        if self._count <= _LEARN_AT[-1]:
+            self._learn(text)
+        squeeze = zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY,
+                                   self._samples)  # fmt: skip
+        body = squeeze.compress(text) + squeeze.flush()
+        return PackedObject(
+            uid=uid_of(item), version=version_of(item), body=body, samples=self._samples
+        )
+
+    def _learn(self, text: bytes) -> None:
+        self._count += 1
+        self._recent = [*self._recent[1 - _SAMPLE_COUNT :], text]
+        if self._count in _LEARN_AT:
+            self._samples = b"".join(self._recent)[-_DEFLATE_WINDOW:]
+        if self._count == _LEARN_AT[-1]:
+            self._recent.clear()
+
+
+def unpack_object(packed: PackedObject) -> Object:
+    """Return a fresh copy of the object."""
+    stretch = zlib.decompressobj(-15, packed.samples)
+    return _decoder.decode(stretch.decompress(packed.body) + stretch.flush())
+
+
+_PAGE_SIZE = 100
 """Objects that stand unpacked in memory at once while a list comes in."""
-HEALTHY = 120.0
+HEALTHY_AFTER = 120.0
 """A stream that lasted this long wipes out the memory of earlier failures."""
-CURRENT_WITHIN = 120.0
+MAX_AGE = 120.0
 """Seconds for which a copy is believed whose watch failed or fell silent. Longer than a watch may
 be silent, so that one that is only cut and resumed is never in doubt."""
-SHORTEST, LONGEST = 300.0, 600.0
+MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 300.0, 600.0
 """A watch ends by itself after this long, spread so that not all end at once."""
-_SLICE = 50
+_YIELD_EVERY = 50
 """So many objects are taken in before others get a turn: about 10 ms."""
 
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]
 """Gets an object's old and new form: no old one when it is new, no new one when it is gone.
 It must return quickly and leave both as they are."""
-Index: TypeAlias = Callable[[Object], Iterable[str]]
+IndexFunction: TypeAlias = Callable[[Object], Iterable[str]]
 """The values under which an object is found."""
 
 log = logging.getLogger("holdfast")
@@ -67,26 +129,26 @@ class Informer:
     def __init__(
         self,
         api: KubeApi,
-        scope: Scope,
+        scope: ResourceScope,
         *,
         transform: Callable[[Object], Object] = without_managed_fields,
-        silence: float = SILENCE,
-        patience: float = 10.0,
-        indexes: Mapping[str, Index] | None = None,
+        silence: float = SILENCE_TIMEOUT,
+        unserved_retry: float = 10.0,
+        indexes: Mapping[str, IndexFunction] | None = None,
     ) -> None:
         self._api = api
         self.scope = scope
         self._transform = transform
         self._silence = silence
-        self._patience = patience
+        self._unserved_retry = unserved_retry
         """Seconds between two looks for a kind that is not served."""
         self._clock = api.connection.clock
         self._chance = api.connection.chance
         self._handlers: list[Handler] = []
-        self._packer = Packer()
-        self._items: dict[Key, Packed] = {}
+        self._packer = ObjectPacker()
+        self._items: dict[ObjectKey, PackedObject] = {}
         self._indexes = dict(indexes or {})
-        self._found: dict[tuple[str, str], set[Key]] = {}
+        self._found: dict[tuple[str, str], set[ObjectKey]] = {}
         """The keys under each index and value."""
         self._version = ""
         self._synced = asyncio.Event()
@@ -120,7 +182,7 @@ class Informer:
     def outdated(self) -> TargetUnavailable | None:
         """Why the copy is no answer any more; None while it may be believed."""
         age = self.age
-        if not self.has_synced or age <= CURRENT_WITHIN:
+        if not self.has_synced or age <= MAX_AGE:
             return None
         since = (self._clock.now() - timedelta(seconds=age)).astimezone(UTC)
         why = f" {self.error.happened}" if self.error else ""
@@ -141,7 +203,7 @@ class Informer:
                 await self._synced.wait()
         except TimeoutError:
             raise self.error or WaitTimeout(
-                f"{self.scope.resource.plural} were not listed in {shown_seconds(within)}."
+                f"{self.scope.resource.plural} were not listed in {format_seconds(within)}."
             ) from None
 
     def add_handler(self, handler: Handler) -> None:
@@ -153,28 +215,28 @@ class Informer:
     def get(self, name: str, namespace: str = "") -> Object | None:
         """Return a copy of one object."""
         packed = self.packed(name, namespace)
-        return None if packed is None else unpack(packed)
+        return None if packed is None else unpack_object(packed)
 
-    def packed(self, name: str, namespace: str = "") -> Packed | None:
+    def packed(self, name: str, namespace: str = "") -> PackedObject | None:
         """Return one object as it is kept; it never changes, so it may be remembered."""
-        return self._items.get(Key(namespace=namespace, name=name))
+        return self._items.get(ObjectKey(namespace=namespace, name=name))
 
-    def uid(self, key: Key) -> str | None:
+    def uid(self, key: ObjectKey) -> str | None:
         """Return the uid of one object, or None when there is none."""
         packed = self._items.get(key)
         return None if packed is None else packed.uid
 
-    def names(self) -> list[Key]:
+    def names(self) -> list[ObjectKey]:
         """Return what there is, by name alone."""
         return list(self._items)
 
     def select(self, index: str, value: str) -> list[Object]:
         """Return copies of the objects that an index has under a value, ordered by name."""
         keys = sorted(self._found.get((index, value), ()), key=str)
-        return [unpack(self._items[key]) for key in keys]
+        return [unpack_object(self._items[key]) for key in keys]
 
     def __iter__(self) -> Iterator[Object]:
-        return (unpack(packed) for packed in list(self._items.values()))
+        return (unpack_object(packed) for packed in list(self._items.values()))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -189,7 +251,7 @@ class Informer:
         inside = self.scope.namespace in ("", metadata.get("namespace", ""))
         if known or not inside or self.scope.fields:
             return
-        if matches(self.scope.labels, metadata.get("labels") or {}):
+        if matches_selector(self.scope.labels, metadata.get("labels") or {}):
             copy = msgspec.json.decode(msgspec.json.encode(item), type=Object)
             self._put(self._transform(copy))
 
@@ -206,14 +268,14 @@ class Informer:
                 self._current_at = self._clock.monotonic()
                 quick = self._clock.monotonic() - began < 1.0
                 failures = failures + 1 if quick else 0
-            except (Expired, WatchSilent, VersionsWentBack, KindNotServed) as error:
+            except (VersionExpired, WatchSilent, VersionsWentBack, KindNotServed) as error:
                 relist = True
                 failures = self._failed(error, failures, began)
             except HoldfastError as error:
                 failures = self._failed(error, failures, began)
             if not self.served:
                 await self._clock.sleep(
-                    back_off(0, self._chance(), first=self._patience, longest=600)
+                    back_off(0, self._chance(), first=self._unserved_retry, longest=600)
                 )
             elif failures > 1:  # the first time at once: most gaps are short
                 wait = back_off(failures - 2, self._chance(), first=0.8, longest=30.0)
@@ -226,30 +288,30 @@ class Informer:
                 extra={"kind": self.scope.resource.kind, "code": error.code, "why": error.happened},
             )
         self.error = error
-        return 1 if self._clock.monotonic() - began >= HEALTHY else failures + 1
+        return 1 if self._clock.monotonic() - began >= HEALTHY_AFTER else failures + 1
 
     async def _list(self) -> None:
-        for size in (_PAGE, _PAGE, 0):  # the last time in one piece
+        for size in (_PAGE_SIZE, _PAGE_SIZE, 0):  # the last time in one piece
             try:
                 await self._list_in_pages(size)
                 return
-            except Expired:
+            except VersionExpired:
                 if not size:
                     raise
 
     async def _list_in_pages(self, size: int) -> None:
         """Take a whole list in page by page, so that it never stands in memory at once."""
-        seen: set[Key] = set()
+        seen: set[ObjectKey] = set()
         token, restored = "", False
         while True:
-            page = await list_page(self._api, self.scope, size=size, token=token)
+            page = await fetch_list_page(self._api, self.scope, size=size, token=token)
             if not token:
                 # After a restore the same version may stand for other content: it proves nothing.
                 restored = _older(page.version, self._version)
             for place, item in enumerate(page.items):
                 self._put(self._transform(item), at=page.version, trust_versions=not restored)
-                seen.add(key_of(item))
-                if place % _SLICE == _SLICE - 1:
+                seen.add(object_key(item))
+                if place % _YIELD_EVERY == _YIELD_EVERY - 1:
                     await asyncio.sleep(0)
             token = page.token
             if not token:
@@ -264,8 +326,8 @@ class Informer:
         self._synced.set()
 
     async def _watch(self) -> None:
-        lasting = SHORTEST + (LONGEST - SHORTEST) * self._chance()
-        stream = watch(
+        lasting = MIN_WATCH_SECONDS + (MAX_WATCH_SECONDS - MIN_WATCH_SECONDS) * self._chance()
+        stream = watch_resource(
             self._api, self.scope, version=self._version, lasting=lasting, silence=self._silence,
             opened=self._open,
         )  # fmt: skip
@@ -287,12 +349,12 @@ class Informer:
             raise VersionsWentBack(
                 f"Versions of {self.scope.resource.plural} went from {self._version} to {version}."
             )
-        if event.type is EventType.DELETED:
-            old = self._items.get(key_of(event.item))
+        if event.type is WatchEventType.DELETED:
+            old = self._items.get(object_key(event.item))
             # The predecessor of one that we created ourselves meanwhile is no news.
             if old and (old.uid == uid_of(event.item) or not _older(version, old.version)):
-                self._drop(key_of(event.item))
-        elif event.type is not EventType.BOOKMARK:
+                self._drop(object_key(event.item))
+        elif event.type is not WatchEventType.BOOKMARK:
             self._put(self._transform(event.item))
         if version:
             self._version = version
@@ -301,7 +363,7 @@ class Informer:
         """Take an object in. `at` is the version of the list that it is from: what a list says
         holds against all that is not newer than the list, also after a restore.
         """
-        key, version = key_of(item), version_of(item)
+        key, version = object_key(item), version_of(item)
         old = self._items.get(key)
         if old is None:
             self._store(key, item)
@@ -309,7 +371,7 @@ class Informer:
             return
         if trust_versions and (version == old.version or _older(at or version, old.version)):
             return
-        before = unpack(old)
+        before = unpack_object(old)
         if before == item:
             return
         self._file(key, before, away=True)
@@ -321,16 +383,16 @@ class Informer:
         else:
             self._tell(before, item)
 
-    def _drop(self, key: Key) -> None:
-        before = unpack(self._items.pop(key))
+    def _drop(self, key: ObjectKey) -> None:
+        before = unpack_object(self._items.pop(key))
         self._file(key, before, away=True)
         self._tell(before, None)
 
-    def _store(self, key: Key, item: Object) -> None:
+    def _store(self, key: ObjectKey, item: Object) -> None:
         self._items[key] = self._packer.pack(item)
         self._file(key, item)
 
-    def _file(self, key: Key, item: Object, *, away: bool = False) -> None:
+    def _file(self, key: ObjectKey, item: Object, *, away: bool = False) -> None:
         for name, index in self._indexes.items():
             for value in index(item):
                 keys = self._found.setdefault((name, value), set())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.config import ClusterConfig
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig
 from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
 from holdfast.core.errors import (
     ConfigurationError,
@@ -30,9 +30,9 @@ LEASES = Resource(
     group="coordination.k8s.io", version="v1", kind="Lease", plural="leases", namespaced=True
 )
 
-HOME = "holdfast-system"
+INSTALL_NAMESPACE = "holdfast-system"
 """Where `holdfast install` puts a controller, and so its Lease."""
-_NOT_INSTALLED = "default"
+_FALLBACK_NAMESPACE = "default"
 """Where the Lease of a controller that somebody runs by hand is, on a cluster without that."""
 
 log = logging.getLogger("holdfast")
@@ -51,7 +51,7 @@ class LeadershipLost(Conflict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class LeaseTiming:
     """Seconds. A leader stops `renew_within` after its last renewal, well inside `duration`."""
 
     duration: float = 15.0
@@ -64,7 +64,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _ObservedLease:
     """A record as it was when it last changed."""
 
     version: str
@@ -90,7 +90,7 @@ async def find_lease_namespace(
         return chosen
     if config.in_pod:
         return config.namespace
-    place = await _home(api)
+    place = await _default_namespace(api)
     try:
         await api.get(LEASES, name, namespace=place)
     except NotFound:
@@ -100,7 +100,7 @@ async def find_lease_namespace(
             f"The Lease {place}/{name}, by which controllers take turns, may not be read. "
             + error.happened,
             changed="Nothing was changed.",
-            todo="Choose a namespace in which you may get, create and patch Leases by "
+            hint="Choose a namespace in which you may get, create and patch Leases by "
             "--lease-namespace; whoever looks after the same objects has to use the same.",
         ) from None
     named = {"fieldSelector": f"metadata.name={name}"}
@@ -117,20 +117,20 @@ async def find_lease_namespace(
                 f"{holder} holds the Lease {namespace}/{name}, and this controller would use "
                 f"another, {place}/{name}.",
                 changed="Nothing was changed.",
-                todo=f"Take turns with it by --lease-namespace {namespace}; if the two look after "
+                hint=f"Take turns with it by --lease-namespace {namespace}; if the two look after "
                 f"different namespaces, choose --lease-namespace {place}.",
             )
     return place
 
 
-async def _home(api: KubeApi) -> str:
+async def _default_namespace(api: KubeApi) -> str:
     try:
-        await api.request("GET", f"/api/v1/namespaces/{HOME}")
+        await api.request("GET", f"/api/v1/namespaces/{INSTALL_NAMESPACE}")
     except NotFound:
-        return _NOT_INSTALLED
+        return _FALLBACK_NAMESPACE
     except PermissionDenied:
-        return HOME
-    return HOME
+        return INSTALL_NAMESPACE
+    return INSTALL_NAMESPACE
 
 
 class LeaderElection:
@@ -143,18 +143,18 @@ class LeaderElection:
         namespace: str,
         name: str,
         identity: str,
-        timing: Timing | None = None,
+        timing: LeaseTiming | None = None,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._name = name
         self.identity = identity
         """Nobody else's, ever: a pod's name and something random."""
-        self._timing = timing or Timing()
+        self._timing = timing or LeaseTiming()
         self._clock = api.connection.clock
         self._until = float("-inf")
-        self._seen: _Seen | None = None
-        self._marks: tuple[str, str] = ("", "")
+        self._observed: _ObservedLease | None = None
+        self._renew_times: tuple[str, str] = ("", "")
         """The renewal times of our last write and of the one before. A record that merely bears
         our name is not ours; one with such a mark is, also when the answer to the write was lost.
         """
@@ -199,12 +199,12 @@ class LeaderElection:
         try:
             while not await self._done_within(task, self._timing.every):
                 if await self._is_seen_held():
-                    assert self._seen is not None  # noqa: S101  # it was just seen
+                    assert self._observed is not None  # noqa: S101  # it was just seen
                     raise LeadershipLost(
-                        f"{self._seen.holder} took the lease {self._namespace}/{self._name}, and "
+                        f"{self._observed.holder} took the lease {self._namespace}/{self._name}, and "
                         f"{self.identity} works without one.",
                         changed="The work was cancelled; what it had begun may be half done.",
-                        todo="Let the other one go on, or stop it first.",
+                        hint="Let the other one go on, or stop it first.",
                     )
         finally:
             self._until = float("-inf")
@@ -216,8 +216,8 @@ class LeaderElection:
         """True while somebody holds the lease who has not been silent for its whole time."""
         found = await self._read()
         if found is not None:
-            self._look_at(found)
-        return not self._free()
+            self._observe(found)
+        return not self._is_free()
 
     async def _is_seen_free(self) -> bool:
         """True when nobody holds it. An API server that does not answer leaves that open."""
@@ -236,14 +236,14 @@ class LeaderElection:
             return False
 
     def _refuse_if_renewed(self) -> None:
-        seen = self._seen
+        seen = self._observed
         if seen is None or not seen.holder or seen.ours or not seen.renewed:
             return
         raise LeaseHeld(
             f"{seen.holder} holds the lease {self._namespace}/{self._name} and renews it: it looks "
             "after the same objects.",
             changed="Nothing was changed.",
-            todo="Let it work, or stop it first (kubectl scale --replicas 0).",
+            hint="Let it work, or stop it first (kubectl scale --replicas 0).",
         )
 
     async def _keep(self, task: asyncio.Future[None]) -> None:
@@ -259,14 +259,14 @@ class LeaderElection:
                         renewed = await self._attempt()
                 except TimeoutError:
                     renewed = False
-            foreign = self._seen is not None and not self._seen.ours
+            foreign = self._observed is not None and not self._observed.ours
             if not self.leads or (not renewed and foreign):
                 self._until = float("-inf")
                 raise LeadershipLost(
                     f"The lease {self._namespace}/{self._name} could not be renewed by "
                     f"{self.identity}.",
                     changed="The work was cancelled; what it had begun may be half done.",
-                    todo="Restart this controller; it waits for its turn.",
+                    hint="Restart this controller; it waits for its turn.",
                 )
 
     async def _done_within(self, task: asyncio.Future[None], seconds: float) -> bool:
@@ -287,7 +287,7 @@ class LeaderElection:
         began = self._clock.monotonic()
         try:
             found = await self._read()
-            if found is None and not self._free():
+            if found is None and not self._is_free():
                 return False  # deleted under a leader, who may act for as long as it said
             if found is None:
                 lease = {
@@ -298,8 +298,8 @@ class LeaderElection:
                 }
                 written = await self._create(lease)
             else:
-                self._look_at(found)
-                if not self._free():
+                self._observe(found)
+                if not self._is_free():
                     return False
                 spec = found.get("spec", {})
                 ours = self._is_ours(found)
@@ -312,7 +312,7 @@ class LeaderElection:
             if strict and not isinstance(error, Conflict):
                 raise
             return False
-        self._look_at(written)
+        self._observe(written)
         self._until = began + self._timing.renew_within
         return True
 
@@ -325,7 +325,7 @@ class LeaderElection:
                 f"The lease {self._name} belongs into the namespace {self._namespace}, and there "
                 "is no such namespace.",
                 changed="Nothing was changed.",
-                todo=f"kubectl create namespace {self._namespace}, or choose another by "
+                hint=f"kubectl create namespace {self._namespace}, or choose another by "
                 "--lease-namespace.",
             ) from None
 
@@ -335,16 +335,16 @@ class LeaderElection:
         except NotFound:
             return None
 
-    def _look_at(self, lease: Object) -> None:
+    def _observe(self, lease: Object) -> None:
         version = version_of(lease)
-        if self._seen is not None and self._seen.version == version:
+        if self._observed is not None and self._observed.version == version:
             return
         spec = lease.get("spec", {})
         holder = spec.get("holderIdentity") or ""
-        self._seen = _Seen(
+        self._observed = _ObservedLease(
             version=version,
             holder=holder,
-            renewed=self._seen is not None and self._seen.holder == holder,
+            renewed=self._observed is not None and self._observed.holder == holder,
             ours=self._is_ours(lease),
             duration=float(spec.get("leaseDurationSeconds") or self._timing.duration),
             since=self._clock.monotonic(),
@@ -352,11 +352,14 @@ class LeaderElection:
 
     def _is_ours(self, lease: Object) -> bool:
         spec = lease.get("spec", {})
-        return spec.get("holderIdentity") == self.identity and spec.get("renewTime") in self._marks
+        return (
+            spec.get("holderIdentity") == self.identity
+            and spec.get("renewTime") in self._renew_times
+        )
 
-    def _free(self) -> bool:
+    def _is_free(self) -> bool:
         """True when the record as seen is ours, nobody's, or of someone who fell silent."""
-        seen = self._seen
+        seen = self._observed
         if seen is None or not seen.holder or seen.ours:
             return True
         return self._clock.monotonic() >= seen.since + seen.duration
@@ -368,7 +371,7 @@ class LeaderElection:
 
     def _spec(self, *, taken: bool, transitions: int) -> dict[str, object]:
         now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        self._marks = (now, self._marks[0])
+        self._renew_times = (now, self._renew_times[0])
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": max(1, round(self._timing.duration)),

@@ -14,11 +14,11 @@ from urllib.parse import quote
 import msgspec
 
 Object: TypeAlias = dict[str, Any]  # Any: the cluster's own schemas decide what is inside
-_REPORTED = frozenset({"resourceVersion", "managedFields", "annotations"})
+_SERVER_METADATA = frozenset({"resourceVersion", "managedFields", "annotations"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ObjectKey:
     """What tells objects of one kind apart. `namespace` is empty for those without one."""
 
     namespace: str
@@ -69,10 +69,10 @@ def group_path(group: str, version: str) -> str:
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
-def key_of(item: Object) -> Key:
+def object_key(item: Object) -> ObjectKey:
     """Return an object's namespace and name."""
     metadata = item["metadata"]
-    return Key(namespace=metadata.get("namespace", ""), name=metadata["name"])
+    return ObjectKey(namespace=metadata.get("namespace", ""), name=metadata["name"])
 
 
 def uid_of(item: Object) -> str:
@@ -101,7 +101,7 @@ def compact_managed_fields(item: Object) -> Object:
     return item
 
 
-def matches(selector: str, labels: Mapping[str, str]) -> bool:
+def matches_selector(selector: str, labels: Mapping[str, str]) -> bool:
     """Say whether labels fit a selector of equalities, inequalities and bare names."""
     for term in filter(None, (part.strip() for part in selector.split(","))):
         name, unequal, value = term.partition("!=")
@@ -121,14 +121,14 @@ def matches(selector: str, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def same_but_status(one: Object, other: Object) -> bool:
+def equal_except_status(one: Object, other: Object) -> bool:
     """Say whether nothing moved but what controllers report by themselves: the status."""
-    return _declared(one) == _declared(other)
+    return _without_status(one) == _without_status(other)
 
 
-def _declared(item: Object) -> Object:
+def _without_status(item: Object) -> Object:
     metadata = item["metadata"]
-    left = {name: value for name, value in metadata.items() if name not in _REPORTED}
+    left = {name: value for name, value in metadata.items() if name not in _SERVER_METADATA}
     left["annotations"] = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()

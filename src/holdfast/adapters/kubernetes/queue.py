@@ -15,21 +15,21 @@ from typing import Generic, Protocol, TypeVar
 
 from holdfast.reconcile.ports import Clock
 
-FIRST = 0.005
-LONGEST = 1000.0
-RATE, BURST = 10.0, 100.0
+FIRST_RETRY = 0.005
+MAX_RETRY = 1000.0
+RETRY_RATE, RETRY_BURST = 10.0, 100.0
 """Of all repeated looks together: so many a second, after so many at once."""
-_TURN = 4
+_SLOW_LANE_EVERY = 4
 """Every so many looks one comes from the slow line, so that it moves whatever happens."""
 
 K = TypeVar("K", bound=Hashable)
 
 
-class ShutDown(Exception):
+class QueueShutDown(Exception):
     """The queue gives nothing out any more."""
 
 
-class Meter(Protocol):
+class QueueMeter(Protocol):
     """Counts what a queue does."""
 
     def added(self) -> None:
@@ -42,10 +42,12 @@ class Meter(Protocol):
         """A key comes back after a failure."""
 
 
-class Bucket:
+class TokenBucket:
     """Lets so many through at once and then so many a second."""
 
-    def __init__(self, clock: Clock, *, rate: float = RATE, burst: float = BURST) -> None:
+    def __init__(
+        self, clock: Clock, *, rate: float = RETRY_RATE, burst: float = RETRY_BURST
+    ) -> None:
         self._clock = clock
         self._rate = rate
         self._burst = burst
@@ -86,16 +88,16 @@ class WorkQueue(Generic[K]):
         *,
         clock: Clock,
         chance: Callable[[], float],
-        first: float = FIRST,
-        longest: float = LONGEST,
-        bucket: Bucket | None = None,
-        meter: Meter | None = None,
+        first: float = FIRST_RETRY,
+        longest: float = MAX_RETRY,
+        bucket: TokenBucket | None = None,
+        meter: QueueMeter | None = None,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._first = first
         self._longest = longest
-        self._bucket = bucket or Bucket(clock)
+        self._bucket = bucket or TokenBucket(clock)
         self._meter = meter
         self._fast: deque[K] = deque()
         self._slow: deque[K] = deque()
@@ -191,7 +193,7 @@ class WorkQueue(Generic[K]):
                     self._meter.taken(self._clock.monotonic() - since)
                 return key
             if self._closed:
-                raise ShutDown
+                raise QueueShutDown
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -221,7 +223,7 @@ class WorkQueue(Generic[K]):
         while self._waiting:
             self._wake()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait, after `shutdown`, until the last worker is done."""
         await self._ended.wait()
 
@@ -233,7 +235,7 @@ class WorkQueue(Generic[K]):
         """Return the next key, if there is one. A key may stand in line twice, once in vain."""
         self._turns += 1
         lines = [self._fast, self._slow]
-        if self._turns % _TURN == 0:
+        if self._turns % _SLOW_LANE_EVERY == 0:
             lines.reverse()
         for line in lines:
             while line:

@@ -15,23 +15,26 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.adapters.kubernetes.objects import Object, Resource
-from holdfast.adapters.kubernetes.target_ledger import Ledger, healed_drifts, open_drifts
-from holdfast.adapters.kubernetes.target_logs import read_logs
+from holdfast.adapters.kubernetes.connection import KubeConnection
+from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
+from holdfast.adapters.kubernetes.pod_logs import read_logs
+from holdfast.adapters.kubernetes.target_history import EventHistory, healed_drifts, open_drifts
 from holdfast.adapters.kubernetes.target_objects import (
-    PROJECT,
-    Found,
-    Mark,
+    PROJECT_LABEL,
     NameTaken,
+    WorkloadObject,
+    WriteRecord,
+    live_or_error,
     project_of,
-    read,
-    service_name,
-    shown,
+    read_workload_object,
+    service_display_name,
 )
-from holdfast.adapters.kubernetes.target_progress import changes, follow
-from holdfast.adapters.kubernetes.target_writes import Writes, reused_key
+from holdfast.adapters.kubernetes.target_writes import WorkloadWriter, reused_key_error
+from holdfast.adapters.kubernetes.watch import ResourceScope, WatchSilent, watch_resource
 from holdfast.core.desired import Desired
 from holdfast.core.errors import (
     NOTHING_CHANGED,
@@ -42,28 +45,103 @@ from holdfast.core.errors import (
     ValidationError,
 )
 from holdfast.core.ledger import DriftRecord, HistoryEntry
-from holdfast.core.live import Absent, Live, Progress, Writer
+from holdfast.core.live import Absent, Live, Phase, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
 from holdfast.core.service.spec import API_VERSION, KIND
 from holdfast.core.tree import digest
-from holdfast.reconcile.kube import KindNotServed, ObjectRef
+from holdfast.reconcile.kube import (
+    KindNotServed,
+    ObjectRef,
+    VersionExpired,
+    WatchEvent,
+    WatchEventType,
+)
 from holdfast.reconcile.ports import Clock
-from holdfast.wire.service_mapping import refused
+from holdfast.version import __version__
+from holdfast.wire.service_mapping import unsupported_on_kubernetes
 
-REMEMBERED = 256
+WATCH_SECONDS = 300.0
+"""Seconds of one watch; the next begins where it ended."""
+
+
+async def follow_progress(
+    api: KubeApi, resource: Resource, first: Object, *, clock: Clock
+) -> AsyncGenerator[Progress, None]:
+    """Yield how the workload does, now and at each change, up to `ready` or `error`."""
+    began = clock.monotonic()
+    metadata = first["metadata"]
+    scope = ResourceScope(
+        resource=resource,
+        namespace=metadata["namespace"],
+        fields=f"metadata.name={metadata['name']}",
+    )
+    last: Progress | None = None
+    item = first
+    async with aclosing(_watch_events(api, scope, version_of(first))) as events:
+        while True:
+            live = live_or_error(item)
+            seen = _progress_of(live, round((clock.monotonic() - began) * 1000))
+            if last is None or (seen.phase, seen.message) != (last.phase, last.message):
+                last = seen
+                yield seen
+                if seen.phase in (Phase.READY, Phase.ERROR):
+                    return
+            event = await anext(events, None)
+            if event is None:
+                return
+            item = event.item
+            if event.type is WatchEventType.DELETED or uid_of(item) != uid_of(first):
+                raise NotFound(f"Workload {live.id} was deleted while it was waited for.")
+
+
+async def watch_workloads(
+    api: KubeApi, resource: Resource, namespace: str, version: str
+) -> AsyncGenerator[WorkloadId | None, None]:
+    """Yield None once the watch stands, then each workload that was written or reported on."""
+    scope = ResourceScope(resource=resource, namespace=namespace)
+    yield None
+    async with aclosing(_watch_events(api, scope, version)) as events:
+        async for event in events:
+            yield live_or_error(event.item).id
+
+
+async def _watch_events(
+    api: KubeApi, scope: ResourceScope, version: str
+) -> AsyncGenerator[WatchEvent, None]:
+    """Yield events without bookmarks. An end means that events may have been missed."""
+    while True:
+        try:
+            async with aclosing(
+                watch_resource(api, scope, version=version, lasting=WATCH_SECONDS)
+            ) as events:
+                async for event in events:
+                    version = version_of(event.item) or version
+                    if event.type is not WatchEventType.BOOKMARK:
+                        yield event
+        except (VersionExpired, WatchSilent):
+            return
+
+
+def _progress_of(live: Live, elapsed: int) -> Progress:
+    status = live.status
+    counted = f"{status.ready}/{status.wanted} ready" if status.wanted else None
+    return Progress(phase=status.phase, message=status.message, elapsed_ms=elapsed, step=counted)
+
+
+REMEMBERED_OUTCOMES = 256
 """Answers kept for calls that are repeated with the same key."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _RememberedOutcome:
     request: str
     live: Live | Absent
 
 
 class KubernetesTarget:
-    """The `Control` port over one cluster.
+    """The `ControlTarget` port over one cluster.
 
     `namespace` holds all projects; left empty, each project has the namespace of its name.
     `discreet` is for callers of whom one project must not learn of another.
@@ -85,8 +163,8 @@ class KubernetesTarget:
         self._namespace = namespace
         self._discreet = discreet
         self._deadline: float | None = None
-        self._ledger = Ledger(api, writer=writer, clock=clock)
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._ledger = EventHistory(api, writer=writer, clock=clock)
+        self._answers: OrderedDict[str, _RememberedOutcome] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"KubernetesTarget({self.api.connection!r}, namespace={self._namespace!r})"
@@ -107,7 +185,7 @@ class KubernetesTarget:
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Say what an InferenceService cannot carry or Kubernetes cannot honour."""
-        return refused(desired.id.slug, desired.fields)
+        return unsupported_on_kubernetes(desired.id.slug, desired.fields)
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Read one InferenceService. Raises NameTaken for a name that another project has."""
@@ -124,30 +202,32 @@ class KubernetesTarget:
         if step.action is Action.NOTHING:
             return await self.observe(step.id)
         basis = [str(step.id), step.action.value, step.write, step.uid, step.version]
-        mark = Mark(key=digest([step.id.project, key]), request=digest(basis), by=str(self._writer))
+        mark = WriteRecord(
+            key=digest([step.id.project, key]), request=digest(basis), by=str(self._writer)
+        )
         kept = self._answers.get(mark.key)
         if kept is not None:
             if kept.request != mark.request:
-                raise reused_key()
+                raise reused_key_error()
             return kept.live
         async with self._limit(writes=True):
             after = await self._act(step, mark, declare=declare)
-        self._answers[mark.key] = _Answer(request=mark.request, live=after)
-        while len(self._answers) > REMEMBERED:
+        self._answers[mark.key] = _RememberedOutcome(request=mark.request, live=after)
+        while len(self._answers) > REMEMBERED_OUTCOMES:
             self._answers.popitem(last=False)
         return after
 
     async def list(self, project: str) -> Sequence[Live]:
         """Read every InferenceService of the project."""
         async with self._limit():
-            return [shown(item) for item in await self._items(project)]
+            return [live_or_error(item) for item in await self._items(project)]
 
     async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
         """Follow the status that the operator writes."""
         async with self._limit():
-            found = await self._found(workload)
+            found = await self._require(workload)
             resource = await self._resource()
-        updates = follow(self.api, resource, found.item, clock=self._clock)
+        updates = follow_progress(self.api, resource, found.item, clock=self._clock)
         async with aclosing(self._each(updates)) as limited:
             async for progress in limited:
                 yield progress
@@ -164,7 +244,7 @@ class KubernetesTarget:
         async with self._limit():
             resource = await self._resource()
             version = (await self.api.list(resource, namespace=namespace)).version
-        followed = changes(self.api, resource, namespace, version)
+        followed = watch_workloads(self.api, resource, namespace, version)
         async with aclosing(self._each(followed)) as limited:
             async for workload in limited:
                 if workload is None or workload.project == project:
@@ -179,7 +259,7 @@ class KubernetesTarget:
             records: list[DriftRecord] = []
             for item in await self._items(project, slug):
                 try:
-                    found = read(item)
+                    found = read_workload_object(item)
                 except ValidationError:  # the list of workloads says what is wrong with it
                     continue
                 records += open_drifts(found, now)
@@ -187,7 +267,7 @@ class KubernetesTarget:
                     records += healed_drifts(found)
             if include_resolved:
                 namespace = self.namespace_of(project)
-                records += await self._ledger.resolved(namespace, project, slug=slug)
+                records += await self._ledger.list_resolved(namespace, project, slug=slug)
         return sorted(records, key=lambda record: record.first_seen, reverse=True)
 
     async def history(
@@ -202,7 +282,7 @@ class KubernetesTarget:
     async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
         """Read the logs of the workload's pods."""
         async with self._limit():
-            found = await self._found(workload)
+            found = await self._require(workload)
         namespace = found.service.namespace
         lines = read_logs(self.api, namespace, workload.slug, tail=tail, follow=follow)
         async with aclosing(self._each(lines)) as limited:
@@ -213,8 +293,10 @@ class KubernetesTarget:
         """Let go of the connection."""
         await self.api.aclose()
 
-    async def _act(self, step: Step, mark: Mark, *, declare: bool | None) -> Live | Absent:
-        writes = Writes(
+    async def _act(
+        self, step: Step, write_record: WriteRecord, *, declare: bool | None
+    ) -> Live | Absent:
+        writes = WorkloadWriter(
             client=self._client,
             ledger=self._ledger,
             manager=self._writer.manager,
@@ -224,13 +306,13 @@ class KubernetesTarget:
         match step.action:
             case Action.CREATE:
                 namespace = self.namespace_of(step.id.project)
-                return await writes.create(step, mark, namespace=namespace)
+                return await writes.create(step, write_record, namespace=namespace)
             case Action.DELETE:
                 return await writes.delete(step)
             case _:
-                return await writes.update(step, mark, declare=declare)
+                return await writes.update(step, write_record, declare=declare)
 
-    async def _find(self, workload: WorkloadId) -> Found | None:
+    async def _find(self, workload: WorkloadId) -> WorkloadObject | None:
         """Read one object, if it is this project's. Absent only on the cluster's own word."""
         ref = ObjectRef(
             api_version=API_VERSION,
@@ -247,11 +329,11 @@ class KubernetesTarget:
         owner = project_of(item)
         if owner != workload.project:
             raise self._taken(workload, owner, item)
-        return read(item)
+        return read_workload_object(item)
 
     def _taken(self, workload: WorkloadId, owner: str, item: Object) -> NameTaken:
-        what = f"InferenceService {service_name(item)}"
-        labelled = PROJECT in (item["metadata"].get("labels") or {})
+        what = f"InferenceService {service_display_name(item)}"
+        labelled = PROJECT_LABEL in (item["metadata"].get("labels") or {})
         why = "its label says so" if labelled else "it has no label, and that is its namespace"
         belongs = "belongs to another project"
         if not self._discreet:
@@ -259,19 +341,19 @@ class KubernetesTarget:
         return NameTaken(
             f"{what} {belongs}, so the slug {workload.slug} is taken for project "
             f"{workload.project}.",
-            todo="Choose another slug, or give each project a namespace of its own.",
+            hint="Choose another slug, or give each project a namespace of its own.",
         )
 
-    async def _found(self, workload: WorkloadId) -> Found:
+    async def _require(self, workload: WorkloadId) -> WorkloadObject:
         found = await self._find(workload)
         if found is None:
-            raise NotFound(f"There is no workload {workload}.", todo="Create it first.")
+            raise NotFound(f"There is no workload {workload}.", hint="Create it first.")
         return found
 
     async def _items(self, project: str, slug: str | None = None) -> builtins.list[Object]:
         namespace = self.namespace_of(project)
         # Objects without the label belong to the project of their namespace.
-        labels = "" if project == namespace else f"{PROJECT}={project}"
+        labels = "" if project == namespace else f"{PROJECT_LABEL}={project}"
         fields = f"metadata.name={slug}" if slug else ""
         resource = await self._resource()
         found = await self.api.list(resource, namespace=namespace, labels=labels, fields=fields)
@@ -311,7 +393,7 @@ class KubernetesTarget:
             raise TargetUnavailable(
                 f"The cluster at {self.api.connection.config.server} did not answer in time.",
                 changed=OUTCOME_UNKNOWN if writes else NOTHING_CHANGED,
-                todo="Check the API server, or allow more time (timeout).",
+                hint="Check the API server, or allow more time (timeout).",
             ) from None
 
     async def _each(self, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -330,5 +412,20 @@ def not_installed(error: KindNotServed) -> KindNotServed:
     """Say how to install the definition that is missing."""
     return KindNotServed(
         f"The cluster does not know InferenceServices. {error.happened}",
-        todo="Install Holdfast's definitions: holdfast install --export | kubectl apply -f -",
+        hint="Install Holdfast's definitions: holdfast install --export | kubectl apply -f -",
     )
+
+
+def open_kubernetes_target(
+    context: str, namespace: str, *, writer: Writer, timeout: float, discreet: bool = False
+) -> KubernetesTarget:
+    """Return the target. Raises ConfigurationError when there is no such cluster to ask."""
+    clock = SystemClock()
+    config = load_config(context or None, clock=clock)
+    agent = f"{writer.manager}/{__version__}"
+    api = KubeApi(
+        KubeConnection(config, clock=clock, user_agent=agent),
+        manager=writer.manager,
+        timeout=timeout,
+    )
+    return KubernetesTarget(api, writer=writer, clock=clock, namespace=namespace, discreet=discreet)

@@ -16,21 +16,26 @@ from holdfast.adapters.kubernetes.objects import Object, uid_of
 from holdfast.core.errors import Conflict, ValidationError
 from holdfast.core.live import Live, Phase, Status, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.core.ownership.owned import Entry, Ownership, read_ownership, touches
+from holdfast.core.ownership.managed_fields import (
+    ManagedFieldsEntry,
+    Ownership,
+    read_ownership,
+    touches,
+)
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
-from holdfast.wire.service_mapping import PARTS, as_declared, spec_of
+from holdfast.wire.service_mapping import RESOURCE_FIELDS, spec_of, spell_as_declared
 
-PROJECT = "holdfast.dev/project"
+PROJECT_LABEL = "holdfast.dev/project"
 """The label that says whose a workload is; without it, it belongs to its namespace's project."""
-DECLARED = "holdfast.dev/declared"
+DECLARED_ANNOTATION = "holdfast.dev/declared"
 """The annotation with the fields as they were declared through Holdfast, as JSON."""
-LAST_WRITE = "holdfast.dev/last-write"
+LAST_WRITE_ANNOTATION = "holdfast.dev/last-write"
 """The annotation with the key of the last write, which makes it safe to repeat."""
-MANAGERS = frozenset({"holdfast-sdk", "holdfast-cli"})
-UNSEEN = "No operator has taken it up yet."
-_FAILED = frozenset(
+HOLDFAST_MANAGERS = frozenset({"holdfast-sdk", "holdfast-cli"})
+NOT_OBSERVED = "No operator has taken it up yet."
+_FAILED_REASONS = frozenset(
     {"InvalidSpec", "ForeignObject", "RolloutStuck", "Fighting", "AlteredByAdmission"}
 )
 """Why a service is not ready and will not be by waiting. Failing pods may recover."""
@@ -40,7 +45,7 @@ class NameTaken(Conflict):
     """The name of a workload is another project's in the same namespace."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class WriteRecord(msgspec.Struct, frozen=True):
     """Which request wrote an object last, and who sent it."""
 
     key: str
@@ -51,23 +56,23 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class WorkloadObject:
     """One object, read."""
 
     item: Object
     service: InferenceService
     live: Live
     declared: Fields | None
-    mark: Mark | None
+    write_record: WriteRecord | None
 
 
 def project_of(item: Object) -> str:
     """Say which project an object belongs to."""
     metadata = item["metadata"]
-    return str((metadata.get("labels") or {}).get(PROJECT) or metadata.get("namespace", ""))
+    return str((metadata.get("labels") or {}).get(PROJECT_LABEL) or metadata.get("namespace", ""))
 
 
-def read(item: Object) -> Found:
+def read_workload_object(item: Object) -> WorkloadObject:
     """Read an object. Raises ValidationError for one that is no workload of ours."""
     where = WorkloadId(project=project_of(item), slug=str(item["metadata"]["name"]))
     try:
@@ -75,53 +80,54 @@ def read(item: Object) -> Found:
         fields = spec_of(service).fields()
     except ValidationError as error:
         raise ValidationError(
-            f"InferenceService {service_name(item)} cannot be read as a workload.",
+            f"InferenceService {service_display_name(item)} cannot be read as a workload.",
             problems=error.problems,
-            todo="Fix it with kubectl edit, or delete it.",
+            hint="Fix it with kubectl edit, or delete it.",
         ) from error
     annotations = service.annotations
-    declared = _fields_in(annotations.get(DECLARED))
+    declared = _decode_fields(annotations.get(DECLARED_ANNOTATION))
     if declared is not None:
-        fields = as_declared(fields, where.slug, declared)
+        fields = spell_as_declared(fields, where.slug, declared)
     ownership = read_ownership(item["metadata"].get("managedFields"))
-    return Found(
+    return WorkloadObject(
         item=item,
         service=service,
         live=replace(
-            _bare(item, where),
+            _live_without_fields(item, where),
             fields=fields,
             writers=_writers(fields, ownership),
-            status=status_of(service),
-            updated_at=_last(ownership) or _time(item["metadata"].get("creationTimestamp")),
+            status=workload_status(service),
+            updated_at=_last_write_time(ownership)
+            or _time(item["metadata"].get("creationTimestamp")),
         ),
         declared=declared,
-        mark=_mark_in(annotations.get(LAST_WRITE)),
+        write_record=_decode_write_record(annotations.get(LAST_WRITE_ANNOTATION)),
     )
 
 
-def shown(item: Object) -> Live:
+def live_or_error(item: Object) -> Live:
     """Read an object for a list, where one that cannot be read must not hide the others."""
     try:
-        return read(item).live
+        return read_workload_object(item).live
     except ValidationError as error:
         where = WorkloadId(project=project_of(item), slug=str(item["metadata"]["name"]))
         status = Status(
             phase=Phase.ERROR, message=error.happened, drift_unknown="It cannot be read."
         )
-        return replace(_bare(item, where), status=status)
+        return replace(_live_without_fields(item, where), status=status)
 
 
-def service_name(item: Object) -> str:
+def service_display_name(item: Object) -> str:
     """Name an object for a message."""
     return f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
 
 
-def version_of_workload(item: Object) -> str:
+def workload_version(item: Object) -> str:
     """Return what changes with every write of the spec, and not when the operator reports."""
     return f"{uid_of(item)[:8]}.{item['metadata'].get('generation', 0)}"
 
 
-def status_of(service: InferenceService) -> Status:
+def workload_status(service: InferenceService) -> Status:
     """Say how a workload does, by what the operator wrote."""
     said = service.status
     spec = service.spec
@@ -129,7 +135,7 @@ def status_of(service: InferenceService) -> Status:
         return Status(phase=Phase.ERROR, message="It is being deleted.")
     declared = (spec.min_replicas if spec.autoscaled else spec.replicas) or 1
     if said is None:
-        return Status(phase=Phase.SCHEDULING, message=UNSEEN, wanted=declared)
+        return Status(phase=Phase.SCHEDULING, message=NOT_OBSERVED, wanted=declared)
     behind = (said.observed_generation or 0) < service.generation
     phase = Phase.SCHEDULING if behind else _phase(said)
     return Status(
@@ -153,17 +159,17 @@ def _drift_unknown(said: InferenceServiceStatus) -> str:
 def _phase(said: InferenceServiceStatus) -> Phase:
     if said.ready:
         return Phase.READY
-    if any(each.type == "Ready" and each.reason in _FAILED for each in said.conditions):
+    if any(each.type == "Ready" and each.reason in _FAILED_REASONS for each in said.conditions):
         return Phase.ERROR
     return Phase.BOOTSTRAPPING if said.replicas else Phase.PROVISIONING
 
 
-def _bare(item: Object, where: WorkloadId) -> Live:
+def _live_without_fields(item: Object, where: WorkloadId) -> Live:
     metadata = item["metadata"]
     return Live(
         id=where,
         uid=uid_of(item),
-        version=version_of_workload(item),
+        version=workload_version(item),
         generation=int(metadata.get("generation", 0)),
         fields={},
         created_at=_time(metadata.get("creationTimestamp")),
@@ -174,16 +180,16 @@ def _writers(fields: Fields, ownership: Ownership) -> dict[str, Writer]:
     """Give each field its last writer, where the API server knows one."""
     found: dict[str, Writer] = {}
     for name in fields:
-        entry = _last_owner(ownership, [("spec", part) for part in PARTS[name]])
+        entry = _last_owner(ownership, [("spec", part) for part in RESOURCE_FIELDS[name]])
         if entry is None and name == "name":
             # Not written where it is the object's own name, which came with the object.
-            entry = _last_owner(ownership, [("metadata", "labels", PROJECT)])
+            entry = _last_owner(ownership, [("metadata", "labels", PROJECT_LABEL)])
         if entry is not None:
             found[name] = entry.writer
     return found
 
 
-def _last_owner(ownership: Ownership, paths: list[tuple[str, ...]]) -> Entry | None:
+def _last_owner(ownership: Ownership, paths: list[tuple[str, ...]]) -> ManagedFieldsEntry | None:
     owners = [
         entry
         for entry in ownership.entries
@@ -192,13 +198,13 @@ def _last_owner(ownership: Ownership, paths: list[tuple[str, ...]]) -> Entry | N
     return max(owners, key=_recency, default=None)
 
 
-def _recency(entry: Entry) -> tuple[bool, float, bool]:
+def _recency(entry: ManagedFieldsEntry) -> tuple[bool, float, bool]:
     """Times are whole seconds; of two in one second, the other tool came after us or is us."""
     at = entry.at.timestamp() if entry.at else 0.0
-    return entry.at is not None, at, entry.manager not in MANAGERS
+    return entry.at is not None, at, entry.manager not in HOLDFAST_MANAGERS
 
 
-def _last(ownership: Ownership) -> datetime | None:
+def _last_write_time(ownership: Ownership) -> datetime | None:
     times = [entry.at for entry in ownership.entries if entry.at and entry.subresource != "status"]
     return max(times, default=None)
 
@@ -207,7 +213,7 @@ def _time(value: object) -> datetime | None:
     return datetime.fromisoformat(str(value)) if value else None
 
 
-def _fields_in(text: str | None) -> Fields | None:
+def _decode_fields(text: str | None) -> Fields | None:
     """Read the declaration; None when there is none, or somebody spoilt it."""
     try:
         value: Any = msgspec.json.decode(text or "")  # Any: JSON of any shape
@@ -216,8 +222,8 @@ def _fields_in(text: str | None) -> Fields | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _mark_in(text: str | None) -> Mark | None:
+def _decode_write_record(text: str | None) -> WriteRecord | None:
     try:
-        return msgspec.json.decode(text or "", type=Mark)
+        return msgspec.json.decode(text or "", type=WriteRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

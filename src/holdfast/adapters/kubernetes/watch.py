@@ -14,16 +14,57 @@ import aiohttp
 import msgspec
 
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.errors import Reply, Status, error_in_stream, error_of
-from holdfast.adapters.kubernetes.framing import LineFramer, LineTooLong
 from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
+from holdfast.adapters.kubernetes.responses import (
+    ApiStatus,
+    KubeResponse,
+    response_error,
+    stream_error,
+)
 from holdfast.core.errors import NotFound, TargetUnavailable
-from holdfast.core.quantity import shown_seconds
-from holdfast.reconcile.kube import EventType, KindNotServed, WatchEvent
+from holdfast.core.quantity import format_seconds
+from holdfast.reconcile.kube import KindNotServed, WatchEvent, WatchEventType
 
-SILENCE = 75.0
+LINE_LIMIT = 64 * 2**20
+"""No object comes near this; a line that does is no event."""
+
+
+class LineTooLong(Exception):
+    """The other side does not speak in lines."""
+
+
+class LineFramer:
+    """Takes bytes as they come and gives whole lines, without their ends and without empty ones."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes. Raises LineTooLong."""
+        first, *rest = chunk.split(b"\n")
+        # Parts are joined once per line: a long line in small chunks must not cost its square.
+        self._parts.append(first)
+        self._held += len(first)
+        if self._held > self._limit:
+            raise LineTooLong(f"a line of more than {self._limit} bytes")
+        if not rest:
+            return []
+        lines = [b"".join(self._parts), *rest[:-1]]
+        self._parts = [rest[-1]]
+        self._held = len(rest[-1])
+        return [line for line in (each.rstrip(b"\r") for each in lines) if line]
+
+    @property
+    def partial(self) -> int:
+        """How many bytes of an unfinished line are held."""
+        return self._held
+
+
+SILENCE_TIMEOUT = 75.0
 """Bookmarks come about every 61 s, whether anything happens or not."""
-HEAD = 30.0
+RESPONSE_TIMEOUT = 30.0
 
 
 class WatchSilent(TargetUnavailable):
@@ -31,7 +72,7 @@ class WatchSilent(TargetUnavailable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class ResourceScope:
     """Which objects are followed."""
 
     resource: Resource
@@ -41,7 +82,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ListPage:
     """A part of a list. `token` asks for the next; it is empty on the last."""
 
     items: list[Object]
@@ -49,15 +90,15 @@ class Page:
     token: str
 
 
-class _Line(msgspec.Struct):
+class _WatchLine(msgspec.Struct):
     type: str
     object: Object
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_WatchLine)
 
 
-async def list_page(api: KubeApi, scope: Scope, *, size: int, token: str) -> Page:
+async def fetch_list_page(api: KubeApi, scope: ResourceScope, *, size: int, token: str) -> ListPage:
     """Return one page; all pages of a list are at one version. Raises Expired past its time."""
     params = {**_selectors(scope), **({"limit": str(size)} if size else {})}
     path = scope.resource.path(namespace=scope.namespace)
@@ -76,16 +117,16 @@ async def list_page(api: KubeApi, scope: Scope, *, size: int, token: str) -> Pag
         item.setdefault("apiVersion", scope.resource.api_version)
         item.setdefault("kind", scope.resource.kind)
     token = answer.get("metadata", {}).get("continue", "")
-    return Page(items=items, version=version_of(answer), token=token)
+    return ListPage(items=items, version=version_of(answer), token=token)
 
 
-async def watch(
+async def watch_resource(
     api: KubeApi,
-    scope: Scope,
+    scope: ResourceScope,
     *,
     version: str,
     lasting: float,
-    silence: float = SILENCE,
+    silence: float = SILENCE_TIMEOUT,
     opened: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield what happens after a version, for at most `lasting` seconds. Calls `opened` once the
@@ -104,16 +145,16 @@ async def watch(
         **_selectors(scope),
     }
     framer = LineFramer()
-    async with api.connection.stream(path, params=params, within=HEAD) as response:
+    async with api.connection.stream(path, params=params, within=RESPONSE_TIMEOUT) as response:
         if response.status != 200:
-            raise await _refusal(response, where, scope.resource.secret)
+            raise await _watch_error(response, where, scope.resource.secret)
         opened()
         while True:
             try:
                 async with asyncio.timeout(silence):
                     chunk = await response.content.readany()
             except TimeoutError:
-                raise WatchSilent(f"{where} sent nothing for {shown_seconds(silence)}.") from None
+                raise WatchSilent(f"{where} sent nothing for {format_seconds(silence)}.") from None
             except (aiohttp.ClientError, OSError) as error:
                 raise TargetUnavailable(f"{where} broke off ({type(error).__name__}).") from None
             if not chunk:
@@ -123,35 +164,35 @@ async def watch(
             except LineTooLong as error:
                 raise TargetUnavailable(f"{where} sent {error}.") from None
             for line in lines:
-                yield _event(line, where, scope.resource.secret)
+                yield _parse_event(line, where, scope.resource.secret)
     if framer.partial:
         raise TargetUnavailable(f"{where} ended inside an event.")
 
 
-def _selectors(scope: Scope) -> dict[str, str]:
+def _selectors(scope: ResourceScope) -> dict[str, str]:
     chosen = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
     return {name: value for name, value in chosen.items() if value}
 
 
-def _event(line: bytes, where: str, secret: bool) -> WatchEvent:
+def _parse_event(line: bytes, where: str, secret: bool) -> WatchEvent:
     try:
         read = _decoder.decode(line)
         if read.type == "ERROR":
-            status = msgspec.convert(read.object, Status)
-            raise error_in_stream(where, status, secret=secret)
-        return WatchEvent(type=EventType(read.type), item=read.object)
+            status = msgspec.convert(read.object, ApiStatus)
+            raise stream_error(where, status, secret=secret)
+        return WatchEvent(type=WatchEventType(read.type), item=read.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         raise TargetUnavailable(f"{where} sent a line that is not an event.") from None
 
 
-async def _refusal(response: aiohttp.ClientResponse, where: str, secret: bool) -> Exception:
+async def _watch_error(response: aiohttp.ClientResponse, where: str, secret: bool) -> Exception:
     try:
-        async with asyncio.timeout(HEAD):
+        async with asyncio.timeout(RESPONSE_TIMEOUT):
             body = await response.read()
     except (TimeoutError, aiohttp.ClientError, OSError):
         body = b""
-    error = error_of(
-        Reply(
+    error = response_error(
+        KubeResponse(
             method="GET",
             where=where,
             status=response.status,
@@ -165,4 +206,4 @@ async def _refusal(response: aiohttp.ClientResponse, where: str, secret: bool) -
 
 def _not_served(error: NotFound) -> KindNotServed:
     """A list exists even when nothing is in it, so one that is not found is a kind's absence."""
-    return KindNotServed(error.happened, todo="Install the kind's definition.")
+    return KindNotServed(error.happened, hint="Install the kind's definition.")

@@ -11,9 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.adapters.memory.book import Book
-from holdfast.core.declaration import written
 from holdfast.core.desired import Desired
+from holdfast.core.drift import find_drift
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -24,16 +23,118 @@ from holdfast.core.errors import (
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.ledger import DriftRecord, HistoryEntry, drift_entry_of
 from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.plan import Action, Step
 from holdfast.core.tree import Fields, Tree, digest
+from holdfast.core.workload_write import fields_after_write
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.spec_v1 import spec_from_fields
 
-READY = (Progress(phase=Phase.READY, message="serving"),)
+
+@dataclass(slots=True, kw_only=True)
+class MemoryLedger:
+    """One ledger, oldest entry first."""
+
+    clock: Clock
+    _declared: dict[WorkloadId, Fields] = field(default_factory=dict)
+    _drifts: list[DriftRecord] = field(default_factory=list)
+    _history: list[HistoryEntry] = field(default_factory=list)
+
+    def created(self, live: Live, writer: Writer) -> None:
+        """A workload came to be, as declared."""
+        self._declared[live.id] = dict(live.fields)
+        self._note(live, "created", writer, f"created with {len(live.fields)} fields")
+
+    def updated(self, live: Live, writer: Writer, names: Sequence[str]) -> None:
+        """Fields of a workload were written."""
+        self._note(live, "updated", writer, f"wrote {', '.join(names)}", names)
+
+    def deleted(self, live: Live, writer: Writer) -> None:
+        """A workload is gone."""
+        self._declared.pop(live.id, None)
+        self._note(live, "deleted", writer, "deleted")
+        self._resolve(live.id, "deleted")
+
+    def declare(self, live: Live, write: Mapping[str, Tree]) -> None:
+        """The owner wrote these fields: they are what is declared from now on."""
+        before = self._declared.get(live.id, {})
+        after = fields_after_write(before, write)
+        self._declared[live.id] = after
+        self._resolve(live.id, "reconciled" if after == before else "declared")
+
+    def compare(self, live: Live, writer: Writer) -> None:
+        """Another tool wrote: open, update or resolve the drift."""
+        desired = Desired(id=live.id, fields=self._declared.get(live.id, {}))
+        drift = find_drift(desired=desired, live=live)
+        if not drift.fields:
+            self._resolve(live.id, "reverted")
+            return
+        entries = tuple(drift_entry_of(each, f"written by {writer}") for each in drift.fields)
+        for index, record in enumerate(self._drifts):
+            if record.workload == live.id and record.resolved_at is None:
+                self._drifts[index] = replace(record, kinds=drift.kinds, fields=entries)
+                return
+        self._drifts.append(
+            DriftRecord(
+                id=f"drf-{len(self._drifts) + 1}",
+                workload=live.id,
+                kinds=drift.kinds,
+                fields=entries,
+                first_seen=self.clock.now(),
+            )
+        )
+
+    def drifts(
+        self, project: str, *, slug: str | None, include_resolved: bool
+    ) -> Sequence[DriftRecord]:
+        """Return drifts, newest first."""
+        return [
+            record
+            for record in reversed(self._drifts)
+            if record.workload.project == project
+            and slug in (None, record.workload.slug)
+            and (include_resolved or record.resolved_at is None)
+        ]
+
+    def history(self, project: str, *, slug: str | None, limit: int) -> Sequence[HistoryEntry]:
+        """Return audit rows, newest first."""
+        rows = [
+            row
+            for row in reversed(self._history)
+            if row.workload.project == project and slug in (None, row.workload.slug)
+        ]
+        return rows[:limit]
+
+    def _resolve(self, workload: WorkloadId, resolution: str) -> None:
+        now = self.clock.now()
+        self._drifts = [
+            replace(record, resolved_at=now, resolution=resolution)
+            if record.workload == workload and record.resolved_at is None
+            else record
+            for record in self._drifts
+        ]
+
+    def _note(
+        self, live: Live, action: str, writer: Writer, summary: str, names: Sequence[str] = ()
+    ) -> None:
+        self._history.append(
+            HistoryEntry(
+                seq=len(self._history) + 1,
+                at=self.clock.now(),
+                workload=live.id,
+                action=action,
+                writer=writer,
+                generation=live.generation,
+                summary=summary,
+                detail={"fields": list(names)} if names else {},
+            )
+        )
+
+
+READY_PROGRESS = (Progress(phase=Phase.READY, message="serving"),)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,14 +146,14 @@ class _Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _RememberedOutcome:
     request: str
     answer: Live | Absent
 
 
 @dataclass(slots=True, kw_only=True)
 class MemoryTarget:
-    """The `Control` port over dictionaries. Safe to share between threads."""
+    """The `ControlTarget` port over dictionaries. Safe to share between threads."""
 
     clock: Clock
     writer: Writer = field(default_factory=lambda: Writer(manager="holdfast-sdk"))
@@ -67,13 +168,13 @@ class MemoryTarget:
     """By slug, its log."""
     refused: Callable[[Desired], Sequence[Problem]] | None = None
     _workloads: dict[WorkloadId, Live] = field(default_factory=dict)
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _kept: dict[str, _RememberedOutcome] = field(default_factory=dict)
     _faults: list[_Fault] = field(default_factory=list)
-    _book: Book = field(init=False)
+    _book: MemoryLedger = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._book = Book(clock=self.clock)
+        self._book = MemoryLedger(clock=self.clock)
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Nothing, unless the test says otherwise."""
@@ -94,7 +195,7 @@ class MemoryTarget:
             request = digest([str(step.id), step.action, step.write, step.uid, step.version])
             kept = self._kept.get(key)
             if kept is None:
-                kept = _Kept(request=request, answer=self._act(step))
+                kept = _RememberedOutcome(request=request, answer=self._act(step))
                 self._kept[key] = kept
             elif kept.request != request:
                 raise ValidationError("This idempotency key was used for another step.")
@@ -114,7 +215,7 @@ class MemoryTarget:
         """Show what the test laid down for this slug."""
         if isinstance(await self.observe(workload), Absent):
             raise NotFound(f"There is no workload {workload}.")
-        for each in self.phases.get(workload.slug, READY):
+        for each in self.phases.get(workload.slug, READY_PROGRESS):
             yield each
 
     async def drifts(
@@ -211,7 +312,7 @@ class MemoryTarget:
         return after
 
     def _create(self, where: WorkloadId, write: Fields) -> Live:
-        fields = spec_from_fields(where.slug, written({}, write)).fields()
+        fields = spec_from_fields(where.slug, fields_after_write({}, write)).fields()
         now, uid = self.clock.now(), self.new_uid()
         writer = replace(self.writer, operation="create", at=now)
         live = Live(
@@ -230,7 +331,7 @@ class MemoryTarget:
         return live
 
     def _write(self, live: Live, write: Fields, writer: Writer) -> Live:
-        fields = spec_from_fields(live.id.slug, written(live.fields, write)).fields()
+        fields = spec_from_fields(live.id.slug, fields_after_write(live.fields, write)).fields()
         if normalize_workload(fields) == normalize_workload(live.fields):
             return live
         now = self.clock.now()

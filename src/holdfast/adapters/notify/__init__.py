@@ -1,1 +1,1 @@
-"""Channels that notices go out on, each implementing the `Channel` port."""
+"""Channels that notices go out on, each implementing the `NotificationChannel` port."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.postgres.book import PostgresBook
-from holdfast.adapters.postgres.schema import migrate
-from holdfast.adapters.postgres.sessions import PATIENCE, Sessions
+from holdfast.adapters.postgres.ledger_store import PostgresLedgerStore
+from holdfast.adapters.postgres.schema import migrate_schema
+from holdfast.adapters.postgres.sessions import TRANSACTION_TIMEOUT, PostgresSessions
 from holdfast.core.redact import Secret
 from holdfast.reconcile.ports import Clock
 
-__all__ = ["PostgresBook", "open_book"]
+__all__ = ["PostgresLedgerStore", "open_ledger_store"]
 
 
-async def open_book(
-    dsn: Secret, *, clock: Clock | None = None, patience: float = PATIENCE
-) -> PostgresBook:
+async def open_ledger_store(
+    dsn: Secret, *, clock: Clock | None = None, transaction_timeout: float = TRANSACTION_TIMEOUT
+) -> PostgresLedgerStore:
     """Connect, bring the tables up to date and return the book; `aclose` it in the same loop.
 
     The address is one of libpq's, `postgresql://user@host/database?sslmode=verify-full`; a
@@ -22,10 +22,10 @@ async def open_book(
     an address or a database that cannot do, AuthError for a refused credential and
     TargetUnavailable when it does not answer within `patience` seconds; none shows the address.
     """
-    sessions = Sessions(dsn, patience=patience)
+    sessions = PostgresSessions(dsn, transaction_timeout=transaction_timeout)
     try:
-        await sessions.open(migrate)
+        await sessions.open(migrate_schema)
     except BaseException:
         sessions.terminate()
         raise
-    return PostgresBook(sessions, clock or SystemClock())
+    return PostgresLedgerStore(sessions, clock or SystemClock())

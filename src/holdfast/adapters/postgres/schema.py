@@ -6,10 +6,10 @@ under a lock that controllers who start at the same moment wait for.
 
 from __future__ import annotations
 
-from holdfast.adapters.postgres.connection import Connection
+from holdfast.adapters.postgres.sessions import PostgresConnection
 from holdfast.core.errors import ConfigurationError
 
-LOCK = 0x484F4C44
+MIGRATION_LOCK = 0x484F4C44
 """`HOLD`: the number of the lock under which tables are made."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -60,18 +60,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-async def migrate(connection: Connection) -> None:
+async def migrate_schema(connection: PostgresConnection) -> None:
     """Bring a database up to date, or refuse it. Writes nothing where nothing is missing."""
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise ConfigurationError(
             f"The database stores text as {encoding}, which cannot hold every character.",
-            todo="Create one with ENCODING 'UTF8'.",
+            hint="Create one with ENCODING 'UTF8'.",
         )
-    if await _version(connection) == len(MIGRATIONS):
+    if await _schema_version(connection) == len(MIGRATIONS):
         return
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-    version = await _version(connection)
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+    version = await _schema_version(connection)
     for statements in MIGRATIONS[version:]:
         for statement in statements:
             await connection.execute(statement)
@@ -84,19 +84,19 @@ def check_version(version: int) -> None:
         raise ConfigurationError(
             f"The database was changed by a newer Holdfast: its schema is {version} and this one "
             f"knows up to {len(MIGRATIONS)}.",
-            todo="Upgrade Holdfast, or name another database.",
+            hint="Upgrade Holdfast, or name another database.",
         )
 
 
 # Not `to_regclass`, which remembers through a wait for the lock that there was no such table.
-_THERE = (
+_TABLE_EXISTS = (
     "SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
     " WHERE relname = 'holdfast_book' AND nspname = ANY (current_schemas(false))"
 )
 
 
-async def _version(connection: Connection) -> int:
-    if not await connection.fetchval(_THERE):
+async def _schema_version(connection: PostgresConnection) -> int:
+    if not await connection.fetchval(_TABLE_EXISTS):
         return 0
     version = int(await connection.fetchval("SELECT schema FROM holdfast_book"))
     check_version(version)

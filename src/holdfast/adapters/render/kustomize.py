@@ -8,30 +8,141 @@ Kustomize cannot read something else; the entry is asked to say where each objec
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from holdfast.adapters.render.layers import Reading
-from holdfast.adapters.render.limits import MAX_OBJECTS
-from holdfast.adapters.render.masking import masks_of
-from holdfast.adapters.render.paths import refused
-from holdfast.adapters.render.pieces import Piece, expanded, pieces_in
-from holdfast.adapters.render.program import Overran, Program, Ran, find_program, run
-from holdfast.adapters.render.secrets import is_encrypted
-from holdfast.adapters.render.trace import Bases, trace, trace_generated
+from holdfast.adapters.render.files import MAX_OBJECTS, refusal
+from holdfast.adapters.render.layers import LoadedLayers
+from holdfast.adapters.render.manifests import (
+    Manifest,
+    expand_list,
+    is_encrypted,
+    is_json,
+    parse_manifests,
+)
+from holdfast.adapters.render.origins import SourceObjects, trace_fields, trace_generated_fields
+from holdfast.adapters.render.program import (
+    LimitExceeded,
+    Program,
+    ProgramResult,
+    find_program,
+    run_program,
+)
 from holdfast.core.errors import ValidationError
-from holdfast.core.gitops.layers import Layer, Trail
-from holdfast.core.tree import Fields
+from holdfast.core.gitops.kustomize import GeneratorKind, KustomizeLayer, LayerStack
+from holdfast.core.redact import MASK, redact
+from holdfast.core.tree import Fields, Tree
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.wire.yaml import read_documents
 
+_MAX_SHOWN = 300
+_MIN_LENGTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SecretMask:
+    """The values that must not be shown."""
+
+    values: frozenset[str]
+
+    def hide(self, text: str) -> str:
+        """Return the last line of a complaint: one line of ASCII without any secret."""
+        for value in sorted(self.values, key=len, reverse=True):
+            text = text.replace(value, MASK)
+            for escaped in (repr(value)[1:-1], value.replace("\n", "\\n")):
+                text = text.replace(escaped, MASK)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        shown = redact(lines[-1]) if lines else ""
+        return ascii(shown)[1:-1][:_MAX_SHOWN]
+
+
+def make_secret_mask(reading: LoadedLayers) -> SecretMask:
+    """Collect what Secrets, their patches and their generators say in clear."""
+    found: set[str] = set()
+    for layer in reading.trail.layers:
+        found.update(_layer_secrets(layer, reading.contents))
+    for file, data in reading.contents.items():
+        try:
+            documents = read_documents(data, source=file, json=is_json(file))
+        except ValidationError:
+            found.update(_possible_values(data))
+            continue
+        for document in documents:
+            found.update(_document_secrets(document.value))
+    return SecretMask(frozenset(value for value in found if len(value) >= _MIN_LENGTH))
+
+
+def _layer_secrets(layer: KustomizeLayer, contents: dict[str, bytes]) -> Iterator[str]:
+    entries = layer.body.get("secretGenerator")
+    for entry in entries if isinstance(entries, list) else []:
+        literals = entry.get("literals") if isinstance(entry, dict) else None
+        for literal in literals if isinstance(literals, list) else []:
+            yield from _encodings(str(literal).partition("=")[2])
+    for generator in layer.generators:
+        if generator.kind is GeneratorKind.SECRET:
+            for each in (*generator.files, *generator.envs):
+                yield from _possible_values(contents.get(each.path, b""))
+    for patch in layer.patches:
+        # A patch with a target need not say what kind it is for.
+        body = patch.body
+        parts = [body.get("data"), body.get("stringData")] if isinstance(body, dict) else body
+        for text in _string_leaves(parts):
+            yield from _encodings(text)
+
+
+def _document_secrets(value: Tree) -> Iterator[str]:
+    """Yield what stands under data and stringData of every Secret in a document."""
+    if isinstance(value, dict):
+        if value.get("kind") == "Secret":
+            for key in ("data", "stringData"):
+                for text in _string_leaves(value.get(key)):
+                    yield from _encodings(text)
+        else:
+            for inner in value.values():
+                yield from _document_secrets(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _document_secrets(inner)
+
+
+def _string_leaves(value: Tree) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _string_leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _string_leaves(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _encodings(text: str) -> Iterator[str]:
+    yield text
+    yield base64.b64encode(text.encode()).decode()
+    try:
+        yield base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return
+
+
+def _possible_values(data: bytes) -> Iterator[str]:
+    """Yield all that could be a value in a file of unknown form."""
+    text = data.decode(errors="replace")
+    yield text
+    for line in text.splitlines():
+        yield from _encodings(line.partition("=")[2] or line)
+        yield from re.split(r"[\s=:\"',]+", line)
+
+
 ORIGIN = "config.kubernetes.io/origin"
-_ASKED = "originAnnotations"
-_INSTALL = "Install kustomize, or kubectl, which has it inside; or give the path of one."
+_ORIGIN_ANNOTATIONS = "originAnnotations"
+_INSTALL_HINT = "Install kustomize, or kubectl, which has it inside; or give the path of one."
 _RESTRICT = "--load-restrictor=LoadRestrictionsRootOnly"
 
 
@@ -46,84 +157,84 @@ class Kustomize:
     unconfined: bool = False
     """True lets it run where the network cannot be taken away from it."""
 
-    async def build(self, reading: Reading) -> bytes:
+    async def build(self, reading: LoadedLayers) -> bytes:
         """Return what Kustomize prints. Raises SourceUnavailable when it fails."""
         with tempfile.TemporaryDirectory(prefix="holdfast-render-", dir=self.scratch) as scratch:
             root = Path(scratch) / "files"
             home = Path(scratch) / "home"
             home.mkdir()
-            await asyncio.to_thread(_write, reading, root)
+            await asyncio.to_thread(_write_files, reading, root)
             entry = (root / reading.trail.entry.file).parent
             verb = "kustomize" if Path(self.program.path).name.startswith("kubectl") else "build"
             try:
-                ran = await run(
+                ran = await run_program(
                     self.program,
                     [verb, _RESTRICT, "--", str(entry)],
                     directory=home,
                     seconds=self.seconds,
                     unconfined=self.unconfined,
                 )
-            except Overran as over:
-                raise _failed(reading.trail, f"{over}", "Make it smaller.") from None
+            except LimitExceeded as over:
+                raise _build_error(reading.trail, f"{over}", "Make it smaller.") from None
             except OSError as error:
-                raise _failed(
-                    reading.trail, f"could not be started: {error.strerror}", _INSTALL
+                raise _build_error(
+                    reading.trail, f"could not be started: {error.strerror}", _INSTALL_HINT
                 ) from None
         if ran.code:
-            said = await asyncio.to_thread(_said, ran, scratch, reading)
-            raise _failed(reading.trail, said, "Fix it.")
+            said = await asyncio.to_thread(_describe_failure, ran, scratch, reading)
+            raise _build_error(reading.trail, said, "Fix it.")
         return ran.output
 
 
 def find_kustomize(given: str | None) -> Program:
     """Find the given program, or Kustomize or kubectl on PATH."""
-    return find_program(given, ("kustomize", "kubectl"), todo=_INSTALL)
+    return find_program(given, ("kustomize", "kubectl"), hint=_INSTALL_HINT)
 
 
-def read_output(output: bytes, reading: Reading) -> list[Piece]:
+def parse_output(output: bytes, reading: LoadedLayers) -> list[Manifest]:
     """Make pieces of what Kustomize printed, each with the place that declares it.
 
     Documents are read one by one, so that each has the limits of a file to itself.
     """
-    origins = _Origins(reading)
-    pieces: list[Piece] = []
-    for text in _documents(output):
+    origins = _OriginFinder(reading)
+    pieces: list[Manifest] = []
+    for text in _split_documents(output):
         for document in read_documents(text, source=f"{reading.trail.entry.file} (rendered)"):
             if not isinstance(document.value, dict):
-                raise refused(document.where(), "Kustomize gave no object.", "Fix it.")
-            value, origin = _without_origin(document.value, keep=origins.keep)
-            for piece in expanded(Piece(value=value, file="")):
+                raise refusal(document.where(), "Kustomize gave no object.", "Fix it.")
+            value, origin = _strip_origin(document.value, keep=origins.keep)
+            for piece in expand_list(Manifest(value=value, file="")):
                 pieces.append(origins.placed(piece.value, origin))
         if len(pieces) > MAX_OBJECTS:
             break  # refused, with its place, where all are counted
     return pieces
 
 
-class _Origins:
+class _OriginFinder:
     """Finds the place of each object from what Kustomize says about it."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoadedLayers) -> None:
         self._reading = reading
         self._trail = reading.trail
         self._directory = PurePosixPath(reading.trail.entry.file).parent
-        self._held: dict[str, Bases] = {}
+        self._held: dict[str, SourceObjects] = {}
         asked = reading.trail.entry.body.get("buildMetadata")
-        self.keep = isinstance(asked, list) and _ASKED in asked
+        self.keep = isinstance(asked, list) and _ORIGIN_ANNOTATIONS in asked
         """True when the repository itself asks for the annotation."""
 
-    def placed(self, value: Fields, origin: str) -> Piece:
+    def placed(self, value: Fields, origin: str) -> Manifest:
         encrypted = is_encrypted(value)
-        said = _fields(origin)
+        said = _parse_origin(origin)
         layer = self._layer(said.get("configuredIn", ""))
         if layer is not None:
-            return replace(trace_generated(value, layer, self._trail), encrypted=encrypted)
+            return replace(trace_generated_fields(value, layer, self._trail), encrypted=encrypted)
         file = self._from_root(said.get("path", ""))
         base = self._bases(file).of(value)
         if base is None:
-            return Piece(value=value, file=file, encrypted=encrypted)
-        return replace(trace(value, base, self._trail), encrypted=encrypted)
+            return Manifest(value=value, file=file, encrypted=encrypted)
+        return replace(trace_fields(value, base, self._trail), encrypted=encrypted)
 
-    def _layer(self, path: str) -> Layer | None:
+    def _layer(self, path: str) -> KustomizeLayer | None:
         file = self._from_root(path)
         return next((layer for layer in self._trail.layers if layer.file == file), None)
 
@@ -132,34 +243,37 @@ class _Origins:
             return ""
         return os.path.normpath(str(self._directory / path))
 
-    def _bases(self, file: str) -> Bases:
+    def _bases(self, file: str) -> SourceObjects:
         if file not in self._held:
             # What Kustomize reads and our reader refuses is refused: one reading counts.
             data = self._reading.contents.get(file)
-            pieces = pieces_in(data, file) if data is not None else []
-            self._held[file] = Bases(pieces, file, self._trail)
+            pieces = parse_manifests(data, file) if data is not None else []
+            self._held[file] = SourceObjects(pieces, file, self._trail)
         return self._held[file]
 
 
-def _write(reading: Reading, root: Path) -> None:
+def _write_files(reading: LoadedLayers, root: Path) -> None:
     """Copy the files that were read. Kustomizations are written from what was read in them."""
     for file, data in {**reading.contents, **reading.rewritten}.items():
-        _put(root / file, data)
+        _write_file(root / file, data)
     for layer in reading.trail.layers:
         body = dict(layer.body)
         if layer is reading.trail.entry:
             asked = body.get("buildMetadata")
             known = asked if isinstance(asked, list) else []
-            body["buildMetadata"] = [*(each for each in known if each != _ASKED), _ASKED]
-        _put(root / layer.file, json.dumps(body, ensure_ascii=False).encode())
+            body["buildMetadata"] = [
+                *(each for each in known if each != _ORIGIN_ANNOTATIONS),
+                _ORIGIN_ANNOTATIONS,
+            ]
+        _write_file(root / layer.file, json.dumps(body, ensure_ascii=False).encode())
 
 
-def _put(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
-def _documents(output: bytes) -> Iterator[bytes]:
+def _split_documents(output: bytes) -> Iterator[bytes]:
     """Split what Kustomize prints. A line of three dashes is never inside its documents."""
     held: list[bytes] = []
     for line in output.splitlines(keepends=True):
@@ -171,7 +285,7 @@ def _documents(output: bytes) -> Iterator[bytes]:
     yield b"".join(held)
 
 
-def _without_origin(value: Fields, *, keep: bool) -> tuple[Fields, str]:
+def _strip_origin(value: Fields, *, keep: bool) -> tuple[Fields, str]:
     metadata = value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(annotations, dict):
@@ -184,7 +298,7 @@ def _without_origin(value: Fields, *, keep: bool) -> tuple[Fields, str]:
     return {**value, "metadata": {**bare, "annotations": rest} if rest else bare}, origin
 
 
-def _fields(origin: str) -> dict[str, str]:
+def _parse_origin(origin: str) -> dict[str, str]:
     """Read the annotation's own few lines."""
     try:
         documents = read_documents(origin.encode(), source=ORIGIN)
@@ -198,16 +312,16 @@ def _fields(origin: str) -> dict[str, str]:
     )
 
 
-def _said(ran: Ran, scratch: str, reading: Reading) -> str:
+def _describe_failure(ran: ProgramResult, scratch: str, reading: LoadedLayers) -> str:
     if ran.code < 0:
         return f"was ended by signal {-ran.code}"
     text = ran.complaint.replace(f"{scratch}/files/", "").replace(scratch, "")
-    shown = masks_of(reading).hide(text)
+    shown = make_secret_mask(reading).hide(text)
     return f"failed: {shown}" if shown else f"failed with status {ran.code} and said nothing"
 
 
-def _failed(trail: Trail, how: str, todo: str) -> SourceUnavailable:
+def _build_error(trail: LayerStack, how: str, hint: str) -> SourceUnavailable:
     return SourceUnavailable(
         f"Kustomize {how.rstrip('. ')}, so what {trail.entry.file} declares is unknown.",
-        todo=todo,
+        hint=hint,
     )

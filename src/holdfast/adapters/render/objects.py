@@ -7,18 +7,84 @@ print: the status, the server's own metadata, and kubectl's copy of what it appl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
-from holdfast.adapters.render.limits import MAX_OBJECTS, MAX_PROBLEMS
-from holdfast.adapters.render.paths import refused
-from holdfast.adapters.render.pieces import Piece, Problems
-from holdfast.adapters.render.scopes import Scopes
-from holdfast.adapters.render.secrets import data_in_clear, is_secret
+from holdfast.adapters.render.files import MAX_OBJECTS, MAX_PROBLEMS, refusal
+from holdfast.adapters.render.manifests import Manifest, ProblemList, is_secret, normalize_secret
 from holdfast.core.errors import ValidationError
-from holdfast.core.gitops.source import Declared, Origin
-from holdfast.core.objects import ObjectRef, ref_of
-from holdfast.core.redact import quoted
+from holdfast.core.gitops.source import DeclaredObject, Origin
+from holdfast.core.object_ref import ObjectRef, ref_of
+from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Tree
+
+NamespacedLookup: TypeAlias = Callable[[ObjectRef], bool | None]
+"""Says of an object whether its kind has namespaces; None when nobody knows the kind."""
+
+_CLUSTER_SCOPED_KINDS = {
+    "": "Namespace Node PersistentVolume ComponentStatus",
+    "admissionregistration.k8s.io": (
+        "MutatingWebhookConfiguration ValidatingWebhookConfiguration ValidatingAdmissionPolicy "
+        "ValidatingAdmissionPolicyBinding MutatingAdmissionPolicy MutatingAdmissionPolicyBinding"
+    ),
+    "apiextensions.k8s.io": "CustomResourceDefinition",
+    "apiregistration.k8s.io": "APIService",
+    "authentication.k8s.io": "TokenReview SelfSubjectReview",
+    "authorization.k8s.io": "SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
+    "certificates.k8s.io": "CertificateSigningRequest ClusterTrustBundle",
+    "flowcontrol.apiserver.k8s.io": "FlowSchema PriorityLevelConfiguration",
+    "internal.apiserver.k8s.io": "StorageVersion",
+    "networking.k8s.io": "IngressClass IPAddress ServiceCIDR",
+    "node.k8s.io": "RuntimeClass",
+    "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding",
+    "resource.k8s.io": "DeviceClass ResourceSlice DeviceTaintRule",
+    "scheduling.k8s.io": "PriorityClass",
+    "storage.k8s.io": "StorageClass CSIDriver CSINode VolumeAttachment VolumeAttributesClass",
+    "storagemigration.k8s.io": "StorageVersionMigration",
+    # Of widespread extensions, for when the cluster is not asked.
+    "cert-manager.io": "ClusterIssuer",
+    "external-secrets.io": "ClusterSecretStore ClusterExternalSecret ClusterPushSecret",
+    "gateway.networking.k8s.io": "GatewayClass",
+    "kyverno.io": "ClusterPolicy ClusterCleanupPolicy",
+}
+CLUSTER_SCOPED = frozenset(
+    (group, kind) for group, kinds in _CLUSTER_SCOPED_KINDS.items() for kind in kinds.split()
+)
+
+
+class ScopeResolver:
+    """Decides by the built-in kinds, the definitions among the objects, and the cluster."""
+
+    def __init__(self, items: Iterable[Fields], ask: NamespacedLookup | None) -> None:
+        self._defined = dict(_crd_scopes(items))
+        self._ask = ask
+        self.asked: dict[ObjectRef, bool | None] = {}
+        """What the cluster was asked and answered: the rendering depends on it."""
+
+    def namespaced(self, ref: ObjectRef) -> bool:
+        """True when objects of this kind live in a namespace. Unknown kinds do."""
+        kind = (ref.group, ref.kind)
+        if kind in CLUSTER_SCOPED:
+            return False
+        if kind in self._defined:
+            return self._defined[kind]
+        if self._ask is None or "." not in ref.group or ref.group.endswith(".k8s.io"):
+            return True
+        answer = self._ask(ref)
+        self.asked[ref] = answer
+        return answer is not False
+
+
+def _crd_scopes(items: Iterable[Fields]) -> Iterable[tuple[tuple[str, str], bool]]:
+    for item in items:
+        spec = item.get("spec")
+        if item.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
+            continue
+        names = spec.get("names")
+        if isinstance(names, dict):
+            kind = (str(spec.get("group")), str(names.get("kind")))
+            yield kind, spec.get("scope") != "Cluster"
+
 
 SERVER_METADATA = (
     "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation",
@@ -32,27 +98,30 @@ _NAME = re.compile(r"(?!\.{1,2}$)[^/%\s\x00-\x1f\x7f]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def declare(
-    pieces: Sequence[Piece], *, namespace: str, scopes: Callable[[Sequence[Fields]], Scopes]
-) -> tuple[Declared, ...]:
+def make_desired_objects(
+    pieces: Sequence[Manifest],
+    *,
+    namespace: str,
+    scopes: Callable[[Sequence[Fields]], ScopeResolver],
+) -> tuple[DeclaredObject, ...]:
     """Check every piece and give each its namespace.
 
     Raises ValidationError with everything that is wrong, by file and line.
     """
     if len(pieces) > MAX_OBJECTS:
-        raise refused(
+        raise refusal(
             pieces[MAX_OBJECTS].where(),
             f"with it there are over {MAX_OBJECTS:,} objects.",
             "Declare fewer objects in one Application.",
         )
-    problems = Problems()
-    good = [piece for piece in pieces if _named(piece, problems)]
+    problems = ProblemList()
+    good = [piece for piece in pieces if _check_identity(piece, problems)]
     known = scopes([piece.value for piece in good])
-    first: dict[tuple[str, str, str, str], Piece] = {}
-    objects: list[Declared] = []
+    first: dict[tuple[str, str, str, str], Manifest] = {}
+    objects: list[DeclaredObject] = []
     for piece in good:
-        item = _cleaned(piece, problems)
-        _place(item, namespace, known)
+        item = _clean_object(piece, problems)
+        _set_namespace(item, namespace, known)
         ref = ref_of(item)
         identity = (ref.group, ref.kind, ref.namespace, ref.name)
         if identity in first:
@@ -62,7 +131,7 @@ def declare(
                 "Keep one of the two.",
             )
         first.setdefault(identity, piece)
-        objects.append(_declared(ref, item, piece))
+        objects.append(_desired_object(ref, item, piece))
     if problems.found:
         count = len(problems.found)
         raise ValidationError(
@@ -72,7 +141,7 @@ def declare(
     return tuple(objects)
 
 
-def _named(piece: Piece, problems: Problems) -> bool:
+def _check_identity(piece: Manifest, problems: ProblemList) -> bool:
     """Check what makes a document an object: its API version, kind and name."""
     before = len(problems.found)
     value = piece.value
@@ -111,11 +180,11 @@ def _named(piece: Piece, problems: Problems) -> bool:
             "Use lower-case letters, digits and dashes.",
         )
     for key in ("labels", "annotations"):
-        _check_texts(piece, key, metadata.get(key), problems)
+        _check_string_map(piece, key, metadata.get(key), problems)
     return len(problems.found) == before
 
 
-def _check_texts(piece: Piece, key: str, pairs: Tree, problems: Problems) -> None:
+def _check_string_map(piece: Manifest, key: str, pairs: Tree, problems: ProblemList) -> None:
     at = f"/metadata/{key}"
     if pairs is None:
         return
@@ -127,12 +196,12 @@ def _check_texts(piece: Piece, key: str, pairs: Tree, problems: Problems) -> Non
             inner = name.replace("~", "~0").replace("/", "~1")
             problems.add(
                 piece.where(f"{at}/{inner}"),
-                f"the value of {quoted(name)} in its {key} is not text.",
+                f"the value of {quote_text(name)} in its {key} is not text.",
                 "Quote it.",
             )
 
 
-def _cleaned(piece: Piece, problems: Problems) -> Fields:
+def _clean_object(piece: Manifest, problems: ProblemList) -> Fields:
     """Copy an object without what a server writes, Secrets in the one form that servers give."""
     item = {key: value for key, value in piece.value.items() if key not in ("status", "sops")}
     if "sops" in piece.value and not piece.encrypted:
@@ -147,10 +216,10 @@ def _cleaned(piece: Piece, problems: Problems) -> Fields:
         if key in metadata and not metadata[key]:
             del metadata[key]
     item["metadata"] = metadata
-    return data_in_clear(item, piece, problems) if is_secret(item) else item
+    return normalize_secret(item, piece, problems) if is_secret(item) else item
 
 
-def _place(item: Fields, namespace: str, scopes: Scopes) -> None:
+def _set_namespace(item: Fields, namespace: str, scopes: ScopeResolver) -> None:
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # checked by _named
     if not scopes.namespaced(ref_of(item)):
@@ -159,7 +228,7 @@ def _place(item: Fields, namespace: str, scopes: Scopes) -> None:
         metadata["namespace"] = namespace
 
 
-def _declared(ref: ObjectRef, item: Fields, piece: Piece) -> Declared:
+def _desired_object(ref: ObjectRef, item: Fields, piece: Manifest) -> DeclaredObject:
     lines, elsewhere = piece.lines, piece.elsewhere
     if is_secret(item):
         lines, elsewhere = dict(lines), dict(elsewhere)
@@ -170,4 +239,4 @@ def _declared(ref: ObjectRef, item: Fields, piece: Piece) -> Declared:
             if pointer.startswith("/stringData"):
                 elsewhere["/data" + pointer.removeprefix("/stringData")] = place
     origin = Origin(file=piece.file, document=piece.document, lines=lines, elsewhere=elsewhere)
-    return Declared(ref=ref, item=item, origin=origin, encrypted=piece.encrypted)
+    return DeclaredObject(ref=ref, item=item, origin=origin, encrypted=piece.encrypted)

@@ -16,20 +16,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.adapters.render.cage import CONFINED, NOT_CONFINED, OPEN
-from holdfast.adapters.render.limits import MAX_COMPLAINT, MAX_OUTPUT, MEMORY, MIB, OPEN_FILES
+from holdfast.adapters.render.files import MAX_MEMORY, MAX_OPEN_FILES, MAX_OUTPUT, MAX_STDERR, MIB
+from holdfast.adapters.render.sandbox import CONFINED, NOT_CONFINED, OPEN
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.quantity import shown_seconds
-from holdfast.core.redact import quoted
+from holdfast.core.quantity import format_seconds
+from holdfast.core.redact import quote_text
 
 _CAGE = Path(__file__).with_name("cage.py")
-_PIECE = 2**16
+_CHUNK = 2**16
 _REAP_SECONDS = 5.0
-_TRY_SECONDS = 30.0
+_TRIAL_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProgramResult:
     """What a program did."""
 
     code: int
@@ -38,7 +38,7 @@ class Ran:
     """Its error output, cut and not redacted: never shown as it is."""
 
 
-class Overran(Exception):
+class LimitExceeded(Exception):
     """A program took more than it may; the text completes "the program …"."""
 
 
@@ -51,7 +51,7 @@ class Program:
     """Differs when the file does: part of what an answer depends on."""
 
 
-def find_program(given: str | None, names: Sequence[str], *, todo: str) -> Program:
+def find_program(given: str | None, names: Sequence[str], *, hint: str) -> Program:
     """Find the given program, or the first of some names on PATH."""
     for candidate in [given] if given else names:
         path = shutil.which(candidate)
@@ -59,11 +59,11 @@ def find_program(given: str | None, names: Sequence[str], *, todo: str) -> Progr
             seen = Path(path).stat()
             stamp = f"{seen.st_dev}:{seen.st_ino}:{seen.st_size}:{seen.st_mtime_ns}"
             return Program(path=str(Path(path).absolute()), stamp=stamp)
-    shown = quoted(given, 200) if given else " or ".join(names)
-    raise ConfigurationError(f"There is no program {shown} that could be run.", todo=todo)
+    shown = quote_text(given, 200) if given else " or ".join(names)
+    raise ConfigurationError(f"There is no program {shown} that could be run.", hint=hint)
 
 
-async def run(
+async def run_program(
     program: Program,
     arguments: Sequence[str],
     *,
@@ -73,13 +73,13 @@ async def run(
     environment: Mapping[str, str] | None = None,
     writes: int = 0,
     unconfined: bool = False,
-) -> Ran:
+) -> ProgramResult:
     """Run a program in a directory until it ends. Raises Overran when it takes too much.
 
     Nothing of it is left behind: its process group is ended in every case. Without a way to take
     the network from it, it is not started (ConfigurationError), unless `unconfined` lets it run.
     """
-    limits = (str(int(seconds) + 1), str(MEMORY), str(writes), str(OPEN_FILES))
+    limits = (str(int(seconds) + 1), str(MAX_MEMORY), str(writes), str(MAX_OPEN_FILES))
     confinement = OPEN if unconfined else CONFINED
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", "-B", str(_CAGE), *limits, confinement, program.path,
@@ -94,14 +94,14 @@ async def run(
     parts = (
         asyncio.ensure_future(_answer(process.stdout)),
         asyncio.ensure_future(_complaint(process.stderr)),
-        asyncio.ensure_future(_feed(process.stdin, stdin)),
+        asyncio.ensure_future(_write_stdin(process.stdin, stdin)),
     )
     try:
         async with asyncio.timeout(seconds):
             output, complaint, _ = await asyncio.gather(*parts)
             await process.wait()
     except TimeoutError:
-        raise Overran(f"did not end within {shown_seconds(seconds)}") from None
+        raise LimitExceeded(f"did not end within {format_seconds(seconds)}") from None
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -111,8 +111,8 @@ async def run(
         await asyncio.shield(_reaped(process))
     assert process.returncode is not None  # noqa: S101  # it was waited for
     if process.returncode == NOT_CONFINED and not output:
-        raise _not_confined(program.path)
-    return Ran(code=process.returncode, output=output, complaint=complaint)
+        raise _not_confined_error(program.path)
+    return ProgramResult(code=process.returncode, output=output, complaint=complaint)
 
 
 async def can_confine() -> bool:
@@ -120,17 +120,19 @@ async def can_confine() -> bool:
     here = Program(path=sys.executable, stamp="")
     with tempfile.TemporaryDirectory(prefix="holdfast-confine-") as directory:
         try:
-            ran = await run(here, ["-ISc", ""], directory=Path(directory), seconds=_TRY_SECONDS)
-        except (ConfigurationError, Overran, OSError):
+            ran = await run_program(
+                here, ["-ISc", ""], directory=Path(directory), seconds=_TRIAL_TIMEOUT
+            )
+        except (ConfigurationError, LimitExceeded, OSError):
             return False
     return ran.code == 0
 
 
-def _not_confined(path: str) -> ConfigurationError:
+def _not_confined_error(path: str) -> ConfigurationError:
     return ConfigurationError(
         f"{Path(path).name} was not started: the network cannot be taken away from a process on "
         "this system, and what it would read comes from whoever may commit.",
-        todo="Run the controller on Linux (x86_64 or aarch64) where a process may set a system "
+        hint="Run the controller on Linux (x86_64 or aarch64) where a process may set a system "
         "call filter, as in the image; or accept the risk with --allow-unconfined-renderer.",
     )
 
@@ -140,14 +142,14 @@ async def _reaped(process: asyncio.subprocess.Process) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_REAP_SECONDS):
             # A child is only seen to be gone once its pipes were read to their end.
-            await asyncio.gather(_drained(process.stdout), _drained(process.stderr))
+            await asyncio.gather(_drain(process.stdout), _drain(process.stderr))
             await process.wait()
     # The public class has no way to close a pipe that a runaway grandchild still holds.
     process._transport.close()  # type: ignore[attr-defined]
 
 
-async def _drained(stream: asyncio.StreamReader | None) -> None:
-    while stream is not None and await stream.read(_PIECE):
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(_CHUNK):
         pass
 
 
@@ -155,10 +157,10 @@ async def _answer(stream: asyncio.StreamReader | None) -> bytes:
     assert stream is not None  # noqa: S101  # a pipe was asked for
     pieces: list[bytes] = []
     size = 0
-    while piece := await stream.read(_PIECE):
+    while piece := await stream.read(_CHUNK):
         size += len(piece)
         if size > MAX_OUTPUT:
-            raise Overran(f"printed over {MAX_OUTPUT // MIB} MiB")
+            raise LimitExceeded(f"printed over {MAX_OUTPUT // MIB} MiB")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -167,12 +169,12 @@ async def _complaint(stream: asyncio.StreamReader | None) -> str:
     """Keep the end, where programs say why they failed."""
     assert stream is not None  # noqa: S101  # a pipe was asked for
     kept = b""
-    while piece := await stream.read(_PIECE):
-        kept = (kept + piece)[-MAX_COMPLAINT:]
+    while piece := await stream.read(_CHUNK):
+        kept = (kept + piece)[-MAX_STDERR:]
     return kept.decode(errors="replace")
 
 
-async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+async def _write_stdin(stream: asyncio.StreamWriter | None, data: bytes) -> None:
     assert stream is not None  # noqa: S101  # a pipe was asked for
     with suppress(BrokenPipeError, ConnectionResetError):  # it may end before it has read all
         stream.write(data)

@@ -13,17 +13,23 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.adapters.render.limits import DECRYPT_SECONDS, MAX_FILE_BYTES
-from holdfast.adapters.render.pieces import is_json
-from holdfast.adapters.render.program import Overran, Program, Ran, find_program, run
+from holdfast.adapters.render.files import DECRYPT_TIMEOUT, MAX_FILE_BYTES
+from holdfast.adapters.render.manifests import is_json
+from holdfast.adapters.render.program import (
+    LimitExceeded,
+    Program,
+    ProgramResult,
+    find_program,
+    run_program,
+)
 from holdfast.core.errors import ValidationError
-from holdfast.core.redact import Secret, quoted
+from holdfast.core.redact import Secret, quote_text
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.wire.yaml import read_documents, write_document
 
-_INSTALL = "Install sops 3.10 or newer, or give its path."
-_REASONS = {
+_INSTALL_HINT = "Install sops 3.10 or newer, or give its path."
+_EXIT_REASONS = {
     25: "its content was changed after it was sealed",
     51: "its seal is wrong: it was changed after it was encrypted",
     52: "it has no seal",
@@ -56,7 +62,7 @@ class SopsDecryptor:
         *,
         age_key: Secret,
         program: str | None = None,
-        seconds: float = DECRYPT_SECONDS,
+        seconds: float = DECRYPT_TIMEOUT,
         scratch: Path | None = None,
         unconfined: bool = False,
     ) -> None:
@@ -70,7 +76,7 @@ class SopsDecryptor:
     async def decrypt(self, text: bytes, *, source: str, verify: bool = True) -> Fields:
         """Return a document in clear."""
         kind = "json" if is_json(source) else "yaml"
-        text = age_only(text, source=source, json_text=kind == "json")
+        text = restrict_to_age(text, source=source, json_text=kind == "json")
         arguments = ["decrypt", "--input-type", kind, "--output-type", "json"]
         if not verify:
             arguments.append("--ignore-mac")
@@ -82,13 +88,13 @@ class SopsDecryptor:
             documents = []
         # Nothing of what it printed may be in the error: it is in clear.
         if len(documents) != 1 or not isinstance(documents[0].value, dict):
-            raise _closed(source, "what came out of it is not one document")
+            raise _cannot_decrypt(source, "what came out of it is not one document")
         return documents[0].value
 
     async def set_value(self, text: bytes, path: Sequence[str | int], value: Secret) -> bytes:
         """Return an encrypted file with one value replaced, for the same recipients."""
         kind = "json" if text.lstrip().startswith(b"{") else "yaml"
-        text = age_only(text, source="the encrypted file", json_text=kind == "json")
+        text = restrict_to_age(text, source="the encrypted file", json_text=kind == "json")
         index = "".join(f"[{json.dumps(step)}]" for step in path)
         with tempfile.TemporaryDirectory(prefix="holdfast-sops-", dir=self._scratch) as home:
             # What is written is encrypted before and after; the value itself goes in by stdin.
@@ -106,10 +112,10 @@ class SopsDecryptor:
 
     async def _run(
         self, arguments: Sequence[str], home: Path, source: str, *, stdin: bytes, writes: int = 0
-    ) -> Ran:
+    ) -> ProgramResult:
         program = self._program()
         try:
-            ran = await run(
+            ran = await run_program(
                 program,
                 arguments,
                 directory=home,
@@ -119,25 +125,27 @@ class SopsDecryptor:
                 writes=writes,
                 unconfined=self._unconfined,
             )
-        except Overran as over:
+        except LimitExceeded as over:
             raise SourceUnavailable(f"SOPS {over}, so {source} was not decrypted.") from None
         except OSError as error:
             raise SourceUnavailable(
-                f"SOPS could not be started: {error.strerror}.", todo=_INSTALL
+                f"SOPS could not be started: {error.strerror}.", hint=_INSTALL_HINT
             ) from None
         if ran.code < 0:
             raise SourceUnavailable(
                 f"SOPS was ended by signal {-ran.code}, so {source} was not decrypted."
             )
         if ran.code:
-            raise _closed(source, _REASONS.get(ran.code, f"SOPS ended with status {ran.code}"))
+            raise _cannot_decrypt(
+                source, _EXIT_REASONS.get(ran.code, f"SOPS ended with status {ran.code}")
+            )
         return ran
 
     def _program(self) -> Program:
-        return find_program(self._given, ("sops",), todo=_INSTALL)
+        return find_program(self._given, ("sops",), hint=_INSTALL_HINT)
 
 
-def age_only(text: bytes, *, source: str, json_text: bool) -> bytes:
+def restrict_to_age(text: bytes, *, source: str, json_text: bool) -> bytes:
     """Return a document whose block says no more than which age keys open it.
 
     Raises ValidationError when it names anything else. All but the block stays as it was, to the
@@ -147,14 +155,14 @@ def age_only(text: bytes, *, source: str, json_text: bool) -> bytes:
     value = documents[0].value if len(documents) == 1 else None
     block = value.get("sops") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(block, dict):
-        raise _closed(source, "it is not one document with a sops block")
+        raise _cannot_decrypt(source, "it is not one document with a sops block")
     twin = next((key for key in value if key != "sops" and key.casefold() == "sops"), None)
     if twin is not None:
-        raise _closed(source, f"it has the key {quoted(twin)} beside sops")
+        raise _cannot_decrypt(source, f"it has the key {quote_text(twin)} beside sops")
     whole: Fields = {**value, "sops": _age_block(block, source)}
     if json_text:
         return json.dumps(whole, ensure_ascii=False).encode()
-    anew = _spliced(text, whole, documents[0].lines.get("/sops", 0))
+    anew = _replace_block(text, whole, documents[0].lines.get("/sops", 0))
     try:
         again = read_documents(anew, source=source)
     except ValidationError:
@@ -167,26 +175,30 @@ def _age_block(block: Fields, source: str, known: frozenset[str] = _BLOCK_KEYS) 
     kept: Fields = {key: value for key, value in block.items() if value not in (None, "", [], {})}
     for key in kept:
         if key in _SERVICES:
-            raise _closed(source, f"its block asks {_SERVICES[key]} ({key}), and only age is used")
+            raise _cannot_decrypt(
+                source, f"its block asks {_SERVICES[key]} ({key}), and only age is used"
+            )
         if key not in known:
-            raise _closed(source, f"its block has the key {quoted(key)}, which is not known")
-    for group in _mappings(kept, "key_groups", source):
+            raise _cannot_decrypt(
+                source, f"its block has the key {quote_text(key)}, which is not known"
+            )
+    for group in _list_of_mappings(kept, "key_groups", source):
         _age_block(group, source, frozenset({"age"}))
-    for recipient in _mappings(kept, "age", source):
+    for recipient in _list_of_mappings(kept, "age", source):
         if not set(recipient) <= {"recipient", "enc"}:
-            raise _closed(source, "an age key in its block has a key that is not known")
+            raise _cannot_decrypt(source, "an age key in its block has a key that is not known")
     return kept
 
 
-def _mappings(block: Fields, key: str, source: str) -> list[Fields]:
+def _list_of_mappings(block: Fields, key: str, source: str) -> list[Fields]:
     values = block.get(key, [])
     found = [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
     if not isinstance(values, list) or len(found) != len(values):
-        raise _closed(source, f"{key} in its block is not a list of mappings")
+        raise _cannot_decrypt(source, f"{key} in its block is not a list of mappings")
     return found
 
 
-def _spliced(text: bytes, whole: Fields, line: int) -> bytes:
+def _replace_block(text: bytes, whole: Fields, line: int) -> bytes:
     """Put a block, written on one line, in the place of the one that begins on a line."""
     lines = text.split(b"\n")
     end = line
@@ -196,8 +208,8 @@ def _spliced(text: bytes, whole: Fields, line: int) -> bytes:
     return b"\n".join([*lines[: max(line - 1, 0)], block, *lines[end:], b""])
 
 
-def _closed(source: str, reason: str) -> ValidationError:
+def _cannot_decrypt(source: str, reason: str) -> ValidationError:
     return ValidationError(
         f"The encrypted document {source} cannot be opened: {reason}.",
-        todo="Encrypt it with SOPS for the age key that this Application was given.",
+        hint="Encrypt it with SOPS for the age key that this Application was given.",
     )

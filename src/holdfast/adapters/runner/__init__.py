@@ -4,8 +4,8 @@ The server gives it what should run and hears back through `RunEvent`s. It knows
 where declarations are stored.
 """
 
-from holdfast.adapters.runner.balance import Lease
+from holdfast.adapters.runner.balancer import ReplicaLease
+from holdfast.adapters.runner.run_spec import EventKind, RunEvent, RunnerLimits, RunSpec
 from holdfast.adapters.runner.runner import Runner
-from holdfast.adapters.runner.values import EventKind, Limits, RunEvent, RunSpec
 
-__all__ = ["EventKind", "Lease", "Limits", "RunEvent", "RunSpec", "Runner"]
+__all__ = ["EventKind", "ReplicaLease", "RunEvent", "RunSpec", "Runner", "RunnerLimits"]

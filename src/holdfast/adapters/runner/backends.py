@@ -13,7 +13,7 @@ from enum import Enum, auto
 LOOPBACK = "127.0.0.1"
 
 
-class Ask(Enum):
+class ModelProbe(Enum):
     """The question whose answer shows that the model is loaded."""
 
     NOTHING = auto()
@@ -37,7 +37,7 @@ class BackendFacts:
     """Variables that tell it where to listen, beside HOST and PORT."""
     health: str | None = None
     """None asks /health, and takes any answer below 500 as a sign of life."""
-    ask: Ask = Ask.NOTHING
+    ask: ModelProbe = ModelProbe.NOTHING
     startup: float = 120.0
 
 
@@ -45,7 +45,7 @@ _VLLM = BackendFacts(
     command="vllm serve ${MODEL}",
     address_flags=True,
     health="/health",
-    ask=Ask.ONE_TOKEN,
+    ask=ModelProbe.ONE_TOKEN,
     startup=600.0,
 )
 _CUSTOM = BackendFacts()
@@ -55,27 +55,27 @@ _FACTS = {
         command="vllm serve ${MODEL} --omni",
         address_flags=True,
         health="/health",
-        ask=Ask.ONE_TOKEN,
+        ask=ModelProbe.ONE_TOKEN,
         startup=600.0,
     ),
     "sglang": BackendFacts(
         command="python3 -m sglang.launch_server --model-path ${MODEL}",
         address_flags=True,
         health="/health",
-        ask=Ask.GENERATE_HEALTH,
+        ask=ModelProbe.GENERATE_HEALTH,
         startup=600.0,
     ),
     "llamacpp": BackendFacts(
         command="llama-server --model ${MODEL}",
         address_flags=True,
         health="/health",
-        ask=Ask.ONE_TOKEN,
+        ask=ModelProbe.ONE_TOKEN,
     ),
     "ollama": BackendFacts(
         command="ollama serve",
         env=(("OLLAMA_HOST", "${HOST}:${PORT}"),),
         health="/api/version",
-        ask=Ask.LOAD,
+        ask=ModelProbe.LOAD,
     ),
 }
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.adapters.runner.backends import LOOPBACK, BackendFacts
-from holdfast.adapters.runner.secrets import MissingSecret, SecretFolder
-from holdfast.adapters.runner.wanted import Group, Wanted
-from holdfast.core.command import filled, is_script, split_command, unknown_placeholder
+from holdfast.adapters.runner.run_spec import DesiredRun, ReplicaGroup
+from holdfast.adapters.runner.secrets import SecretFolder, SecretMissing
+from holdfast.core.command import fill_placeholders, is_script, split_command, unknown_placeholder
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.redact import Secret, names_a_secret
 from holdfast.core.tree import Fields, Tree, digest
@@ -22,7 +22,7 @@ from holdfast.core.tree import Fields, Tree, digest
 MARKER = "HOLDFAST_REPLICA"
 """Set in every child and inherited by its children, so that none can be lost sight of."""
 
-_PASSED = frozenset(
+_PASSED_VARIABLES = frozenset(
     "PATH HOME LANG LANGUAGE TMPDIR TZ USER LOGNAME SHELL LD_LIBRARY_PATH XDG_CACHE_HOME"
     " SSL_CERT_FILE SSL_CERT_DIR OMP_NUM_THREADS".split()
 )
@@ -74,10 +74,10 @@ class Launch:
             )
         argv = [self._filled(part, port) for part in self.command]
         if not is_script(self.command):
-            argv = [filled(part, self.variables) for part in argv]
+            argv = [fill_placeholders(part, self.variables) for part in argv]
         if self.backend.address_flags:
-            argv += [] if _has(argv, "--host") else ["--host", LOOPBACK]
-            argv += [] if _has(argv, "--port") else ["--port", str(port)]
+            argv += [] if _has_flag(argv, "--host") else ["--host", LOOPBACK]
+            argv += [] if _has_flag(argv, "--port") else ["--port", str(port)]
         program = shutil.which(argv[0], path=self.env.get("PATH", os.defpath))
         if program is None:
             raise LaunchRefused(f"Program {argv[0]!r} was not found on this machine.")
@@ -90,11 +90,16 @@ class Launch:
         return env | {"HOST": LOOPBACK, "PORT": str(port), MARKER: marker}
 
     def _filled(self, text: str, port: int) -> str:
-        return filled(text, {"PORT": str(port), "HOST": LOOPBACK, "MODEL": self.model})
+        return fill_placeholders(text, {"PORT": str(port), "HOST": LOOPBACK, "MODEL": self.model})
 
 
 def make_launch(
-    wanted: Wanted, group: Group, *, secrets: SecretFolder, key: bytes, inherited: Mapping[str, str]
+    wanted: DesiredRun,
+    group: ReplicaGroup,
+    *,
+    secrets: SecretFolder,
+    key: bytes,
+    inherited: Mapping[str, str],
 ) -> Launch:
     """Say how the replicas of a group start, and give that a revision.
 
@@ -106,10 +111,10 @@ def make_launch(
     refs = fields.get("secrets")
     try:
         values = secrets.read(wanted.spec.id.project, refs if isinstance(refs, dict) else {})
-    except MissingSecret as missing:
+    except SecretMissing as missing:
         refused = f"{missing} The replica was not started; put the secret in place."
     marks = {name: secret.fingerprint(key) for name, secret in values.items()}
-    command, problem = _command(fields.get("command"), fields, facts)
+    command, problem = _command_of(fields.get("command"), fields, facts)
     given = fields.get("env")
     declared = {k: str(v) for k, v in given.items()} if isinstance(given, dict) else {}
     revision = digest([normalize_workload(fields), {**marks}, refused])
@@ -133,16 +138,17 @@ def base_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in inherited.items()
-        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not names_a_secret(name)
+        if (name in _PASSED_VARIABLES or name.startswith(_PASSED_PREFIXES))
+        and not names_a_secret(name)
     }
 
 
-def _command(
+def _command_of(
     text: Tree, fields: Mapping[str, Tree], facts: BackendFacts
 ) -> tuple[list[str], str | None]:
     if isinstance(text, str):
         try:
-            return _own_address(split_command(text), facts), None
+            return _replace_address(split_command(text), facts), None
         except ValueError:
             return [], "The command has a quote that is not closed."
     if fields.get("image"):
@@ -151,10 +157,10 @@ def _command(
         return [], "The workload has no command, and its backend has no usual one."
     extra = fields.get("args")
     more = [str(part) for part in extra] if isinstance(extra, list) else []
-    return _own_address([*split_command(facts.command), *more], facts), None
+    return _replace_address([*split_command(facts.command), *more], facts), None
 
 
-def _own_address(argv: list[str], facts: BackendFacts) -> list[str]:
+def _replace_address(argv: list[str], facts: BackendFacts) -> list[str]:
     """Put our address where the command names one of its own.
 
     Two revisions run side by side during a change, so a fixed port cannot be kept; and a
@@ -173,5 +179,5 @@ def _own_address(argv: list[str], facts: BackendFacts) -> list[str]:
     return argv
 
 
-def _has(argv: list[str], flag: str) -> bool:
+def _has_flag(argv: list[str], flag: str) -> bool:
     return any(part == flag or part.startswith(f"{flag}=") for part in argv)

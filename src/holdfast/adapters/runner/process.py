@@ -9,16 +9,124 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.adapters.runner.identity import kill_marked, scan, start_ticks
+from holdfast.adapters.runner.launch import MARKER
 from holdfast.reconcile.ports import Clock
 
-_LOOK = 0.1
+_PROC = Path("/proc")
+_LISTEN_STATE = "0A"
+"""The state of a listening socket in the tables of the kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedProcess:
+    """A running process that carries a marker."""
+
+    pid: int
+    marker: str
+    leader: bool
+    """It leads its session, as the process that we started does."""
+    start: int
+
+
+def boot_id() -> str:
+    """Name this run of the machine; numbers of an earlier one mean nothing."""
+    with suppress(OSError):
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None when it does not run."""
+    fields = _read_stat(pid)
+    return None if fields is None or fields[0] in "ZX" else int(fields[19])
+
+
+def find_marked_processes(prefix: str) -> list[MarkedProcess]:
+    """Find every running process whose marker starts so. Skips what we may not look into."""
+    wanted = f"{MARKER}={prefix}".encode()
+    found = []
+    for pid in _list_pids():
+        with suppress(OSError):
+            environ = (_PROC / str(pid) / "environ").read_bytes()
+            if wanted not in environ:
+                continue
+            for entry in environ.split(b"\0"):
+                fields = _read_stat(pid) if entry.startswith(wanted) else None
+                if fields is not None and fields[0] not in "ZX":
+                    found.append(
+                        MarkedProcess(
+                            pid=pid,
+                            marker=entry.partition(b"=")[2].decode(errors="replace"),
+                            leader=int(fields[3]) == pid,
+                            start=int(fields[19]),
+                        )
+                    )
+    return found
+
+
+def kill_marked(marker: str, number: signal.Signals) -> int:
+    """Signal every process that carries exactly this marker; return how many there were."""
+    count = 0
+    for process in find_marked_processes(marker):
+        if process.marker != marker:
+            continue
+        count += 1
+        with suppress(OSError):
+            # The handle pins the process, so that the number cannot change hands meanwhile.
+            handle = os.pidfd_open(process.pid)
+            try:
+                if start_ticks(process.pid) == process.start:
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+    return count
+
+
+def listening_ports(marker: str) -> list[int]:
+    """Return the TCP ports on which processes with exactly this marker listen."""
+    ports: set[int] = set()
+    for process in find_marked_processes(marker):
+        if process.marker != marker:
+            continue
+        folder = _PROC / str(process.pid)
+        sockets = set()
+        with suppress(OSError):
+            for handle in os.listdir(folder / "fd"):
+                with suppress(OSError):
+                    sockets.add(os.readlink(folder / "fd" / handle))
+        for table in ("tcp", "tcp6"):
+            with suppress(OSError):
+                for line in (folder / "net" / table).read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == _LISTEN_STATE and f"socket:[{fields[9]}]" in sockets:
+                        ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
+
+
+def _list_pids() -> Iterator[int]:
+    with suppress(OSError):
+        for name in os.listdir(_PROC):
+            if name.isdigit():
+                yield int(name)
+
+
+def _read_stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the third on; the second may hold anything."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+_POLL_SECONDS = 0.1
 """How often to look whether a group has ended, once its leader has."""
-_DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP]
+_DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP]
 """Python ignores the first two, and a shell the others for a server in the background of a script.
 A child would inherit that, and a backend has the right to be ended by them."""
 
@@ -64,10 +172,10 @@ class Process:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), appending, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
-                *((os.POSIX_SPAWN_CLOSE, handle) for handle in _inheritable()),
+                *((os.POSIX_SPAWN_CLOSE, handle) for handle in _inheritable_descriptors()),
             ],
             setsid=True,
-            setsigdef=_DEFAULT,
+            setsigdef=_DEFAULT_SIGNALS,
             setsigmask=[],
         )
         return cls(pid, marker=marker, child=True, on_exit=on_exit)
@@ -84,8 +192,10 @@ class Process:
         while not self.exited.is_set() and clock.monotonic() < deadline:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.exited.wait(), deadline - clock.monotonic())
-        while clock.monotonic() < deadline and await asyncio.to_thread(_carried, self._marker):
-            await clock.sleep(_LOOK)
+        while clock.monotonic() < deadline and await asyncio.to_thread(
+            _is_marker_alive, self._marker
+        ):
+            await clock.sleep(_POLL_SECONDS)
         await self.bury(clock=clock)
 
     async def bury(self, *, clock: Clock) -> None:
@@ -159,7 +269,7 @@ class Process:
                 os.waitpid(self.pid, 0)
 
 
-def _inheritable() -> list[int]:
+def _inheritable_descriptors() -> list[int]:
     """Return what a child would get of ours by accident.
 
     A web server makes its listening socket inheritable; a backend that outlives the server
@@ -173,28 +283,28 @@ def _inheritable() -> list[int]:
     return handles
 
 
-async def stop_marked(marker: str, *, grace: float, clock: Clock) -> None:
+async def stop_marked_processes(marker: str, *, grace: float, clock: Clock) -> None:
     """Stop processes that we know by their marker alone: strays of an earlier server."""
     deadline = clock.monotonic() + grace
     await asyncio.to_thread(kill_marked, marker, signal.SIGTERM)
-    while clock.monotonic() < deadline and await asyncio.to_thread(_carried, marker):
-        await clock.sleep(_LOOK)
+    while clock.monotonic() < deadline and await asyncio.to_thread(_is_marker_alive, marker):
+        await clock.sleep(_POLL_SECONDS)
     await _kill_all(marker, clock)
 
 
 async def _kill_all(marker: str, clock: Clock) -> None:
     # A killed process can be held in the kernel for a while, by a GPU driver or a disk.
-    pause = _LOOK
+    pause = _POLL_SECONDS
     while await asyncio.to_thread(kill_marked, marker, signal.SIGKILL):
         await clock.sleep(pause)
         pause = min(1.0, pause * 1.5)
 
 
-def _carried(marker: str) -> bool:
-    return any(found.marker == marker for found in scan(marker))
+def _is_marker_alive(marker: str) -> bool:
+    return any(found.marker == marker for found in find_marked_processes(marker))
 
 
-def exit_text(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Say how a process ended."""
     if code is None:
         return "ended; its exit code is unknown, since an earlier server started it"

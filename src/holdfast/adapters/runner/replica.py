@@ -11,26 +11,103 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Any, TypeVar
 
-from holdfast.adapters.runner.alarm import Alarm
 from holdfast.adapters.runner.backends import LOOPBACK
-from holdfast.adapters.runner.health import Prober, Question
-from holdfast.adapters.runner.identity import boot_id, listening
+from holdfast.adapters.runner.health import Prober, ProbeTarget
 from holdfast.adapters.runner.launch import Launch, LaunchRefused
-from holdfast.adapters.runner.log import ReplicaLog
-from holdfast.adapters.runner.ports import Ports
-from holdfast.adapters.runner.process import Process, exit_text
-from holdfast.adapters.runner.record import Record, Records
-from holdfast.adapters.runner.secrets import Mask
-from holdfast.adapters.runner.values import EventKind, Limits
-from holdfast.adapters.runner.wanted import Wanted
-from holdfast.core.quantity import shown_seconds
+from holdfast.adapters.runner.process import Process, boot_id, describe_exit, listening_ports
+from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords
+from holdfast.adapters.runner.replica_log import ReplicaLog
+from holdfast.adapters.runner.run_spec import DesiredRun, EventKind, RunnerLimits
+from holdfast.adapters.runner.secrets import SecretMask
+from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.ports import Clock
+
+T = TypeVar("T")
+
+
+class Wakeup:
+    """For a task whose work can become pointless at any moment.
+
+    `over` says whether it has. Whoever changes the answer, or has news that should not wait,
+    rings; a ring is never lost, since `over` is asked anew before every wait.
+    """
+
+    def __init__(self, clock: Clock, *, over: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._over = over
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake the task."""
+        self._rung.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, until the first ring."""
+        self._rung.clear()
+        if not self._over():
+            await _first_done(self._clock.sleep(seconds), self._rung.wait())
+
+    async def unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Finish the work, unless it becomes pointless first: then None."""
+        task = await _first_done(work, self._until_over())
+        return None if self._over() else task.result()
+
+    async def _until_over(self) -> None:
+        while not self._over():
+            self._rung.clear()
+            await self._rung.wait()
+
+
+async def _first_done(
+    work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, Any]
+) -> asyncio.Task[T]:
+    # Any: what a coroutine is sent and what the other one returns concern nobody here.
+    tasks = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return tasks[0]
+
+
+class PortAllocator:
+    """Ports come from the system; those given out are remembered until given back.
+
+    Between the choice and the backend's own bind anybody may take the port. The replica
+    then hears so from the backend and asks for another.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """Return a port that was free a moment ago and is not another replica's."""
+        while True:
+            with socket.socket() as probe:
+                probe.bind((LOOPBACK, 0))
+                port: int = probe.getsockname()[1]
+            if port not in self._taken:
+                self._taken.add(port)
+                return port
+
+    def keep(self, port: int) -> None:
+        """Remember a port that is in use already."""
+        self._taken.add(port)
+
+    def give_back(self, port: int) -> None:
+        """Forget a port whose process has ended."""
+        self._taken.discard(port)
+
 
 _LOG = logging.getLogger("holdfast.runner")
 _PORT_TAKEN = re.compile(
@@ -38,11 +115,11 @@ _PORT_TAKEN = re.compile(
     r" (?:in use|taken)"
 )
 _PORT_ATTEMPTS = 3
-_FIRST_LOOK, _NEXT_LOOK = 1.0, 5.0
+_FIRST_PORT_CHECK, _NEXT_PORT_CHECK = 1.0, 5.0
 """Seconds until a program that refuses connections is looked at for a port of its own."""
 
 
-class Stage(Enum):
+class ReplicaStage(Enum):
     """Where a replica is."""
 
     WAITING = auto()
@@ -53,14 +130,14 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RunnerContext:
     """What every replica of a runner shares."""
 
     clock: Clock
-    limits: Limits
+    limits: RunnerLimits
     prober: Prober
-    records: Records
-    ports: Ports
+    records: ReplicaRecords
+    ports: PortAllocator
     random: Callable[[], float]
     marker: str
     """Prefix that names this runner's home."""
@@ -71,13 +148,13 @@ class Replica:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: RunnerContext,
         *,
         name: str,
         group: str,
         revision: str,
         launch: Launch | None,
-        wanted: Wanted,
+        wanted: DesiredRun,
         log: ReplicaLog,
         report: Callable[[EventKind, Replica, str, str], None],
         changed: Callable[[], None],
@@ -86,7 +163,7 @@ class Replica:
         self.launch, self.log = launch, log
         self.wanted = wanted
         """How it is judged and drained; replaced when that changes, which restarts nothing."""
-        self.stage = Stage.WAITING
+        self.stage = ReplicaStage.WAITING
         self.was_ready = False
         self.failures = 0
         self.hopeless = False
@@ -107,7 +184,7 @@ class Replica:
         self._process: Process | None = None
         self._adopted, self._old_model = False, ""
         self._retiring = False
-        self._alarm = Alarm(around.clock, over=self._over)
+        self._alarm = Wakeup(around.clock, over=self._over)
         self._idle = asyncio.Event()
         self._idle.set()
         self._ready_at: float | None = None
@@ -117,7 +194,7 @@ class Replica:
     @property
     def ready(self) -> bool:
         """Requests may be sent to it."""
-        return self.stage is Stage.SERVING and not self._over()
+        return self.stage is ReplicaStage.SERVING and not self._over()
 
     @property
     def retiring(self) -> bool:
@@ -139,7 +216,7 @@ class Replica:
         """What its processes carry in their environment."""
         return f"{self._around.marker}:{self._uid}:{self.name}"
 
-    def adopt(self, pid: int, record: Record) -> None:
+    def adopt(self, pid: int, record: ReplicaRecord) -> None:
         """Take over a process that still runs; call before `run`."""
         self.port, self._old_model = record.port, record.model
         self._around.ports.keep(self.port)
@@ -179,7 +256,7 @@ class Replica:
 
     def doubt(self) -> None:
         """A request failed here: look at once, and prefer others until then."""
-        if self.stage is Stage.SERVING:
+        if self.stage is ReplicaStage.SERVING:
             self.suspect = True
             self._alarm.ring()
 
@@ -196,19 +273,19 @@ class Replica:
                     again = True
                 if not again:
                     break
-                pause = back_off(self.failures, self._around.limits, self._around.random())
+                pause = restart_delay(self.failures, self._around.limits, self._around.random())
                 await self._alarm.sleep(pause)
-            self._move(Stage.ENDING, "draining")
-            await self._drained(self.wanted.drain)
+            self._move(ReplicaStage.ENDING, "draining")
+            await self._drain(self.wanted.drain)
             self.message = "stopping"
             await self._end_process()
             if self.launch and self.launch.secrets:
                 # The log may outlive the knowledge of its secrets: they are rotated, we restart.
                 await asyncio.to_thread(
-                    self.log.scrub, Mask(self.launch.secrets.values()).overwrite
+                    self.log.scrub, SecretMask(self.launch.secrets.values()).overwrite
                 )
             self._around.records.remove(self._uid, self.name)
-            self._move(Stage.GONE, "stopped")
+            self._move(ReplicaStage.GONE, "stopped")
         finally:
             if self._process is not None:
                 self._process.release()
@@ -218,16 +295,16 @@ class Replica:
         if self._process is None and not self._start():
             self._around.ports.give_back(self.port)
             return True
-        self._move(Stage.LOADING, "loading: no answer yet")
+        self._move(ReplicaStage.LOADING, "loading: no answer yet")
         if await self._load():
             await self._serve()
         if self._retiring:
             return False
         self._ready_at, self.suspect = None, False
-        self._move(Stage.WAITING, self.message)
+        self._move(ReplicaStage.WAITING, self.message)
         if self._process is not None and not self._process.exited.is_set():
             # It stopped answering, so those who still wait there mostly wait in vain.
-            await self._drained(min(self.wanted.drain, self._around.limits.grace))
+            await self._drain(min(self.wanted.drain, self._around.limits.grace))
         await self._end_process()
         return self.launch is not None
 
@@ -240,7 +317,7 @@ class Replica:
         self._log_from = self.log.end
         try:
             argv = launch.argv(self.port)
-            record = Record(
+            record = ReplicaRecord(
                 uid=self._uid,
                 replica=self.name,
                 group=self.group,
@@ -250,7 +327,7 @@ class Replica:
                 boot=boot_id(),
                 backend=str(self.wanted.spec.fields.get("backend", "")),
                 model=launch.model,
-                health=self.wanted.judgement.path,
+                health=self.wanted.health_check.path,
                 generation=launch.generation,
                 fields=launch.fields,
                 fingerprints=launch.fingerprints,
@@ -279,15 +356,15 @@ class Replica:
 
     async def _load(self) -> bool:
         """Wait until the backend answers. Its exit is final information: nobody waits on."""
-        clock, judgement = self._around.clock, self.wanted.judgement
+        clock, judgement = self._around.clock, self.wanted.health_check
         deadline = clock.monotonic() + judgement.startup
-        pause, look_at = 0.05, clock.monotonic() + _FIRST_LOOK
+        pause, look_at = 0.05, clock.monotonic() + _FIRST_PORT_CHECK
         hint = ""
         while not self._retiring:
             answer = await self._alarm.unless_over(
-                self._around.prober.loaded(
+                self._around.prober.check_loaded(
                     self._question(),
-                    patience=judgement.timeout,
+                    probe_timeout=judgement.timeout,
                     within=deadline - clock.monotonic(),
                 )
             )
@@ -302,14 +379,14 @@ class Replica:
             if not answer.refused:
                 hint = ""
             elif now >= min(look_at, deadline):
-                look_at, hint = now + _NEXT_LOOK, await asyncio.to_thread(self._other_port)
+                look_at, hint = now + _NEXT_PORT_CHECK, await asyncio.to_thread(self._other_port)
             self.message = f"loading: {self._masked(answer.detail)}{hint and f'; {hint}'}"
             self._changed()
             if now >= deadline:
                 self._fail(
                     "failed",
                     "It was not ready within its start-up budget of "
-                    f"{shown_seconds(judgement.startup)} (last answer: {answer.detail}) and was "
+                    f"{format_seconds(judgement.startup)} (last answer: {answer.detail}) and was "
                     "stopped." + (f" {hint[:1].upper()}{hint[1:]}." if hint else ""),
                 )
                 return False
@@ -321,7 +398,7 @@ class Replica:
         """Say on which port a program listens that does not know of the one it was given."""
         if self.launch is None or self.launch.takes_port:
             return ""
-        found = ", ".join(map(str, listening(self.marker)))
+        found = ", ".join(map(str, listening_ports(self.marker)))
         if not found:
             return ""
         return (
@@ -335,20 +412,22 @@ class Replica:
         self._ready_at = clock.monotonic()
         self.was_ready, self.hopeless, self._port_attempts = True, False, 0
         self.trouble = ""
-        self._move(Stage.SERVING, "ready")
+        self._move(ReplicaStage.SERVING, "ready")
         kind: EventKind = "adopted" if self._adopted else "ready"
         self._report(kind, self, f"answers on port {self.port}", "")
         misses = 0
         while True:
             if misses or not self.suspect:
-                interval = self.wanted.judgement.interval
+                interval = self.wanted.health_check.interval
                 await self._alarm.sleep(limits.recheck if self.suspect else interval)
             if self._retiring:
                 return
             doubted = self.suspect
             answer = await self._alarm.unless_over(
-                self._around.prober.healthy(
-                    self._question(), patience=self.wanted.judgement.timeout, doubted=doubted
+                self._around.prober.check_healthy(
+                    self._question(),
+                    probe_timeout=self.wanted.health_check.timeout,
+                    doubted=doubted,
                 )
             )
             if self._retiring:
@@ -375,7 +454,7 @@ class Replica:
         """True once there is nothing to wait for in this life."""
         return self._retiring or (self._process is not None and self._process.exited.is_set())
 
-    async def _drained(self, most: float) -> None:
+    async def _drain(self, most: float) -> None:
         if self.in_flight:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), most)
@@ -392,23 +471,23 @@ class Replica:
 
     def _note_exit(self, when: str) -> None:
         assert self._process is not None  # noqa: S101  # only a process can exit
-        how = exit_text(self._process.code)
+        how = describe_exit(self._process.code)
         lines = self.last_lines(20)
-        if self.stage is Stage.LOADING and any(_PORT_TAKEN.search(line) for line in lines):
+        if self.stage is ReplicaStage.LOADING and any(_PORT_TAKEN.search(line) for line in lines):
             self._port_attempts += 1
             if self._port_attempts < _PORT_ATTEMPTS:
                 self._report("failed", self, f"Port {self.port} was taken; trying another.", how)
                 return
         said = " | ".join(line.strip() for line in lines if line.strip())[-600:]
         text = f"It {how} {when}." + (f" Its last lines: {said}" if said else "")
-        self._fail("exited" if self.stage is Stage.SERVING else "failed", text, evidence=how)
+        self._fail("exited" if self.stage is ReplicaStage.SERVING else "failed", text, evidence=how)
 
     def last_lines(self, count: int) -> list[str]:
         """Return what this life of the replica printed last, with secrets hidden."""
         return [self._masked(line)[:400] for line in self.log.tail(count, since=self._log_from)]
 
     def _masked(self, text: str) -> str:
-        return Mask(self.launch.secrets.values() if self.launch else ())(text)
+        return SecretMask(self.launch.secrets.values() if self.launch else ())(text)
 
     def _fail(self, kind: EventKind, text: str, *, evidence: str = "") -> None:
         steady = self._around.limits.steady
@@ -419,22 +498,22 @@ class Replica:
         self._report(kind, self, text, evidence)
         self._changed()
 
-    def _move(self, stage: Stage, message: str) -> None:
+    def _move(self, stage: ReplicaStage, message: str) -> None:
         self.stage, self.message = stage, message
         self._changed()
 
-    def _question(self) -> Question:
+    def _question(self) -> ProbeTarget:
         fields = self.wanted.spec.fields
-        return Question(
+        return ProbeTarget(
             url=self.url,
             backend=self.wanted.backend,
-            path=self.wanted.judgement.path,
+            path=self.wanted.health_check.path,
             model=self.launch.model if self.launch else self._old_model,
             task=str(fields.get("task_type", "")),
         )
 
 
-def back_off(failures: int, limits: Limits, chance: float) -> float:
+def restart_delay(failures: int, limits: RunnerLimits, chance: float) -> float:
     """Return the pause before the next attempt: doubling, bounded, and spread by a quarter."""
     if failures == 0:
         return 0.0

@@ -16,23 +16,26 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.adapters.runner.balance import Lease
+from holdfast.adapters.runner.balancer import ReplicaLease
 from holdfast.adapters.runner.health import Prober
-from holdfast.adapters.runner.identity import Found, boot_id, scan
-from holdfast.adapters.runner.ports import Ports
-from holdfast.adapters.runner.process import stop_marked
-from holdfast.adapters.runner.record import Record, Records, safe_name
-from holdfast.adapters.runner.replica import Surroundings
-from holdfast.adapters.runner.secrets import SecretFolder, own_key
-from holdfast.adapters.runner.supervise import Means, Supervisor
-from holdfast.adapters.runner.values import CANARY, PRIMARY, Limits, RunEvent, RunSpec
+from holdfast.adapters.runner.process import (
+    MarkedProcess,
+    boot_id,
+    find_marked_processes,
+    stop_marked_processes,
+)
+from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords, safe_name
+from holdfast.adapters.runner.replica import PortAllocator, RunnerContext
+from holdfast.adapters.runner.run_spec import CANARY, PRIMARY, RunEvent, RunnerLimits, RunSpec
+from holdfast.adapters.runner.secrets import SecretFolder, load_or_create_key
+from holdfast.adapters.runner.supervisor import SupervisorContext, WorkloadSupervisor
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Progress, Status
 from holdfast.core.tree import digest
 from holdfast.reconcile.ports import Clock
 
 _LOG = logging.getLogger("holdfast.runner")
-_BUSY_TICK = 0.1
+_BUSY_TICK_SECONDS = 0.1
 """While a log is being flooded it is looked at so often."""
 
 
@@ -49,27 +52,27 @@ class Runner:
         secrets: Path,
         clock: Clock,
         report: Callable[[RunEvent], None],
-        limits: Limits | None = None,
+        limits: RunnerLimits | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._home = home
-        self._records = Records(home / "replicas")
+        self._records = ReplicaRecords(home / "replicas")
         self._secrets = SecretFolder(secrets)
         self._clock = clock
         self._listener = report
-        self._limits = limits or Limits()
+        self._limits = limits or RunnerLimits()
         self._random = random
         # The path, and not a number kept inside it: a copy of a home owns nothing here.
         self._marker = digest(str(home.resolve())).removeprefix("sha256:")[:12]
         self._early: dict[str, RunSpec] | None = {}
         """What was asked for before the start."""
         self._wished = self._begun = False
-        self._supervisors: dict[str, Supervisor] = {}
+        self._supervisors: dict[str, WorkloadSupervisor] = {}
         self._arrival = asyncio.Event()
         """Set, and replaced, when a workload becomes known."""
-        self._survivors: list[Found] = []
+        self._survivors: list[MarkedProcess] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._means: Means | None = None
+        self._means: SupervisorContext | None = None
         self._prober: Prober | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._lock: int | None = None
@@ -84,23 +87,23 @@ class Runner:
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._locked()
         self._prober = Prober()
-        self._means = Means(
-            around=Surroundings(
+        self._means = SupervisorContext(
+            around=RunnerContext(
                 clock=self._clock,
                 limits=self._limits,
                 prober=self._prober,
                 records=self._records,
-                ports=Ports(),
+                ports=PortAllocator(),
                 random=self._random,
                 marker=self._marker,
             ),
             secrets=self._secrets,
-            key=own_key(self._home / "marks.key"),
+            key=load_or_create_key(self._home / "marks.key"),
             inherited=dict(os.environ),
             logs=self._home / "logs",
             report=self._report,
         )
-        self._survivors = await asyncio.to_thread(scan, f"{self._marker}:")
+        self._survivors = await asyncio.to_thread(find_marked_processes, f"{self._marker}:")
         early, self._early = self._early or {}, None
         for spec in early.values():
             self.put(spec)
@@ -133,7 +136,7 @@ class Runner:
         if supervisor is not None:
             supervisor.put(spec)
             return
-        supervisor = Supervisor(self._means, spec, gone=self._gone)
+        supervisor = WorkloadSupervisor(self._means, spec, gone=self._gone)
         self._supervisors[spec.uid] = supervisor
         self._arrival.set()
         self._arrival = asyncio.Event()
@@ -165,7 +168,7 @@ class Runner:
         supervisor = self._supervisors.get(uid)
         if supervisor is None:
             return Status(message="The runner has not heard of this workload yet.")
-        return supervisor.board.status
+        return supervisor.status_feed.status
 
     async def progress(self, uid: str) -> AsyncIterator[Progress]:
         """Yield the present phase, then each change, up to `ready` or `error`.
@@ -178,10 +181,10 @@ class Runner:
             yield Progress(phase=status.phase, message=status.message)
         while uid not in self._supervisors:
             await self._arrival.wait()
-        async for progress in self._supervisors[uid].board.follow(began):
+        async for progress in self._supervisors[uid].status_feed.follow(began):
             yield progress
 
-    def acquire(self, uid: str) -> Lease | None:
+    def acquire(self, uid: str) -> ReplicaLease | None:
         """Choose a replica for one request; None while none is ready. Release it when done."""
         supervisor = self._supervisors.get(uid)
         return supervisor.acquire() if supervisor else None
@@ -206,7 +209,7 @@ class Runner:
         else:
             for supervisor in supervisors:
                 supervisor.end()
-            await asyncio.gather(*(supervisor.finished() for supervisor in supervisors))
+            await asyncio.gather(*(supervisor.wait_finished() for supervisor in supervisors))
             if not self._begun:
                 for found in self._survivors:
                     self._stop_stray(found.marker)
@@ -221,11 +224,11 @@ class Runner:
         """Share out the survivors of an earlier server; stop those that nobody wants."""
         self._begun = True
         records = {f"{self._marker}:{r.uid}:{r.replica}": r for r in self._records.all()}
-        taken: dict[str, list[tuple[Record, int]]] = {}
+        taken: dict[str, list[tuple[ReplicaRecord, int]]] = {}
         kept = set()
         for found in self._survivors:
             record = records.get(found.marker)
-            if record and _same(record, found) and record.uid in self._supervisors:
+            if record and _is_same_process(record, found) and record.uid in self._supervisors:
                 taken.setdefault(record.uid, []).append((record, found.pid))
                 kept.add(found.marker)
         strays = {found.marker for found in self._survivors} - kept
@@ -243,7 +246,7 @@ class Runner:
 
     def _stop_stray(self, marker: str) -> None:
         async def stop() -> None:
-            await stop_marked(marker, grace=self._limits.grace, clock=self._clock)
+            await stop_marked_processes(marker, grace=self._limits.grace, clock=self._clock)
             _, uid, replica = (*marker.split(":", 2), "", "")[:3]
             self._report(
                 RunEvent(
@@ -284,7 +287,7 @@ class Runner:
                         supervisor.check_secrets()
                 except Exception:  # one workload's trouble is not the others'
                     _LOG.exception("tick-failed", extra={"uid": supervisor.spec.uid})
-            await self._clock.sleep(_BUSY_TICK if flooded else self._limits.tick)
+            await self._clock.sleep(_BUSY_TICK_SECONDS if flooded else self._limits.tick)
 
     def _locked(self) -> int:
         handle = os.open(self._home / "runner.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -294,11 +297,11 @@ class Runner:
         os.close(handle)
         raise ConfigurationError(
             f"Another server runs workloads from {self._home}.",
-            todo="Stop it, or give this one a home of its own.",
+            hint="Stop it, or give this one a home of its own.",
         )
 
 
-def _same(record: Record, found: Found) -> bool:
+def _is_same_process(record: ReplicaRecord, found: MarkedProcess) -> bool:
     """True when the found process is the recorded one, or the one whose number is missing."""
     return (
         found.leader

@@ -18,14 +18,14 @@ from urllib.parse import quote, quote_plus
 from holdfast.core.redact import MASK, Secret, redact
 from holdfast.core.tree import Tree
 
-_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_PATH_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _MAX_BYTES = 64 * 1024
 """A variable is limited to 128 KiB by Linux; a longer file was not meant to be one."""
 _MIN_MASKED = 4
 """Shorter values would mask half of every log."""
 
 
-class MissingSecret(Exception):
+class SecretMissing(Exception):
     """A reference leads to nothing usable. Names the reference, never a value."""
 
 
@@ -43,39 +43,39 @@ class SecretFolder:
         name = str(ref.get("name", "")) if isinstance(ref, dict) else ""
         key = str(ref.get("key", "")) if isinstance(ref, dict) else ""
         shown = f"{project}/{name}/{key}"
-        if not all(_PART.fullmatch(part) for part in (project, name, key)):
-            raise MissingSecret(f"Secret {shown} is not a usable reference.")
+        if not all(_PATH_PART.fullmatch(part) for part in (project, name, key)):
+            raise SecretMissing(f"Secret {shown} is not a usable reference.")
         try:
             base = self._root.resolve() / project
             path = (base / name / key).resolve(strict=True)
             # Links within a project are how mounted secrets are swapped at once; a link to
             # another project's secret, or out of the folder, is somebody's trick.
             if not path.is_relative_to(base):
-                raise MissingSecret(f"Secret {shown} leads out of its project's folder.")
+                raise SecretMissing(f"Secret {shown} leads out of its project's folder.")
             with os.fdopen(
                 os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb"
             ) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise MissingSecret(f"Secret {shown} is not a regular file.")
+                    raise SecretMissing(f"Secret {shown} is not a regular file.")
                 content = file.read(_MAX_BYTES + 1)
         except (OSError, RuntimeError):  # RuntimeError: a loop of links
-            raise MissingSecret(f"Secret {shown} is missing or cannot be read.") from None
+            raise SecretMissing(f"Secret {shown} is missing or cannot be read.") from None
         if len(content) > _MAX_BYTES:
-            raise MissingSecret(f"Secret {shown} is over {_MAX_BYTES} bytes.")
+            raise SecretMissing(f"Secret {shown} is over {_MAX_BYTES} bytes.")
         try:
             text = content.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise MissingSecret(f"Secret {shown} is not text.") from None
+            raise SecretMissing(f"Secret {shown} is not text.") from None
         if "\0" in text:
-            raise MissingSecret(f"Secret {shown} is not text.")
+            raise SecretMissing(f"Secret {shown} is not text.")
         return Secret(text)
 
 
-class Mask:
+class SecretMask:
     """Hides these values in text, besides whatever looks like a credential."""
 
     def __init__(self, secrets: Iterable[Secret]) -> None:
-        found = {form for secret in secrets for form in _forms(secret.reveal())}
+        found = {form for secret in secrets for form in _printed_forms(secret.reveal())}
         self._forms = sorted(found, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -91,7 +91,7 @@ class Mask:
         return data
 
 
-def _forms(value: str) -> Iterator[str]:
+def _printed_forms(value: str) -> Iterator[str]:
     """Write a value in the forms in which programs print one."""
     # Logs are read by line, and keys have several.
     for part in {value, *value.splitlines()}:
@@ -108,7 +108,7 @@ def _forms(value: str) -> Iterator[str]:
             yield encoded[: len(data) // 3 * 4].decode()
 
 
-def own_key(path: Path) -> bytes:
+def load_or_create_key(path: Path) -> bytes:
     """Return the key of this home's marks, made on first use."""
     try:
         return path.read_bytes()

@@ -13,25 +13,25 @@ import apsw
 from holdfast.core.errors import OUTCOME_UNKNOWN, StoreBusy, StoreFull, StoreUnavailable
 
 
-def translated(error: apsw.Error, path: Path, *, writing: bool = False) -> StoreUnavailable:
+def store_error(error: apsw.Error, path: Path, *, writing: bool = False) -> StoreUnavailable:
     """Turn an exception of SQLite's into one of ours."""
     if is_full(error):
         return StoreFull(
             f"There is no space left for {path}.",
-            todo="Free some space; nothing has to be restarted.",
+            hint="Free some space; nothing has to be restarted.",
         )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(
             f"Another process has been writing to {path} for too long.",
-            todo="Try again; if it stays so, find the process that has the file open.",
+            hint="Try again; if it stays so, find the process that has the file open.",
         )
     if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
-        return damaged(path, str(error))
+        return damaged_store(path, str(error))
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.CantOpenError):
-        return unwritable(path, str(error))
+        return unwritable_store(path, str(error))
     if isinstance(error, apsw.IOError):
-        return broken_disk(path, str(error), writing=writing)
-    return StoreUnavailable(f"SQLite could not use {path}: {error}.", todo="Please report this.")
+        return broken_disk_error(path, str(error), writing=writing)
+    return StoreUnavailable(f"SQLite could not use {path}: {error}.", hint="Please report this.")
 
 
 def is_full(error: apsw.Error) -> bool:
@@ -61,35 +61,35 @@ def is_shared(error: apsw.Error) -> bool:
     )
 
 
-def damaged(path: Path, what: str) -> StoreUnavailable:
+def damaged_store(path: Path, what: str) -> StoreUnavailable:
     """The file cannot be trusted."""
     return StoreUnavailable(
         f"{path} is damaged or not a Holdfast database ({what}).",
-        todo=f"Stop everything that uses it, move {path.name}, {path.name}-wal and "
+        hint=f"Stop everything that uses it, move {path.name}, {path.name}-wal and "
         f"{path.name}-shm aside and put a backup in their place (holdfast doctor checks a file).",
     )
 
 
-def unwritable(path: Path, what: str) -> StoreUnavailable:
+def unwritable_store(path: Path, what: str) -> StoreUnavailable:
     """The file or its directory cannot be written."""
     return StoreUnavailable(
         f"{path} cannot be opened for writing ({what}).",
-        todo=f"Make the file and its directory {path.parent} writable for this user, "
+        hint=f"Make the file and its directory {path.parent} writable for this user, "
         "or choose another file.",
     )
 
 
-def broken_disk(path: Path, what: str, *, writing: bool) -> StoreUnavailable:
+def broken_disk_error(path: Path, what: str, *, writing: bool) -> StoreUnavailable:
     """The disk gave an error, so what it says it has kept cannot be relied on."""
     return StoreUnavailable(
         f"The disk failed under {path} ({what}).",
         changed=OUTCOME_UNKNOWN.replace("The request was sent", "The write was begun")
         if writing
         else "Nothing was changed.",
-        todo="Check the disk, then restart Holdfast: no write is accepted until then.",
+        hint="Check the disk, then restart Holdfast: no write is accepted until then.",
     )
 
 
-def closed(path: Path) -> StoreUnavailable:
+def closed_store(path: Path) -> StoreUnavailable:
     """The store was closed by its owner."""
-    return StoreUnavailable(f"{path} was closed.", todo="Open it again.")
+    return StoreUnavailable(f"{path} was closed.", hint="Open it again.")

@@ -12,7 +12,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """What a token may do."""
 
     READ = "read"
@@ -22,9 +22,13 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
     @property
-    def implied(self) -> frozenset[Scope]:
+    def implied(self) -> frozenset[TokenScope]:
         """This scope and the ones it includes: admin has all, write and approve can read."""
-        return frozenset(Scope) if self is Scope.ADMIN else frozenset({Scope.READ, self})
+        return (
+            frozenset(TokenScope)
+            if self is TokenScope.ADMIN
+            else frozenset({TokenScope.READ, self})
+        )
 
 
 class TokenKind(StrEnum):
@@ -53,14 +57,14 @@ class Token:
     kind: TokenKind
     project: str
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     secret_hash: bytes
     created_at: datetime
     workload_uid: str | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
-    def allows(self, scope: Scope) -> bool:
+    def allows(self, scope: TokenScope) -> bool:
         """True when one of the token's scopes includes this one."""
         return any(scope in held.implied for held in self.scopes)
 
@@ -70,7 +74,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WorkloadRecord:
     """A stored workload.
 
     `fields` is what is written now; `declared` is what its owner wrote, so the difference is

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import apsw
 import msgspec
 
-from holdfast.adapters.store.records import Project, Record, Scope, Token, TokenKind
+from holdfast.adapters.store.records import Project, Token, TokenKind, TokenScope, WorkloadRecord
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
 from holdfast.core.live import Writer
@@ -61,7 +61,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class _Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _StoredDriftEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A drifted field as it is kept."""
 
     path: str
@@ -77,76 +77,76 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Any]).decode  # Any: a tree
 _writers = msgspec.json.Decoder(dict[str, Writer]).decode
 _writer = msgspec.json.Decoder(Writer).decode
-_entries = msgspec.json.Decoder(list[_Entry]).decode
+_entries = msgspec.json.Decoder(list[_StoredDriftEntry]).decode
 
 
-def key_mark(key: str) -> str:
+def key_digest(key: str) -> str:
     """Say under what an idempotency key is kept: a caller may have made it of anything."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def sealed(*columns: object) -> Row:
+def seal_row(*columns: object) -> Row:
     """Append the seal to a row about to be written."""
-    return (*columns, _seal(columns))
+    return (*columns, _checksum(columns))
 
 
-def opened(row: Row) -> Row:
+def open_row(row: Row) -> Row:
     """Check the seal of a row that was read."""
-    if _seal(row[:-1]) != row[-1]:
+    if _checksum(row[:-1]) != row[-1]:
         raise apsw.CorruptError("a row does not match its checksum")
     return row
 
 
-def stamp(at: datetime) -> int:
+def to_microseconds(at: datetime) -> int:
     """Write a time as microseconds since 1970."""
     return (at - _EPOCH) // _MICROSECOND
 
 
-def time_of(stamped: int) -> datetime:
+def from_microseconds(stamped: int) -> datetime:
     """Read a time."""
     return _EPOCH + timedelta(microseconds=stamped)
 
 
-def text_of(value: object) -> str:
+def to_json_text(value: object) -> str:
     """Write a JSON column."""
     return _encode(value).decode()
 
 
 def project_row(project: Project) -> Row:
     """Write a project."""
-    return sealed(project.id, project.slug, stamp(project.created_at))
+    return seal_row(project.id, project.slug, to_microseconds(project.created_at))
 
 
 def project_of(row: Row) -> Project:
     """Read a project."""
-    name, slug, created_at, _ = opened(row)
-    return Project(id=name, slug=slug, created_at=time_of(created_at))
+    name, slug, created_at, _ = open_row(row)
+    return Project(id=name, slug=slug, created_at=from_microseconds(created_at))
 
 
-def workload_row(record: Record) -> Row:
+def workload_row(record: WorkloadRecord) -> Row:
     """Write a workload."""
-    return sealed(
+    return seal_row(
         record.id.project,
         record.id.slug,
         record.uid,
         record.version,
         record.generation,
-        text_of(record.fields),
-        None if record.declared is None else text_of(record.declared),
+        to_json_text(record.fields),
+        None if record.declared is None else to_json_text(record.declared),
         record.declared_by,
         record.declared_actor,
-        text_of(record.writers),
-        stamp(record.created_at),
-        stamp(record.updated_at),
+        to_json_text(record.writers),
+        to_microseconds(record.created_at),
+        to_microseconds(record.updated_at),
     )
 
 
-def workload_of(row: Row) -> Record:
+def workload_of(row: Row) -> WorkloadRecord:
     """Read a workload."""
     project, slug, uid, version, generation, fields, declared, by, actor, writers, made, at, _ = (
-        opened(row)
+        open_row(row)
     )
-    return Record(
+    return WorkloadRecord(
         id=WorkloadId(project=project, slug=slug),
         uid=uid,
         version=version,
@@ -156,14 +156,14 @@ def workload_of(row: Row) -> Record:
         declared_by=by,
         declared_actor=actor,
         writers=_writers(writers),
-        created_at=time_of(made),
-        updated_at=time_of(at),
+        created_at=from_microseconds(made),
+        updated_at=from_microseconds(at),
     )
 
 
 def token_row(token: Token) -> Row:
     """Write a token."""
-    return sealed(
+    return seal_row(
         token.id,
         token.kind.value,
         token.project,
@@ -171,51 +171,51 @@ def token_row(token: Token) -> Row:
         token.name,
         " ".join(sorted(token.scopes)),
         token.secret_hash,
-        stamp(token.created_at),
-        None if token.expires_at is None else stamp(token.expires_at),
-        None if token.revoked_at is None else stamp(token.revoked_at),
+        to_microseconds(token.created_at),
+        None if token.expires_at is None else to_microseconds(token.expires_at),
+        None if token.revoked_at is None else to_microseconds(token.revoked_at),
     )
 
 
 def token_of(row: Row) -> Token:
     """Read a token."""
-    name, kind, project, uid, label, scopes, secret_hash, made, ends, revoked, _ = opened(row)
+    name, kind, project, uid, label, scopes, secret_hash, made, ends, revoked, _ = open_row(row)
     return Token(
         id=name,
         kind=TokenKind(kind),
         project=project,
         workload_uid=uid,
         name=label,
-        scopes=frozenset(map(Scope, scopes.split())),
+        scopes=frozenset(map(TokenScope, scopes.split())),
         secret_hash=secret_hash,
-        created_at=time_of(made),
-        expires_at=None if ends is None else time_of(ends),
-        revoked_at=None if revoked is None else time_of(revoked),
+        created_at=from_microseconds(made),
+        expires_at=None if ends is None else from_microseconds(ends),
+        revoked_at=None if revoked is None else from_microseconds(revoked),
     )
 
 
 def history_row(entry: HistoryEntry, uid: str) -> Row:
     """Write an audit row."""
-    return sealed(
+    return seal_row(
         entry.seq,
-        stamp(entry.at),
+        to_microseconds(entry.at),
         entry.workload.project,
         entry.workload.slug,
         uid,
         entry.action,
-        text_of(entry.writer),
+        to_json_text(entry.writer),
         entry.generation,
         entry.summary,
-        text_of(entry.detail),
+        to_json_text(entry.detail),
     )
 
 
 def history_of(row: Row) -> HistoryEntry:
     """Read an audit row."""
-    seq, at, project, slug, _uid, action, writer, generation, summary, detail, _ = opened(row)
+    seq, at, project, slug, _uid, action, writer, generation, summary, detail, _ = open_row(row)
     return HistoryEntry(
         seq=seq,
-        at=time_of(at),
+        at=from_microseconds(at),
         workload=WorkloadId(project=project, slug=slug),
         action=action,
         writer=_writer(writer),
@@ -227,22 +227,22 @@ def history_of(row: Row) -> HistoryEntry:
 
 def drift_row(drift: DriftRecord, *, uid: str, subject: str) -> Row:
     """Write a drift. `subject` tells several open drifts of one workload apart."""
-    return sealed(
+    return seal_row(
         drift.id,
         drift.workload.project,
         drift.workload.slug,
         uid,
         subject,
-        text_of(drift.fields),
-        stamp(drift.first_seen),
-        None if drift.resolved_at is None else stamp(drift.resolved_at),
+        to_json_text(drift.fields),
+        to_microseconds(drift.first_seen),
+        None if drift.resolved_at is None else to_microseconds(drift.resolved_at),
         drift.resolution,
     )
 
 
 def drift_of(row: Row) -> DriftRecord:
     """Read a drift."""
-    name, project, slug, _uid, _subject, entries, seen, resolved_at, resolution, _ = opened(row)
+    name, project, slug, _uid, _subject, entries, seen, resolved_at, resolution, _ = open_row(row)
     fields = tuple(
         DriftEntry(
             path=entry.path,
@@ -260,8 +260,8 @@ def drift_of(row: Row) -> DriftRecord:
         workload=WorkloadId(project=project, slug=slug),
         kinds=kinds_of(fields),
         fields=fields,
-        first_seen=time_of(seen),
-        resolved_at=None if resolved_at is None else time_of(resolved_at),
+        first_seen=from_microseconds(seen),
+        resolved_at=None if resolved_at is None else from_microseconds(resolved_at),
         resolution=resolution,
     )
 
@@ -277,5 +277,5 @@ def plain_fields(fields: Mapping[str, object]) -> Fields:
     return _fields(_encode(fields))
 
 
-def _seal(columns: Sequence[object]) -> int:
+def _checksum(columns: Sequence[object]) -> int:
     return zlib.crc32("\x1f".join(map(str, columns)).encode())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.adapters.store.errors import damaged
+from holdfast.adapters.store.errors import damaged_store
 from holdfast.core.errors import StoreUnavailable
 
 APPLICATION_ID = 0x484F4C44
@@ -156,37 +156,39 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def version_of(connection: apsw.Connection) -> int:
+def schema_version(connection: apsw.Connection) -> int:
     """Return how many migrations a file has had."""
     return int(connection.pragma("user_version"))
 
 
-def identify(
+def check_schema_version(
     connection: apsw.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
     """Refuse a file that is not ours or is newer than this code, without touching it."""
     with connection:  # one snapshot: another process may be making the tables right now
         empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-        version = version_of(connection)
+        version = schema_version(connection)
         marked = int(connection.pragma("application_id"))
     if marked != APPLICATION_ID and (version or marked or not empty):
-        raise damaged(path, "it is a database of another program")
+        raise damaged_store(path, "it is a database of another program")
     if version > len(migrations):
         raise StoreUnavailable(
             f"{path} was written by a newer Holdfast: its schema is {version} and this one "
             f"knows up to {len(migrations)}.",
-            todo="Upgrade Holdfast, or choose another file.",
+            hint="Upgrade Holdfast, or choose another file.",
         )
 
 
-def migrate(connection: apsw.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
+def migrate_schema(
+    connection: apsw.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS
+) -> bool:
     """Bring a file up to date; True when anything was done."""
     done = False
-    while (version := version_of(connection)) < len(migrations):
+    while (version := schema_version(connection)) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been faster while this one waited for its turn.
-            if version_of(connection) == version:
+            if schema_version(connection) == version:
                 for statement in migrations[version]:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version + 1}")

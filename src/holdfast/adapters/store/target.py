@@ -1,6 +1,6 @@
 """The store as a place where workloads are declared: the embedded target.
 
-Used by the SDK on a laptop and by the server itself, which adds the `Runtime` that runs them.
+Used by the SDK on a laptop and by the server itself, which adds the `WorkloadRuntime` that runs them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.adapters.store.records import Record
+from holdfast.adapters.store.records import WorkloadRecord
 from holdfast.adapters.store.store import Store
 from holdfast.adapters.store.transaction import Transaction
-from holdfast.core.capabilities import unhonoured
+from holdfast.core.capabilities import unsupported_fields
 from holdfast.core.desired import Desired
 from holdfast.core.errors import Conflict, NotFound, Problem, ValidationError, WorkloadFailed
 from holdfast.core.ledger import DriftRecord, HistoryEntry
@@ -21,16 +21,16 @@ from holdfast.core.live import Absent, Live, Phase, Progress, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
 from holdfast.core.tree import digest
-from holdfast.wire.decode import prepare
+from holdfast.wire.decode import prepare_type
 from holdfast.wire.workload_v1 import WorkloadForm, workload_from_json, workload_to_json
 
 NOT_SERVED = "nothing runs workloads here until `holdfast serve` opens this file"
 """What is said of every workload of a file that no server has open."""
-GONE = b""
+_NO_WORKLOAD = b""
 """The kept answer of a step after which there was no workload."""
 
 
-class Runtime(Protocol):
+class WorkloadRuntime(Protocol):
     """What runs the workloads of a store, by their uid. The server supplies it."""
 
     def status(self, uid: str) -> Status:
@@ -56,8 +56,8 @@ class StoreTarget:
         store: Store,
         *,
         writer: Writer,
-        status: Callable[[Record], Status] | None = None,
-        runtime: Runtime | None = None,
+        status: Callable[[WorkloadRecord], Status] | None = None,
+        runtime: WorkloadRuntime | None = None,
         try_again: Callable[[str], None] | None = None,
         submit: bool = False,
     ) -> None:
@@ -70,7 +70,7 @@ class StoreTarget:
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Say which declared fields one machine cannot honour."""
-        return unhonoured(desired.fields)
+        return unsupported_fields(desired.fields)
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Return what is stored now."""
@@ -92,9 +92,9 @@ class StoreTarget:
         answer = await self._store.submit(work) if self._submit else self._store.write(work)
         if first and step.action is Action.UPDATE and step.uid and self._try_again:
             self._try_again(step.uid)
-        if answer == GONE:
+        if answer == _NO_WORKLOAD:
             return Absent(id=step.id)
-        return workload_from_json(msgspec.json.decode(answer, type=prepare(WorkloadForm)))
+        return workload_from_json(msgspec.json.decode(answer, type=prepare_type(WorkloadForm)))
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project, ordered by slug."""
@@ -102,13 +102,13 @@ class StoreTarget:
 
     async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
         """Follow a workload to readiness; without a runtime, say at once why that is vain."""
-        record = self._found(workload)
+        record = self._require(workload)
         if self._runtime is None:
             yield Progress(phase=Phase.SCHEDULING, message=NOT_SERVED)
             raise WorkloadFailed(
                 f"Workload {workload} is not going to be ready: {NOT_SERVED}.",
                 changed="",
-                todo="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
+                hint="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
             )
         async for progress in self._runtime.progress(record.uid):
             yield progress
@@ -127,11 +127,11 @@ class StoreTarget:
 
     async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
         """Yield log lines, oldest first."""
-        record = self._found(workload)
+        record = self._require(workload)
         if self._runtime is None:
             raise NotFound(
                 f"Workload {workload} has no logs: {NOT_SERVED}.",
-                todo="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
+                hint="Start `holdfast serve` on it and set HOLDFAST_URL to its address.",
             )
         async for line in self._runtime.logs(record.uid, tail=tail, follow=follow):
             yield line
@@ -161,7 +161,7 @@ class StoreTarget:
                 raise ValidationError(problems=[problem])
             return kept[1]
         record = self._carry_out(transaction, step)
-        answer = GONE
+        answer = _NO_WORKLOAD
         if record is not None:
             project = transaction.ensure_project(step.id.project)
             form = workload_to_json(record.live(self._status_of(record)), project_id=project.id)
@@ -169,7 +169,7 @@ class StoreTarget:
         transaction.remember(key, request, answer)
         return answer
 
-    def _carry_out(self, transaction: Transaction, step: Step) -> Record | None:
+    def _carry_out(self, transaction: Transaction, step: Step) -> WorkloadRecord | None:
         found = transaction.record(step.id)
         if step.action is Action.CREATE:
             transaction.ensure_project(step.id.project, writer=self._writer)
@@ -179,7 +179,7 @@ class StoreTarget:
             return None
         if found is None or found.uid != step.uid:
             what = "was deleted" if found is None else "was replaced by another of the same slug"
-            raise Conflict(f"Workload {step.id} {what} meanwhile.", todo="Observe it again.")
+            raise Conflict(f"Workload {step.id} {what} meanwhile.", hint="Observe it again.")
         if step.version is None:
             raise Conflict(f"The step on {step.id} does not say which version it saw.")
         if step.action is Action.DELETE:
@@ -189,18 +189,18 @@ class StoreTarget:
             found.uid, step.write, version=step.version, writer=self._writer, declare=True
         )
 
-    def _found(self, workload: WorkloadId) -> Record:
+    def _require(self, workload: WorkloadId) -> WorkloadRecord:
         record = self._store.record(workload)
         if record is None:
-            raise NotFound(f"There is no workload {workload}.", todo="Create it first.")
+            raise NotFound(f"There is no workload {workload}.", hint="Create it first.")
         return record
 
-    def _shown(self, workload: WorkloadId, record: Record | None) -> Live | Absent:
+    def _shown(self, workload: WorkloadId, record: WorkloadRecord | None) -> Live | Absent:
         if record is None:
             return Absent(id=workload)
         return record.live(self._status_of(record))
 
-    def _status_of(self, record: Record) -> Status:
+    def _status_of(self, record: WorkloadRecord) -> Status:
         if self._runtime is not None:
             return self._runtime.status(record.uid)
         if self._status is not None:

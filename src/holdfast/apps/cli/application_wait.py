@@ -3,29 +3,205 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
-from holdfast.apps.cli.controller import Controller
-from holdfast.apps.cli.hindrance import Hindrance, Wish, hindrance
+from holdfast.apps.cli.connect import ControllerClient
+from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.session import Session
-from holdfast.apps.cli.views.applications import named
-from holdfast.apps.cli.views.text import one_line
-from holdfast.core.errors import TargetUnavailable, WaitTimeout
-from holdfast.core.quantity import shown_seconds
-from holdfast.wire.gitops_http_v1 import FollowedForm
+from holdfast.apps.cli.views.applications import object_address, object_name
+from holdfast.apps.cli.views.text import count, format_time, one_line
+from holdfast.core.errors import SourceUnavailable, TargetUnavailable, WaitTimeout
+from holdfast.core.quantity import format_seconds
+from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStandingForm
+from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
-POLL = 1.0
+Goal = Literal["ready", "synced", "healthy"]
+_TRANSIENT_SUMMARIES = (SourceUnavailable.summary, TargetUnavailable.summary)
+"""How the reasons begin for which a source is asked again; the others ask for somebody's commit."""
 
 
-def wait_for(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitGoal:
+    """What is waited for."""
+
+    goal: Goal
+    asked: bool = False
+    """A sync was asked for just now, so what only waits for that is under way."""
+    prunes: bool = False
+    """It was asked to delete, too."""
+
+    def is_reached(self, found: FollowedForm) -> bool:
+        """True once it is so. An object that Git has suspended is as ready as it can be."""
+        if found.suspended:
+            return False
+        synced = found.sync == "synced" and not found.source.stale
+        if self.goal == "synced":
+            return synced
+        if self.goal == "healthy":
+            return found.health == "healthy"
+        return synced and found.health in ("healthy", "suspended")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """Why it cannot come true by itself, and what to do."""
+
+    told: str
+    hint: str
+    exit: Exit = Exit.POLICY
+
+
+def first_blocker(
+    found: FollowedForm,
+    drifts: Sequence[ApplicationDriftForm],
+    objects: Sequence[ObjectStandingForm],
+    wish: WaitGoal,
+    *,
+    until: datetime,
+) -> Blocker | None:
+    """Say what a person has to do first; None while it may still come true by `until`."""
+    return next(_blockers(found, drifts, objects, wish, until), None)
+
+
+def _blockers(
+    found: FollowedForm,
+    drifts: Sequence[ApplicationDriftForm],
+    objects: Sequence[ObjectStandingForm],
+    wish: WaitGoal,
+    until: datetime,
+) -> Iterator[Blocker]:
+    if found.suspended:
+        yield Blocker(
+            told=f"{found.id} is suspended: nothing of it is looked at or written.",
+            hint="Set spec.suspend of the Application to false.",
+        )
+    if wish.goal == "healthy":
+        if found.health == "suspended":
+            yield Blocker(
+                told=f"Part of {found.id} is suspended, and stays so until somebody resumes it.",
+                hint=f"holdfast status {found.id} -o wide shows which.",
+            )
+        return
+    yield from _source_blockers(found)
+    yield from _plan_blockers(found)
+    if found.sync in ("ahead", "drifted"):
+        yield from _hold_blockers(found.holds, until)
+    for drift in drifts:
+        yield from _drift_blockers(drift, wish, until)
+    if found.sync == "ahead":
+        yield from _out_of_sync_blockers(found, objects, wish, until)
+
+
+def _source_blockers(found: FollowedForm) -> Iterator[Blocker]:
+    for each in found.conditions:
+        if each.reason == "DeclaredTwice":
+            todo = "Have one Application alone declare it."
+            yield Blocker(told=each.message, hint=todo, exit=Exit.ERROR)
+    stale = found.source.stale
+    if stale and not found.plans and not stale.startswith(_TRANSIENT_SUMMARIES):
+        yield Blocker(
+            told=f"{found.id} cannot follow its repository: {stale}",
+            hint="Fix it in Git or in the Application, then wait again.",
+            exit=Exit.ERROR,
+        )
+
+
+def _plan_blockers(found: FollowedForm) -> Iterator[Blocker]:
+    for plan in found.plans:
+        if plan.rejected_by:
+            yield Blocker(
+                told=f"{plan.id} of {found.id} was rejected by {plan.rejected_by}. {plan.told}",
+                hint=f"holdfast sync {found.id} has it asked about again.",
+            )
+        elif not plan.approved_by:
+            yield Blocker(
+                told=f"{plan.id} of {found.id} waits for a person. {plan.told}",
+                hint=f"holdfast approve {plan.id}",
+            )
+
+
+def _hold_blockers(holds: Sequence[HoldForm], until: datetime) -> Iterator[Blocker]:
+    for hold in holds:
+        if hold.object is None and hold.until > until:
+            yield Blocker(
+                told=f"{hold.application} is on hold until {format_time(hold.until)}, by {hold.by}: "
+                f"{hold.reason}",
+                hint=f"holdfast resume {hold.application}",
+            )
+
+
+def _drift_blockers(
+    drift: ApplicationDriftForm, wish: WaitGoal, until: datetime
+) -> Iterator[Blocker]:
+    """A drift that heals by itself, or is being healed, is no hindrance."""
+    what = f"{object_name(drift.object)} has drifted, and {drift.id}"
+    show = f"holdfast drift show {drift.id}"
+    match drift.state:
+        case "awaiting-approval":
+            yield Blocker(told=f"{what} waits for a review.", hint=f"holdfast approve {drift.id}")
+        case "held" | "snoozed" if drift.until is not None and drift.until > until:
+            told = f"{what} is {drift.state} until {format_time(drift.until)}."
+            yield Blocker(told=told, hint=show)
+        case "rejected":
+            yield Blocker(told=f"{what} stays, as somebody decided.", hint=show)
+        case "fighting":
+            yield Blocker(told=f"{what} comes back each time that it is healed.", hint=show)
+        case "pull-request":
+            told = f"{what} is in a pull request: {drift.url or 'being opened'}"
+            yield Blocker(told=told, hint=f"Merge or close it, or holdfast revert {drift.id}")
+        case "detected" | "parked" | "approved" | "healing" if not drift.healable:
+            yield Blocker(told=f"{what} cannot be put back by applying Git.", hint=show)
+        case "detected" | "parked" if drift.entries and all(
+            each.cause == "admission" for each in drift.entries
+        ):
+            told = f"{what} cannot be put back: the API server changes what is written."
+            yield Blocker(told=told, hint=show)
+        case "parked" if drift.until is not None and drift.until > until:
+            yield Blocker(told=f"{what} waits until {format_time(drift.until)}.", hint=show)
+        case "detected" if drift.remediation == "report" and not wish.asked:
+            yield Blocker(told=f"{what} is only reported.", hint=f"holdfast revert {drift.id}")
+
+
+def _out_of_sync_blockers(
+    found: FollowedForm, objects: Sequence[ObjectStandingForm], wish: WaitGoal, until: datetime
+) -> Iterator[Blocker]:
+    if not (found.automatic or wish.asked):
+        yield Blocker(
+            told=f"Git moved ahead, and {found.id} is synced only when somebody asks for it.",
+            hint=f"holdfast sync {found.id} --wait",
+        )
+    apart = [each for each in objects if each.standing in ("ahead", "left-over")]
+    left = [each for each in apart if each.standing == "left-over"]
+    if left and len(left) == len(apart) and not (found.prunes or wish.prunes):
+        more = f" and {count(len(left) - 1, 'other object')}" if len(left) > 1 else ""
+        yield Blocker(
+            told=f"{object_name(left[0].object)}{more} of {found.id} is no longer declared, and is "
+            "deleted only when somebody asks for it.",
+            hint=f"holdfast sync {found.id} --prune --wait",
+        )
+    for each in apart:
+        if each.held_until is not None and each.held_until > until:
+            yield Blocker(
+                told=f"{object_name(each.object)} is on hold until {format_time(each.held_until)}.",
+                hint=f"holdfast resume {found.id} {object_address(each.object)}",
+            )
+
+
+POLL_SECONDS = 1.0
+
+
+def wait_for_application(
     session: Session,
-    controller: Controller,
+    controller: ControllerClient,
     name: str,
-    wish: Wish,
+    wish: WaitGoal,
     *,
     end: float,
     timeout: float,
-) -> tuple[FollowedForm, Hindrance | None]:
+) -> tuple[FollowedForm, Blocker | None]:
     """Return the application once the wish is true, or with what a person has to do first.
 
     `end` is the moment, of the monotonic clock, when the time that was given is up. A controller
@@ -35,12 +211,14 @@ def wait_for(
     while True:
         left = end - time.monotonic()
         try:
-            found = controller.ask(controller.api.application(name))
+            found = controller.call(controller.api.application(name))
             until = datetime.now(UTC) + timedelta(seconds=max(0.0, left))
-            stopped = None if wish.reached(found) else _hindered(controller, found, wish, until)
-            if wish.reached(found) or stopped is not None:
+            stopped = (
+                None if wish.is_reached(found) else _find_blocker(controller, found, wish, until)
+            )
+            if wish.is_reached(found) or stopped is not None:
                 return found, stopped
-            now = f"{found.id} is {found.sync} and {found.health}. {_detail(controller, found)}"
+            now = f"{found.id} is {found.sync} and {found.health}. {_describe_missing(controller, found)}"
         except TargetUnavailable as error:
             now = f"{one_line(error.happened)} Still waiting."
         if now != told:
@@ -48,35 +226,35 @@ def wait_for(
             told = now
         if left <= 0:
             raise WaitTimeout(
-                f"After {shown_seconds(timeout)} {told}".rstrip(),
+                f"After {format_seconds(timeout)} {told}".rstrip(),
                 changed="The controller carries on.",
-                todo=f"holdfast status {found.id if found else name} shows what is missing.",
+                hint=f"holdfast status {found.id if found else name} shows what is missing.",
             )
-        time.sleep(min(POLL, left))
+        time.sleep(min(POLL_SECONDS, left))
 
 
-def _hindered(
-    controller: Controller, found: FollowedForm, wish: Wish, until: datetime
-) -> Hindrance | None:
+def _find_blocker(
+    controller: ControllerClient, found: FollowedForm, wish: WaitGoal, until: datetime
+) -> Blocker | None:
     """Look closer at what is not as declared: only drifts and objects tell who has to act."""
-    drifts = controller.ask(controller.api.drifts(application=found.id)) if found.drifted else []
-    objects = controller.ask(controller.api.objects(found.id)) if found.ahead else []
-    return hindrance(found, drifts, objects, wish, until=until)
+    drifts = controller.call(controller.api.drifts(application=found.id)) if found.drifted else []
+    objects = controller.call(controller.api.objects(found.id)) if found.ahead else []
+    return first_blocker(found, drifts, objects, wish, until=until)
 
 
-def _detail(controller: Controller, found: FollowedForm) -> str:
+def _describe_missing(controller: ControllerClient, found: FollowedForm) -> str:
     """Say what is missing: once all of it is applied, the first object that does not do well."""
     if found.sync == "synced" and not found.source.stale:
-        for each in controller.ask(controller.api.objects(found.id)):
+        for each in controller.call(controller.api.objects(found.id)):
             if each.health != "healthy":
-                return f"{named(each.object)}: {one_line(each.message) or each.health}"
+                return f"{object_name(each.object)}: {one_line(each.message) or each.health}"
     return one_line(found.source.stale or found.message)
 
 
-def show_hindrance(session: Session, stopped: Hindrance) -> None:
+def show_blocker(session: Session, stopped: Blocker) -> None:
     """Write why waiting is of no use."""
     session.screen.error(
         "waits-for-a-person",
         stopped.told,
-        [f"Next: {session.caller.spoken(stopped.todo)}"],
+        [f"Next: {session.caller.as_typed(stopped.hint)}"],
     )

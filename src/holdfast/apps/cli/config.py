@@ -11,19 +11,19 @@ from pathlib import Path
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.group import Verb, Verbs
+from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.settings import NAMES, PROJECT_FILE, project_file, read_file, user_file
-from holdfast.apps.cli.views.text import columns
-from holdfast.apps.sdk import settings as sdk
+from holdfast.apps.cli.views.text import format_table
+from holdfast.apps.sdk import settings
 from holdfast.core.errors import ValidationError
-from holdfast.core.names import checked_slug
+from holdfast.core.names import require_slug
 from holdfast.core.redact import redact
 
 
 @click.group(
     "config",
-    cls=Verbs,
+    cls=VerbGroup,
     examples=[
         "holdfast config view --show-origin",
         "holdfast config set project acme",
@@ -49,12 +49,12 @@ def view(session: Session, show_origin: bool) -> None:
     rows, items = [], []
     for name in NAMES:
         setting = session.settings.found.get(name)
-        value = _shown(name, setting.value) if setting else _unset(name)
+        value = _mask_token(name, setting.value) if setting else _default_value(name)
         origin = setting.origin if setting else "default"
         rows.append([name, value, *([origin] if show_origin else [])])
         items.append({"name": name, "value": value, "origin": origin})
     if screen.for_people:
-        for line in columns(["SETTING", "VALUE", *(["FROM"] if show_origin else [])], rows):
+        for line in format_table(["SETTING", "VALUE", *(["FROM"] if show_origin else [])], rows):
             screen.line(line)
         screen.next("holdfast config set NAME VALUE" if show_origin
                     else "holdfast config view --show-origin")  # fmt: skip
@@ -83,18 +83,18 @@ def set_value(session: Session, name: str, value: str, local: bool) -> None:
     if not value or not value.isprintable():
         raise ValidationError(f"The value of {name} is empty or has control characters.")
     if name == "project":
-        value = checked_slug(value, field="project")
+        value = require_slug(value, field="project")
     if name == "url":
-        sdk.resolve(value, environ={})  # raises for what no command could use
+        settings.resolve_connection(value, environ={})  # raises for what no command could use
     if name == "token" and local:
         raise ValidationError(
             f"A token does not belong in {PROJECT_FILE}, which is shared.",
-            todo="Leave --local out, or set HOLDFAST_TOKEN.",
+            hint="Leave --local out, or set HOLDFAST_TOKEN.",
         )
     path = Path(PROJECT_FILE) if local else user_file()
     values = read_file(path) if path.is_file() else {}
-    _write(path, values | {name: value})
-    session.screen.line(f"{name} is now {_shown(name, value)} in {path}.")
+    _write_settings(path, values | {name: value})
+    session.screen.line(f"{name} is now {_mask_token(name, value)} in {path}.")
     session.screen.next("holdfast doctor")
 
 
@@ -106,7 +106,7 @@ def path(session: Session) -> None:
     session.screen.line(str(project_file(Path.cwd()) or user_file()))
 
 
-def _write(path: Path, values: dict[str, str]) -> None:
+def _write_settings(path: Path, values: dict[str, str]) -> None:
     """Replace the file in one step, readable by its owner alone when it holds a token."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".new")
@@ -122,14 +122,14 @@ def _write(path: Path, values: dict[str, str]) -> None:
     draft.replace(path)
 
 
-def _shown(name: str, value: str) -> str:
+def _mask_token(name: str, value: str) -> str:
     if name != "token":
         return redact(value)
     masked = redact(value)
     return masked if masked != value else "(set)"
 
 
-def _unset(name: str) -> str:
+def _default_value(name: str) -> str:
     if name == "url":
         from holdfast.apps.cli.connect import default_url
 

@@ -7,10 +7,10 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import count
-from holdfast.core.errors import having_changed
+from holdfast.core.errors import report_changes
 from holdfast.core.names import WorkloadId
 
 
@@ -23,7 +23,7 @@ from holdfast.core.names import WorkloadId
         "holdfast delete -f deploy/ --yes",
     ],
 )
-@click.argument("workloads", shell_complete=options.workload_names, nargs=-1)
+@click.argument("workloads", shell_complete=options.complete_names, nargs=-1)
 @options.files(required=False)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @options.connection
@@ -47,14 +47,14 @@ def command(
     screen = session.screen
     wanted = [session.workload(name) for name in workloads] or [
         WorkloadId(project=each.spec.project or session.project, slug=each.spec.slug)
-        for each in load(paths, recursive=recursive)
+        for each in load_specs(paths, recursive=recursive)
     ]
-    if not yes and not _confirmed(ctx, session, wanted):
+    if not yes and not _confirm(ctx, session, wanted):
         return
     items, gone = [], list[str]()
     with session.client() as client:
         for where in wanted:
-            with having_changed(f"Deleted before that: {', '.join(gone)}." if gone else ""):
+            with report_changes(f"Deleted before that: {', '.join(gone)}." if gone else ""):
                 deleted = client.delete(where.slug, project=where.project)
             gone += [str(where)] if deleted else []
             outcome = "deleted" if deleted else "absent"
@@ -70,7 +70,7 @@ def command(
     screen.next("holdfast status")
 
 
-def _confirmed(ctx: click.Context, session: Session, wanted: list[WorkloadId]) -> bool:
+def _confirm(ctx: click.Context, session: Session, wanted: list[WorkloadId]) -> bool:
     names = ", ".join(map(str, wanted))
     if not session.screen.interactive:
         session.screen.error(

@@ -9,14 +9,14 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.forms import show_block
+from holdfast.apps.cli.views.output import show_unified_diff
 from holdfast.apps.cli.views.plan import show_plan
-from holdfast.apps.cli.views.text import columns, count
+from holdfast.apps.cli.views.text import count, format_table
 from holdfast.core.plan import Action, Plan
-from holdfast.core.show import LONGEST, show_value, value_diff
+from holdfast.core.show import MAX_VALUE_WIDTH, show_value, value_diff
 from holdfast.core.tree import show_path
 
 
@@ -29,11 +29,11 @@ from holdfast.core.tree import show_path
         "holdfast diff shop        # an application, looked at now",
     ],
 )
-@click.argument("application", shell_complete=options.workload_names, required=False)
+@click.argument("application", shell_complete=options.complete_names, required=False)
 @options.files(required=False)
 @options.exit_code
 @options.connection
-@options.output(*options.LISTS)
+@options.output(*options.LIST_FORMATS)
 @pass_session
 @click.pass_context
 def command(
@@ -54,16 +54,16 @@ def command(
     if bool(application) == bool(paths):
         ctx.fail("Give either -f or the name of an application.")
     if application:
-        if _of_application(session, application) and exit_code:
+        if _show_application_diff(session, application) and exit_code:
             ctx.exit(Exit.CHANGES)
         return
     screen = session.screen
-    declared = load(paths, recursive=recursive)
+    declared = load_specs(paths, recursive=recursive)
     with session.client() as client:
         plan = client.plan([each.spec for each in declared])
     if screen.output in ("table", "wide"):
-        _table(screen, plan)
-        given = options.given_files(paths, recursive=recursive)
+        _show_table(screen, plan)
+        given = options.repeat_files(paths, recursive=recursive)
         screen.next(f"holdfast plan {given}" if plan else "holdfast status")
     else:
         show_plan(screen, plan, kind="Diff")
@@ -71,30 +71,30 @@ def command(
         ctx.exit(Exit.CHANGES)
 
 
-def _of_application(session: Session, name: str) -> bool:
-    from holdfast.apps.cli.controller import required
-    from holdfast.apps.cli.views.application_diff import differs, show_diff
+def _show_application_diff(session: Session, name: str) -> bool:
+    from holdfast.apps.cli.connect import require_controller
+    from holdfast.apps.cli.views.application_diff import has_differences, show_application_diff
 
-    with required(session) as controller:
-        found = controller.ask(controller.api.diff(name))
-    show_diff(session.screen, found, now=datetime.now(UTC))
+    with require_controller(session) as controller:
+        found = controller.call(controller.api.diff(name))
+    show_application_diff(session.screen, found, now=datetime.now(UTC))
     drift = next((each.drift for each in found.objects if each.drift), "")
     if drift:
         session.screen.next(f"holdfast drift show {drift}")
-    elif differs(found):
+    elif has_differences(found):
         session.screen.next(f"holdfast sync {found.application} --dry-run")
     else:
         session.screen.next(f"holdfast status {found.application}")
-    return differs(found)
+    return has_differences(found)
 
 
-def _table(screen: Screen, plan: Plan) -> None:
+def _show_table(screen: Screen, plan: Plan) -> None:
     rows = [
         [
             str(step.id),
             show_path(field.change.path),
-            show_value(field, live=True, width=LONGEST, ascii_only=screen.ascii_only),
-            show_value(field, live=False, width=LONGEST, ascii_only=screen.ascii_only),
+            show_value(field, live=True, width=MAX_VALUE_WIDTH, ascii_only=screen.ascii_only),
+            show_value(field, live=False, width=MAX_VALUE_WIDTH, ascii_only=screen.ascii_only),
             field.kind.value,
             str(field.writer or "unknown"),
         ]
@@ -108,11 +108,11 @@ def _table(screen: Screen, plan: Plan) -> None:
     ]
     if rows:
         heads = ["WORKLOAD", "FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"]
-        for line in columns(heads, rows):
+        for line in format_table(heads, rows):
             screen.line(line)
         for step in plan.changes:
             for field in step.fields:
                 lines = value_diff(field, ascii_only=screen.ascii_only)
-                show_block(screen, f"{step.id} {show_path(field.change.path)}", lines)
+                show_unified_diff(screen, f"{step.id} {show_path(field.change.path)}", lines)
     else:
         screen.line(f"No difference in {count(len(plan.steps), 'workload')}.")

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.connect import MANAGER, sdk_settings
+from holdfast.apps.cli.connect import MANAGER, connection_settings
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import printable
 from holdfast.core.errors import HoldfastError, install_extra
-from holdfast.core.ink import Ink
+from holdfast.core.text_style import TextStyle
 
 if TYPE_CHECKING:
-    from holdfast.apps.sdk.settings import Settings
+    from holdfast.apps.sdk.settings import ConnectionSettings
 
 SAFE_SQLITE = (3, 51, 3)
 """Earlier versions can damage a write-ahead log that two connections write at once."""
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """How a check went."""
 
     OK = "ok"
@@ -37,7 +37,11 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
-_INKS = {Verdict.OK: Ink.CREATE, Verdict.WARN: Ink.CHANGE, Verdict.FAIL: Ink.REMOVE}
+_INKS = {
+    CheckStatus.OK: TextStyle.CREATE,
+    CheckStatus.WARN: TextStyle.CHANGE,
+    CheckStatus.FAIL: TextStyle.REMOVE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class Check:
     """One thing looked at."""
 
     name: str
-    verdict: Verdict = Verdict.OK
+    verdict: CheckStatus = CheckStatus.OK
     found: str
     fix: str = ""
 
@@ -67,7 +71,7 @@ EXTRAS = (
     ),
     Extra(
         name="kubernetes",
-        modules=("holdfast.adapters.kubernetes.target_open", "holdfast.apps.operator.main"),
+        modules=("holdfast.adapters.kubernetes.target", "holdfast.apps.operator.main"),
         purpose="use a cluster and run the operator",
     ),
     Extra(
@@ -94,12 +98,12 @@ def command(ctx: click.Context, session: Session) -> None:
     Changes nothing. Ends with exit code 1 when a check fails.
     """
     screen = session.screen
-    checks = list(_checks(session))
+    checks = list(_run_checks(session))
     bodies = [
         {"name": each.name, "verdict": each.verdict, "found": each.found, "fix": each.fix}
         for each in checks
     ]
-    failed = [each for each in checks if each.verdict is Verdict.FAIL]
+    failed = [each for each in checks if each.verdict is CheckStatus.FAIL]
     if screen.output == "jsonl":
         screen.records("Diagnosis", bodies)
     elif not screen.for_people:
@@ -115,50 +119,50 @@ def command(ctx: click.Context, session: Session) -> None:
         ctx.exit(Exit.ERROR)
 
 
-def _checks(session: Session) -> Iterator[Check]:
-    yield _python()
-    yield _sqlite()
-    yield from map(_extra, EXTRAS)
+def _run_checks(session: Session) -> Iterator[Check]:
+    yield _check_python()
+    yield _check_sqlite()
+    yield from map(_check_extra, EXTRAS)
     try:
-        settings = sdk_settings(session.settings)
+        settings = connection_settings(session.settings)
     except HoldfastError as error:
-        yield _failed("settings", error)
+        yield _failed_check("settings", error)
         return
     origin = session.settings.found.get("url")
     where = settings.url.removeprefix("sqlite:///") if settings.path else settings.url
     yield Check(name="settings", found=f"{where} (from {origin.origin if origin else 'default'})")
     if settings.path is not None:
-        yield from _store(settings.path)
+        yield from _check_store(settings.path)
     elif settings.is_remote:
-        yield from _remote(session, settings)
+        yield from _check_remote(session, settings)
     elif settings.scheme == "kubernetes":
-        yield from _cluster(session)
+        yield from _check_cluster(session)
 
 
-def _python() -> Check:
+def _check_python() -> Check:
     good = sys.version_info >= (3, 11)
     return Check(
         name="python",
-        verdict=Verdict.OK if good else Verdict.FAIL,
+        verdict=CheckStatus.OK if good else CheckStatus.FAIL,
         found=f"{platform.python_version()} on {platform.platform(terse=True)}",
         fix="" if good else "Use Python 3.11 or newer.",
     )
 
 
-def _sqlite() -> Check:
+def _check_sqlite() -> Check:
     import apsw
 
     version = apsw.sqlite_lib_version()
     good = tuple(int(part) for part in version.split(".")[:3]) >= SAFE_SQLITE
     return Check(
         name="sqlite",
-        verdict=Verdict.OK if good else Verdict.WARN,
+        verdict=CheckStatus.OK if good else CheckStatus.WARN,
         found=f"{version} (apsw {apsw.apsw_version()})",
         fix="" if good else "Update apsw: SQLite below 3.51.3 can damage a store in rare cases.",
     )
 
 
-def _extra(extra: Extra) -> Check:
+def _check_extra(extra: Extra) -> Check:
     """Import the very modules: a list of packages kept by hand would one day be wrong."""
     try:
         for module in extra.modules:
@@ -167,30 +171,30 @@ def _extra(extra: Extra) -> Check:
         missing = isinstance(error, ModuleNotFoundError)
         return Check(
             name=extra.name,
-            verdict=Verdict.WARN,
+            verdict=CheckStatus.WARN,
             found=f"{error.name} is not installed" if missing else f"it cannot be used: {error}",
             fix=f"{install_extra(extra.name)}, if this machine is to {extra.purpose}.",
         )
     return Check(name=extra.name, found=f"installed: this machine can {extra.purpose}")
 
 
-def _store(path: Path) -> Iterator[Check]:
-    from holdfast.adapters.store import Mode, Store
+def _check_store(path: Path) -> Iterator[Check]:
+    from holdfast.adapters.store import OpenMode, Store
     from holdfast.core.errors import StoreHeld
 
     if not path.exists():
         yield Check(name="store", found=f"{path} is made on first use")
         return
     try:
-        with Store.open(path, mode=Mode.ADMIN) as store:
+        with Store.open(path, mode=OpenMode.ADMIN) as store:
             problems = store.check()
     except HoldfastError as error:
-        yield _failed("store", error)
+        yield _failed_check("store", error)
         return
     size = path.stat().st_size / 2**20
     yield Check(
         name="store",
-        verdict=Verdict.FAIL if problems else Verdict.OK,
+        verdict=CheckStatus.FAIL if problems else CheckStatus.OK,
         found=f"{len(problems)} problems, first: {problems[0]}"
         if problems
         else f"{path}, {size:.1f} MiB, whole",
@@ -199,35 +203,35 @@ def _store(path: Path) -> Iterator[Check]:
         else "",
     )
     try:
-        Store.open(path, mode=Mode.CLIENT).close()
+        Store.open(path, mode=OpenMode.CLIENT).close()
     except StoreHeld as error:
-        yield Check(name="holder", verdict=Verdict.WARN, found=error.happened, fix=error.todo)
+        yield Check(name="holder", verdict=CheckStatus.WARN, found=error.happened, fix=error.hint)
     except HoldfastError as error:
-        yield _failed("holder", error)
+        yield _failed_check("holder", error)
     else:
         yield Check(name="holder", found="no server has it open, so nothing runs the workloads")
 
 
-def _remote(session: Session, settings: Settings) -> Iterator[Check]:
-    from holdfast.adapters.http.deadline import deadline_in
-    from holdfast.apps.sdk.connect import Options, transport
-    from holdfast.reconcile.colour import run
+def _check_remote(session: Session, settings: ConnectionSettings) -> Iterator[Check]:
+    from holdfast.adapters.http.transports import deadline_in
+    from holdfast.apps.sdk.connect import ClientOptions, make_transport
+    from holdfast.reconcile.sync_bridge import run_sync
 
-    options = Options(timeout=5.0, max_retries=0, manager=MANAGER, blocking=True)
-    line = transport(settings, options, None)
+    options = ClientOptions(timeout=5.0, max_retries=0, manager=MANAGER, blocking=True)
+    line = make_transport(settings, options, None)
     try:
-        answer = run(line.ask("GET", "/readyz", deadline=deadline_in(5.0, line.clock)))
+        answer = run_sync(line.request("GET", "/readyz", deadline=deadline_in(5.0, line.clock)))
     except HoldfastError as error:
-        yield _failed("reach", error)
+        yield _failed_check("reach", error)
         return
     finally:
-        run(line.aclose())
+        run_sync(line.aclose())
     if answer.status == 200:
         yield Check(name="reach", found=f"{settings.url} answers and is ready")
     else:
         yield Check(
             name="reach",
-            verdict=Verdict.FAIL,
+            verdict=CheckStatus.FAIL,
             found=f"{settings.url}/readyz answered {answer.status}",
             fix="Check that this is a Holdfast control plane, and its log.",
         )
@@ -236,32 +240,32 @@ def _remote(session: Session, settings: Settings) -> Iterator[Check]:
         with session.client() as client:
             found = client.list()
     except HoldfastError as error:
-        yield _failed("token", error)
+        yield _failed_check("token", error)
     else:
         count = len(found)
         yield Check(name="token", found=f"reads project {session.project} ({count} workloads)")
 
 
-def _cluster(session: Session) -> Iterator[Check]:
+def _check_cluster(session: Session) -> Iterator[Check]:
     """One list tells all: the kubeconfig, the API server, the identity, the definition, RBAC."""
-    from holdfast.adapters.kubernetes.target_objects import UNSEEN
+    from holdfast.adapters.kubernetes.target_objects import NOT_OBSERVED
 
     try:
         with session.client() as client:
             found = client.list(timeout=10.0)
     except HoldfastError as error:
-        yield _failed("cluster", error)
+        yield _failed_check("cluster", error)
         return
     yield Check(name="cluster", found=f"reads project {session.project} ({len(found)} workloads)")
-    waiting = [live for live in found if live.status.message == UNSEEN]
+    waiting = [live for live in found if live.status.message == NOT_OBSERVED]
     if waiting:
         yield Check(
             name="operator",
-            verdict=Verdict.WARN,
+            verdict=CheckStatus.WARN,
             found=f"{len(waiting)} workloads were taken up by no operator",
             fix="Check that it runs: kubectl get pods -A -l app.kubernetes.io/name=holdfast",
         )
 
 
-def _failed(name: str, error: HoldfastError) -> Check:
-    return Check(name=name, verdict=Verdict.FAIL, found=error.happened, fix=error.todo)
+def _failed_check(name: str, error: HoldfastError) -> Check:
+    return Check(name=name, verdict=CheckStatus.FAIL, found=error.happened, fix=error.hint)

@@ -8,27 +8,32 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.controller import asked
+from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.exits import Exit
-from holdfast.apps.cli.group import Verb, Verbs
+from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.drifts import drift_body, moved, show_drift, show_drifts
-from holdfast.apps.cli.views.explained import show_explained
+from holdfast.apps.cli.views.drifts import (
+    drift_body,
+    show_drift,
+    show_drift_explanation,
+    show_drifts,
+    summarize_drift,
+)
 from holdfast.apps.cli.views.text import one_line
 from holdfast.core.errors import NotFound
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 
-_NAME = click.argument("name", shell_complete=options.workload_names, required=False)
-_GROUPED = click.option(
+_NAME = click.argument("name", shell_complete=options.complete_names, required=False)
+_GROUP_BY = click.option(
     "--group-by", type=click.Choice(["cause"]), help="One row for each cause instead."
 )
 
 
 @click.group(
     "drift",
-    cls=Verbs,
+    cls=VerbGroup,
     examples=[
         "holdfast drift list",
         "holdfast drift list --group-by cause",
@@ -69,10 +74,10 @@ def command() -> None:
 @click.option(
     "--object-namespace", metavar="NAME", help="Only objects of this namespace. For applications."
 )
-@_GROUPED
+@_GROUP_BY
 @options.exit_code
 @options.connection
-@options.output(*options.LISTS)
+@options.output(*options.LIST_FORMATS)
 @pass_session
 @click.pass_context
 def list_open(
@@ -90,11 +95,11 @@ def list_open(
     A workload of which nobody can say whether it drifted is named in a warning, and with
     --exit-code the command ends with 1 then, unless drift was found elsewhere.
     """
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.application_drift import list_drifts
+            from holdfast.apps.cli.applications import list_application_drifts
 
-            found = list_drifts(
+            found = list_application_drifts(
                 session, controller, name or "", state=state or "open", kind=kind or "",
                 namespace=object_namespace or "", grouped=group_by is not None,
             )  # fmt: skip
@@ -103,15 +108,17 @@ def list_open(
             return
     if state or object_namespace:
         ctx.fail("--state and --object-namespace are for a server that follows applications.")
-    drifts = [each for each in _drifts(session, name) if not kind or kind in each.kinds]
-    unknown = _in_doubt(session, name)
+    drifts = [each for each in _read_drifts(session, name) if not kind or kind in each.kinds]
+    unknown = _workloads_with_unknown_drift(session, name)
     if group_by:
-        from holdfast.apps.cli.views.causes import show_causes
+        from holdfast.apps.cli.views.drifts import show_causes
 
-        show_causes(session.screen, [moved(each) for each in drifts], now=datetime.now(UTC))
+        show_causes(
+            session.screen, [summarize_drift(each) for each in drifts], now=datetime.now(UTC)
+        )
     else:
         show_drifts(session.screen, drifts, now=datetime.now(UTC), certain=not unknown)
-    _tell_doubt(session, unknown)
+    _warn_unknown_drift(session, unknown)
     if drifts:
         session.screen.next(f"holdfast drift show {drifts[0].id}")
     else:
@@ -129,17 +136,19 @@ def list_open(
 @pass_session
 def show(session: Session, id: str) -> None:
     """Show one drift: each field, its writer, and the evidence."""
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.application_drift import show_one
+            from holdfast.apps.cli.applications import describe_application_drift
 
-            show_one(session, controller, id)
+            describe_application_drift(session, controller, id)
             return
-    drift = next((each for each in _drifts(session, None, resolved=True) if each.id == id), None)
+    drift = next(
+        (each for each in _read_drifts(session, None, resolved=True) if each.id == id), None
+    )
     if drift is None:
         raise NotFound(
             f"There is no drift {id[:60]} in project {session.project}.",
-            todo="holdfast drift history lists all of them.",
+            hint="holdfast drift history lists all of them.",
         )
     show_drift(session.screen, drift, now=datetime.now(UTC))
     if drift.resolved_at:
@@ -153,7 +162,7 @@ def show(session: Session, id: str) -> None:
     cls=Verb,
     examples=["holdfast drift explain support-bot", "holdfast drift explain drf-57557f5b59"],
 )
-@click.argument("name", shell_complete=options.workload_names, required=False, metavar="[NAME|ID]")
+@click.argument("name", shell_complete=options.complete_names, required=False, metavar="[NAME|ID]")
 @options.connection
 @options.output("table", "json", "yaml", "jsonl")
 @pass_session
@@ -162,40 +171,40 @@ def explain(session: Session, name: str | None) -> None:
 
     When nothing is open, the last drift that ended is explained, if it is remembered.
     """
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.application_drift import explain_drifts
+            from holdfast.apps.cli.applications import explain_application_drifts
 
-            explain_drifts(session, controller, name or "")
+            explain_application_drifts(session, controller, name or "")
             return
-    every = _drifts(session, name, resolved=True, ids=True)
+    every = _read_drifts(session, name, resolved=True, ids=True)
     still = [each for each in every if each.resolved_at is None]
     chosen = still or list(every[:1])
     if not session.screen.for_people:
         show_drifts(session.screen, chosen, now=datetime.now(UTC))
         return
     if not still:
-        _tell_doubt(session, _in_doubt(session, name))
+        _warn_unknown_drift(session, _workloads_with_unknown_drift(session, name))
         session.screen.line("No drift is open." + (" The last one:" if chosen else ""))
     for each in chosen:
-        show_explained(session.screen, each, now=datetime.now(UTC))
+        show_drift_explanation(session.screen, each, now=datetime.now(UTC))
     session.screen.next(f"holdfast history {chosen[0].workload}" if chosen else "holdfast status")
 
 
 @command.command("history", cls=Verb, examples=["holdfast drift history support-bot -o jsonl"])
 @_NAME
 @options.connection
-@options.output(*options.LISTS)
+@options.output(*options.LIST_FORMATS)
 @pass_session
 def history(session: Session, name: str | None) -> None:
     """List every drift, the resolved ones too, newest first."""
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.application_drift import list_drifts
+            from holdfast.apps.cli.applications import list_application_drifts
 
-            list_drifts(session, controller, name or "", state="all")
+            list_application_drifts(session, controller, name or "", state="all")
             return
-    drifts = _drifts(session, name, resolved=True)
+    drifts = _read_drifts(session, name, resolved=True)
     show_drifts(session.screen, drifts, now=datetime.now(UTC))
     session.screen.next(f"holdfast drift show {drifts[0].id}" if drifts else "holdfast status")
 
@@ -213,20 +222,20 @@ def history(session: Session, name: str | None) -> None:
 @click.pass_context
 def export(ctx: click.Context, session: Session, name: str | None, journal: bool) -> None:
     """Write every drift, open or ended, as lines of JSON."""
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
             what = "journal" if journal else "drifts"
             lines = controller.api.export(what=what, application=name or "")
-            for line in controller.each(lines):
+            for line in controller.iterate(lines):
                 click.echo(line)
             return
     if journal:
         ctx.fail("--journal is for a server that follows applications; see holdfast history.")
-    for each in _drifts(session, name, resolved=True):
+    for each in _read_drifts(session, name, resolved=True):
         session.screen.record(drift_body(each))
 
 
-def _in_doubt(session: Session, workload: str | None) -> list[Live]:
+def _workloads_with_unknown_drift(session: Session, workload: str | None) -> list[Live]:
     """Return the workloads of which nobody can say whether their objects have drifted."""
     where = session.workload(workload) if workload else None
     with session.client() as client:
@@ -235,13 +244,13 @@ def _in_doubt(session: Session, workload: str | None) -> list[Live]:
     return [live for live in chosen if live.status.drift_unknown]
 
 
-def _tell_doubt(session: Session, unknown: Sequence[Live]) -> None:
+def _warn_unknown_drift(session: Session, unknown: Sequence[Live]) -> None:
     for live in unknown:
         why = one_line(live.status.drift_unknown)
         session.screen.warn(f"Whether {live.id} has drifted is unknown: {why}")
 
 
-def _drifts(
+def _read_drifts(
     session: Session, workload: str | None, *, resolved: bool = False, ids: bool = False
 ) -> Sequence[DriftRecord]:
     """Return the drifts of a workload, or of all; with `ids`, a drift may be named instead.

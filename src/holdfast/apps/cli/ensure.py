@@ -8,21 +8,21 @@ import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.outcomes import (
-    Done,
-    changes_made,
-    done_of_plan,
-    done_of_ref,
-    show_done,
+from holdfast.apps.cli.views.plan import (
+    WorkloadOutcome,
+    describe_changes,
+    outcome_of_ref,
+    outcomes_of_plan,
+    show_outcomes,
 )
-from holdfast.apps.cli.waiting import wait_ready
-from holdfast.core.errors import ConfigurationError, DriftError, NotFound, having_changed
+from holdfast.apps.cli.workload_wait import wait_ready
+from holdfast.core.errors import ConfigurationError, DriftError, NotFound, report_changes
 from holdfast.core.policy import OnDrift
 from holdfast.wire.plan_v1 import plan_from_json
 
-MAX_PLAN = 64 * 2**20
+MAX_PLAN_BYTES = 64 * 2**20
 
 
 @click.command(
@@ -41,14 +41,14 @@ MAX_PLAN = 64 * 2**20
 )
 @click.option(
     "--on-drift",
-    type=options.Policy(["reconcile", "fail", "dry-run", "warn", "ignore"]),
+    type=options.PolicyChoice(["reconcile", "fail", "dry-run", "warn", "ignore"]),
     default="reconcile",
     show_default=True,
     help="What to do about a workload that has drifted.",
 )
 @click.option(
     "--on-absent",
-    type=options.Policy(["create", "plan", "fail"]),
+    type=options.PolicyChoice(["create", "plan", "fail"]),
     default="create",
     show_default=True,
     help="What to do about a workload that is not there.",
@@ -79,17 +79,17 @@ def command(
     if bool(paths) == bool(plan_file):
         ctx.fail("Give either -f or --plan.")
     done = (
-        _apply(session, plan_file)
+        _apply_saved_plan(session, plan_file)
         if plan_file
-        else _ensure(session, paths, recursive, on_drift, on_absent)
+        else _ensure_specs(session, paths, recursive, on_drift, on_absent)
     )
-    show_done(session.screen, done)
+    show_outcomes(session.screen, done)
     alive = [str(each.step.id) for each in done if each.live]
     if wait:
-        with having_changed(changes_made(done)):
+        with report_changes(describe_changes(done)):
             wait_ready(session, alive, timeout=timeout)
     if any(each.outcome == "planned" for each in done):
-        given = options.given_files(paths, recursive=recursive)
+        given = options.repeat_files(paths, recursive=recursive)
         session.screen.next(f"holdfast ensure {given}, to make these changes")
     elif alive and session.embedded:
         session.screen.next("holdfast serve, which runs them, unless it runs already")
@@ -99,36 +99,36 @@ def command(
         session.screen.next("holdfast status")
 
 
-def _ensure(
+def _ensure_specs(
     session: Session, paths: tuple[str, ...], recursive: bool, on_drift: str, on_absent: str
-) -> list[Done]:
-    specs = [each.spec for each in load(paths, recursive=recursive)]
+) -> list[WorkloadOutcome]:
+    specs = [each.spec for each in load_specs(paths, recursive=recursive)]
     with session.client() as client:
         try:
             refs = client.ensure_all(specs, on_drift=on_drift, on_absent=on_absent)
         except DriftError as error:
-            error.todo = "Leave --on-drift fail out to apply this plan, or change the declaration."
+            error.hint = "Leave --on-drift fail out to apply this plan, or change the declaration."
             raise
         except NotFound as error:
-            error.todo = "Leave --on-absent fail out to create it, or check slug and project."
+            error.hint = "Leave --on-absent fail out to create it, or check slug and project."
             raise
-    done = [done_of_ref(ref) for ref in refs]
+    done = [outcome_of_ref(ref) for ref in refs]
     for each in done:
         if each.outcome == "left" and on_drift == OnDrift.WARN:
             session.screen.warn(f"Workload {each.step.id} has drifted. Nothing was changed.")
     return done
 
 
-def _apply(session: Session, name: str) -> list[Done]:
+def _apply_saved_plan(session: Session, name: str) -> list[WorkloadOutcome]:
     try:
         with Path(name).open("rb") as file:
-            plan = plan_from_json(file.read(MAX_PLAN))
+            plan = plan_from_json(file.read(MAX_PLAN_BYTES))
     except OSError as error:
         raise ConfigurationError(
             f"The plan {name} cannot be read: {error.strerror}.",
-            todo="Make one with holdfast plan --out FILE.",
+            hint="Make one with holdfast plan --out FILE.",
         ) from error
     with session.client() as client:
         lives = client.apply(plan)
     session.screen.note(f"{plan.id} still matched what is live, and was applied.")
-    return done_of_plan(plan, lives)
+    return outcomes_of_plan(plan, lives)

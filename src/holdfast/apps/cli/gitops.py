@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from holdfast.apps.cli import options, running
+from holdfast.apps.cli import daemon, options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.errors import requires_extra
 from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.redact import Secret
 
-_LEDGER = "HOLDFAST_LEDGER"
+_LEDGER_VARIABLE = "HOLDFAST_LEDGER"
 
 
 @click.command(
@@ -27,11 +27,11 @@ _LEDGER = "HOLDFAST_LEDGER"
         "holdfast gitops --ledger postgresql://db/holdfast --key-file /etc/holdfast/key",
     ],
 )
-@running.listening
+@daemon.listen_options
 @click.option(
     "--ledger",
     metavar="postgresql://…",
-    help=f"Keep the ledger in PostgreSQL (default: in the store; also ${_LEDGER}).",
+    help=f"Keep the ledger in PostgreSQL (default: in the store; also ${_LEDGER_VARIABLE}).",
 )
 @click.option(
     "--key-file",
@@ -43,7 +43,7 @@ _LEDGER = "HOLDFAST_LEDGER"
     type=click.Path(file_okay=False),
     help="Where copies of repositories are kept (default: beside the store).",
 )
-@running.context
+@daemon.context_option
 @click.option("--cluster-name", default="", help="How notices name the cluster.")
 @click.option(
     "--namespace",
@@ -119,15 +119,15 @@ _LEDGER = "HOLDFAST_LEDGER"
     show_default=True,
     help="How long closed drifts and the journal are kept.",
 )
-@running.lease_namespace
+@daemon.lease_namespace_option
 @click.option(
     "--elect/--no-elect",
     default=True,
     help="Act only while holding the Lease holdfast-gitops (default: yes). Without, it is not "
     "taken, and whoever holds it is still given way to.",
 )
-@running.accept_rollback
-@running.logging
+@daemon.accept_rollback_option
+@daemon.logging_options
 @options.colour
 @pass_session
 def command(
@@ -170,17 +170,17 @@ def command(
     An Application that is deleted is followed no longer; what it applied stays as it is.
     """
     with requires_extra("gitops", "The GitOps controller"):
-        from holdfast.apps.gitops.main import run
-        from holdfast.apps.gitops.settings import Settings
+        from holdfast.apps.gitops.main import run_gitops
+        from holdfast.apps.gitops.settings import GitopsSettings
 
     if kustomize and kubectl:
         raise click.UsageError("--kustomize and --kubectl do the same: give one of them.")
     if credentials and not files:
         raise click.UsageError("Without -f they are Secrets in the cluster: drop --credentials.")
-    path = running.store_file(db)
-    address = ledger or os.environ.get(_LEDGER)
-    run(
-        Settings(
+    path = daemon.store_path(db)
+    address = ledger or os.environ.get(_LEDGER_VARIABLE)
+    run_gitops(
+        GitopsSettings(
             db=path,
             host=host,
             port=port,
@@ -205,16 +205,16 @@ def command(
             lease_namespace=lease_namespace,
             elect=elect,
             accept_rollback=accept_rollback,
-            log_format=running.log_format(log_format),
+            log_format=daemon.choose_log_format(log_format),
             log_level=log_level,
-            on_ready=lambda url: _greet(session, path, url),
+            on_ready=lambda url: _show_greeting(session, path, url),
         )
     )
 
 
-def _greet(session: Session, db: Path, url: str) -> None:
+def _show_greeting(session: Session, db: Path, url: str) -> None:
     """Say where it listens, and how to make a token."""
     screen = session.screen
     screen.line(f"Holdfast GitOps listens on {url}")
     screen.line(f"  store      {db}")
-    running.greet(screen, db, url, follow="holdfast status")
+    daemon.show_how_to_connect(screen, db, url, follow="holdfast status")

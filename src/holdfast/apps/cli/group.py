@@ -10,10 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from holdfast.apps.cli.exits import Exit, exit_of
+from holdfast.apps.cli.exits import Exit, exit_code_of, show_crash, show_error, show_usage_error
 from holdfast.apps.cli.session import Session
-from holdfast.apps.cli.views.errors import show_crash, show_error, show_usage_error
-from holdfast.apps.cli.views.text import called
+from holdfast.apps.cli.views.text import with_program_name
 from holdfast.core.errors import HoldfastError
 
 
@@ -33,11 +32,11 @@ class Verb(click.Command):
         self.format_options(ctx, formatter)
 
 
-class Verbs(click.Group):
+class VerbGroup(click.Group):
     """A group whose commands are imported when they are used.
 
-    `lazy` maps a name to its module under `apps/cli` and its one-line help; the help of the
-    whole group is shown without importing any of them.
+    `lazy` maps a name to where it is under `apps/cli`, `module` or `module:function`, and to its
+    one-line help; the help of the whole group is shown without importing any of them.
     """
 
     def __init__(
@@ -63,8 +62,9 @@ class Verbs(click.Group):
         """Import a command, by its name or its alias."""
         name = self.aliases.get(cmd_name, cmd_name)
         if name in self.lazy:
-            module = importlib.import_module(f"holdfast.apps.cli.{self.lazy[name][0]}")
-            command: click.Command = module.command
+            home, _, attribute = self.lazy[name][0].partition(":")
+            module = importlib.import_module(f"holdfast.apps.cli.{home}")
+            command: click.Command = getattr(module, attribute or "command")
             return command
         return super().get_command(ctx, name)
 
@@ -107,7 +107,7 @@ class Verbs(click.Group):
         return (command.get_short_help_str(80) if command else "") + also
 
 
-class Root(Verbs):
+class RootGroup(VerbGroup):
     """The whole program: turns every ending into an exit code and a message."""
 
     def invoke(self, ctx: click.Context) -> Any:  # Any: click's own signature
@@ -129,7 +129,7 @@ def _run(main: Any, session: Session, args: Any, more: Any) -> int:  # Any: clic
         code = main(*args, **more)
     except HoldfastError as error:
         show_error(session, error)
-        return exit_of(error)
+        return exit_code_of(error)
     except click.exceptions.NoArgsIsHelpError as error:
         bare = error.ctx.parent is None
         click.echo(error.format_message(), err=not bare)
@@ -155,5 +155,5 @@ def _write_examples(
     program = ctx.find_root().info_name or "holdfast"
     if examples:
         with formatter.section("Examples"):
-            for line in (called(program, each) for each in examples):
+            for line in (with_program_name(program, each) for each in examples):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
+from click.shell_completion import get_completion_class
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.exits import MEANINGS
+from holdfast.apps.cli.exits import EXIT_MEANINGS
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.text import columns
+from holdfast.apps.cli.views.text import format_table
 
-ENVIRONMENT = {
+ENVIRONMENT_VARIABLES = {
     "HOLDFAST_URL": "Control plane (https://…) or embedded store (sqlite:///PATH).",
     "HOLDFAST_PROJECT": "Project that workloads belong to.",
     "HOLDFAST_TOKEN": "Token for the control plane (ik_sdk_…).",
@@ -43,14 +46,16 @@ def command(ctx: click.Context, session: Session, topic: tuple[str, ...], markdo
     """Explain a topic (exit-codes, environment) or a command."""
     screen = session.screen
     if markdown:
-        from holdfast.apps.cli.views.reference import reference
-
-        click.echo(reference(ctx.find_root().command), nl=False)
+        click.echo(reference_page(ctx.find_root().command), nl=False)
     elif topic == ("exit-codes",):
-        for line in columns(["CODE", "MEANING"], [[str(int(c)), t] for c, t in MEANINGS.items()]):
+        for line in format_table(
+            ["CODE", "MEANING"], [[str(int(c)), t] for c, t in EXIT_MEANINGS.items()]
+        ):
             screen.line(line)
     elif topic == ("environment",):
-        for line in columns(["VARIABLE", "MEANING"], [list(each) for each in ENVIRONMENT.items()]):
+        for line in format_table(
+            ["VARIABLE", "MEANING"], [list(each) for each in ENVIRONMENT_VARIABLES.items()]
+        ):
             screen.line(line)
         screen.next("holdfast config view --show-origin")
     else:
@@ -67,3 +72,55 @@ def _help_of(root: click.Context, names: tuple[str, ...]) -> str:
         command = found
         context = click.Context(command, info_name=name, parent=context)
     return command.get_help(context)
+
+
+def reference_page(command: click.Command) -> str:
+    """Write every command with its help, then exit codes and environment."""
+    parts = [
+        "# Command reference",
+        "",
+        "Printed by `holdfast help --markdown`; a test keeps it up to date.",
+        "",
+    ]
+    root = click.Context(command, info_name="holdfast", **command.context_settings)
+    for context in _command_contexts(root):
+        context.terminal_width = context.max_content_width = 90
+        parts += [f"## {context.command_path}", "", "```text"]
+        parts += [line.rstrip() for line in context.command.get_help(context).splitlines()]
+        parts += ["```", ""]
+    parts += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    parts += [f"| {int(code)} | {text} |" for code, text in EXIT_MEANINGS.items()]
+    parts += ["", "## Environment", "", "| variable | meaning |", "|---|---|"]
+    parts += [f"| `{name}` | {text} |" for name, text in ENVIRONMENT_VARIABLES.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _command_contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    command = context.command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None and not child.hidden:
+                yield from _command_contexts(click.Context(child, info_name=name, parent=context))
+
+
+_INSTALL_COMMANDS = {
+    "bash": "holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast",
+    "zsh": 'holdfast completion zsh > "${fpath[1]}/_holdfast"',
+    "fish": "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+}
+
+
+@click.command("completion", cls=Verb, examples=list(_INSTALL_COMMANDS.values()))
+@click.argument("shell", type=click.Choice(list(_INSTALL_COMMANDS)))
+@options.colour
+@pass_session
+@click.pass_context
+def completion(ctx: click.Context, session: Session, shell: str) -> None:
+    """Print the completion script of a shell."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        ctx.fail(f"{shell} is not supported.")
+    click.echo(kind(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
+    session.screen.next(f"{_INSTALL_COMMANDS[shell]}, then open a new shell")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.controller import asked
+from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.drifts import show_history
@@ -20,7 +20,7 @@ from holdfast.apps.cli.views.drifts import show_history
         "holdfast history --about drf-57557f5b59",
     ],
 )
-@click.argument("name", shell_complete=options.workload_names, required=False)
+@click.argument("name", shell_complete=options.complete_names, required=False)
 @click.option("--about", metavar="ID", help="Only of this drift, plan or hold. For applications.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows to show."
@@ -36,11 +36,11 @@ def command(
 
     BY is the tool and the credential that it used, as they said of themselves.
     """
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.views.journal import show_journal
+            from holdfast.apps.cli.views.history import show_journal
 
-            page = controller.ask(
+            page = controller.call(
                 controller.api.history(application=name or "", subject=about or "", limit=limit)
             )
             show_journal(session.screen, page.entries)

@@ -10,7 +10,7 @@ import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import documents_of
+from holdfast.apps.cli.inputs import read_file_documents
 from holdfast.apps.cli.render import resource_document
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.errors import (
@@ -24,7 +24,7 @@ from holdfast.wire.spec_v1 import spec_from_document, spec_to_document
 from holdfast.wire.yaml import write_document
 
 if TYPE_CHECKING:
-    from holdfast.core.service.imported import Imported
+    from holdfast.core.service.importer import ImportedDeployment
     from holdfast.core.service.spec import InferenceService
     from holdfast.core.workload import WorkloadSpec
 
@@ -87,10 +87,10 @@ def command(
     if (what is None) == (path is None):
         ctx.fail("Give either KIND/NAME or -f.")
     if path is not None:
-        found = [each.value for each in documents_of(path)]
-        objects = [each for value in found for each in _items(value)]
+        found = [each.value for each in read_file_documents(path)]
+        objects = [each for value in found for each in _objects_in(value)]
     else:
-        kind, name = _asked(ctx, what or "")
+        kind, name = _parse_target(ctx, what or "")
         objects = _fetch(kind, name, namespace, context, kubeconfig)
     deployments = [each for each in objects if each.get("kind") == DEPLOYMENT]
     services = [each for each in objects if each.get("kind") == SERVICE]
@@ -103,9 +103,9 @@ def command(
         raise ValidationError(problems=[problem])
     if (model or backend) and len(deployments) != 1:
         ctx.fail("--model and --backend are for a single Deployment.")
-    documents = [_of_service(session, each, form) for each in services]
+    documents = [_service_document(session, each, form) for each in services]
     for each in deployments:
-        documents.append(_of_deployment(session, each, objects, model, backend, form))
+        documents.append(_deployment_document(session, each, objects, model, backend, form))
     if session.screen.output == "json":
         for document in documents:
             click.echo(json.dumps(document, indent=2))
@@ -118,7 +118,7 @@ def command(
         )
 
 
-def _asked(ctx: click.Context, text: str) -> tuple[str, str]:
+def _parse_target(ctx: click.Context, text: str) -> tuple[str, str]:
     kind, slash, name = text.partition("/")
     known = _KINDS.get(kind.lower().partition(".")[0])
     if not slash or not name or known is None:
@@ -126,7 +126,7 @@ def _asked(ctx: click.Context, text: str) -> tuple[str, str]:
     return known, name
 
 
-def _items(value: Tree) -> list[Fields]:
+def _objects_in(value: Tree) -> list[Fields]:
     """The objects of a document, which may be a list of them."""
     if not isinstance(value, dict):
         return []
@@ -148,7 +148,7 @@ def _fetch(
     otherwise = ", or give the objects with -f."
     with requires_extra("kubernetes", "Reading from a cluster", otherwise=otherwise):
         from holdfast.adapters.kubernetes.api import KubeApi
-        from holdfast.adapters.kubernetes.connection import Connection
+        from holdfast.adapters.kubernetes.connection import KubeConnection
         from holdfast.adapters.kubernetes.kubeconfig import load_config
 
     environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(os.environ)
@@ -157,7 +157,7 @@ def _fetch(
     place = namespace or config.namespace
 
     async def read() -> list[Fields]:
-        api = KubeApi(Connection(config, clock=clock))
+        api = KubeApi(KubeConnection(config, clock=clock))
         try:
             version = "apps/v1" if kind == DEPLOYMENT else API_VERSION
             resource = await api.resource_of(version, kind)
@@ -169,7 +169,7 @@ def _fetch(
         except NotFound:
             raise NotFound(
                 f"There is no {kind} {name} in namespace {place} of {config.source}.",
-                todo="Check the name, -n and --context.",
+                hint="Check the name, -n and --context.",
             ) from None
         finally:
             await api.aclose()
@@ -177,7 +177,7 @@ def _fetch(
     return asyncio.run(read())
 
 
-def _of_service(session: Session, document: Fields, form: str) -> Fields:
+def _service_document(session: Session, document: Fields, form: str) -> Fields:
     from holdfast.wire.inference_service_v1alpha1 import service_from_json
     from holdfast.wire.service_mapping import spec_of
 
@@ -187,11 +187,13 @@ def _of_service(session: Session, document: Fields, form: str) -> Fields:
     spec = service.spec
     for name, value in (("scheduling", spec.scheduling), ("onDrift", spec.on_drift)):
         if value is not None:
-            _left_out(session, service.name, name, "only an InferenceService says it; use --as.")
+            _warn_left_out(
+                session, service.name, name, "only an InferenceService says it; use --as."
+            )
     return spec_to_document(spec_of(service))
 
 
-def _of_deployment(
+def _deployment_document(
     session: Session,
     document: Fields,
     objects: Sequence[Fields],
@@ -199,28 +201,28 @@ def _of_deployment(
     backend: str | None,
     form: str,
 ) -> Fields:
-    from holdfast.core.service.imported import imported
+    from holdfast.core.service.importer import import_deployment
 
-    owner = _owner(document)
+    owner = _owning_service(document)
     if owner:
         session.screen.warn(
             f"This Deployment is made from InferenceService {owner}: import that one instead."
         )
-    found = imported(
-        document, autoscaler=_autoscaler(document, objects), model=model, backend=backend
+    found = import_deployment(
+        document, autoscaler=_find_autoscaler(document, objects), model=model, backend=backend
     )
     for lost in found.lost:
-        _left_out(session, found.slug, lost.field, lost.reason)
+        _warn_left_out(session, found.slug, lost.field, lost.reason)
     head: Fields = {"project": found.namespace} if found.namespace else {}
     spec = spec_from_document({**head, **found.fields})
     if form == "inferenceservice":
         return resource_document(_service_of(spec, found))
     for name in found.scheduling:
-        _left_out(session, found.slug, name, "only an InferenceService says it; use --as.")
+        _warn_left_out(session, found.slug, name, "only an InferenceService says it; use --as.")
     return spec_to_document(spec)
 
 
-def _autoscaler(deployment: Fields, objects: Sequence[Fields]) -> Fields | None:
+def _find_autoscaler(deployment: Fields, objects: Sequence[Fields]) -> Fields | None:
     """The one that scales this Deployment."""
     mine = _metadata(deployment)
     for each in objects:
@@ -234,7 +236,7 @@ def _autoscaler(deployment: Fields, objects: Sequence[Fields]) -> Fields | None:
     return None
 
 
-def _owner(deployment: Fields) -> str | None:
+def _owning_service(deployment: Fields) -> str | None:
     owners = _metadata(deployment).get("ownerReferences")
     for each in owners if isinstance(owners, list) else []:
         if isinstance(each, dict) and each.get("kind") == SERVICE:
@@ -247,7 +249,7 @@ def _metadata(document: Fields) -> Fields:
     return found if isinstance(found, dict) else {}
 
 
-def _service_of(spec: WorkloadSpec, found: Imported) -> InferenceService:
+def _service_of(spec: WorkloadSpec, found: ImportedDeployment) -> InferenceService:
     from holdfast.wire.inference_service_v1alpha1 import service_from_json
     from holdfast.wire.service_mapping import service_of
 
@@ -259,5 +261,5 @@ def _service_of(spec: WorkloadSpec, found: Imported) -> InferenceService:
     return service_of(spec, namespace=place, base=service_from_json(scheduled))
 
 
-def _left_out(session: Session, slug: str, field: str, reason: str) -> None:
+def _warn_left_out(session: Session, slug: str, field: str, reason: str) -> None:
     session.screen.warn(f"{slug}: {field} was left out: {reason}")

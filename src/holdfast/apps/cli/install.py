@@ -12,11 +12,11 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.service.children import Gateway
 from holdfast.install.settings import (
-    IMAGE,
-    NAMESPACE,
-    RUNBOOKS,
-    STORAGE,
-    Gitops,
+    DEFAULT_IMAGE,
+    DEFAULT_NAMESPACE,
+    DEFAULT_RUNBOOKS,
+    STORAGE_PATTERN,
+    GitopsInstallation,
     Installation,
 )
 
@@ -36,8 +36,10 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
     ],
 )
 @click.option("--export", is_flag=True, help="Print the manifests.")
-@click.option("--namespace", "-n", default=NAMESPACE, show_default=True, help="Where it is to run.")
-@click.option("--image", default=IMAGE, show_default=True, help="Image to run.")
+@click.option(
+    "--namespace", "-n", default=DEFAULT_NAMESPACE, show_default=True, help="Where it is to run."
+)
+@click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="Image to run.")
 @click.option(
     "--watch-namespace",
     "watched",
@@ -71,7 +73,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 @click.option(
     "--gitops-storage",
     "storage",
-    default=Gitops().storage,
+    default=GitopsInstallation().storage,
     show_default=True,
     help="Size of the volume that keeps its ledger, projects and tokens.",
 )
@@ -90,7 +92,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 @click.option(
     "--runbooks",
     metavar="URL",
-    default=RUNBOOKS,
+    default=DEFAULT_RUNBOOKS,
     show_default=True,
     help="Where you serve the runbooks; alerts link to them.",
 )
@@ -126,27 +128,31 @@ def command(
     """
     if not export:
         ctx.fail("Nothing is installed from here. Give --export, and hand the result to kubectl.")
-    from holdfast.install.objects import objects
+    from holdfast.install.objects import installation_objects
     from holdfast.wire.yaml import write_document
 
-    if image == IMAGE:
+    if image == DEFAULT_IMAGE:
         session.screen.warn(
-            f"No registry has {IMAGE}. Build deploy/Containerfile, push it, and give --image."
+            f"No registry has {DEFAULT_IMAGE}. Build deploy/Containerfile, push it, and give --image."
         )
-    found = objects(
+    found = installation_objects(
         Installation(
-            namespace=_namespace(ctx, "--namespace", namespace),
-            image=_image(ctx, image),
+            namespace=_check_namespace(ctx, "--namespace", namespace),
+            image=_check_image(ctx, image),
             replicas=replicas,
             watched=tuple(
-                dict.fromkeys(_namespace(ctx, "--watch-namespace", each) for each in watched)
+                dict.fromkeys(_check_namespace(ctx, "--watch-namespace", each) for each in watched)
             ),
             gateway=gateway_of(ctx, gateway, domain),
-            prometheus=None if prometheus is None else _address(ctx, "--prometheus", prometheus),
-            gitops=_gitops(ctx, gitops, writes, secrets, storage, ledger),
+            prometheus=None
+            if prometheus is None
+            else _check_address(ctx, "--prometheus", prometheus),
+            gitops=_gitops_choices(ctx, gitops, writes, secrets, storage, ledger),
             monitoring=monitoring,
-            runbooks=runbooks if runbooks == RUNBOOKS else _address(ctx, "--runbooks", runbooks),
-            grafana=_address(ctx, "--grafana", grafana) if grafana else "",
+            runbooks=runbooks
+            if runbooks == DEFAULT_RUNBOOKS
+            else _check_address(ctx, "--runbooks", runbooks),
+            grafana=_check_address(ctx, "--grafana", grafana) if grafana else "",
         )
     )
     if session.screen.output == "json":
@@ -170,33 +176,33 @@ def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> G
     return Gateway(name=name, namespace=namespace, domain=domain)
 
 
-def _namespace(ctx: click.Context, option: str, name: str) -> str:
+def _check_namespace(ctx: click.Context, option: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         ctx.fail(f"{option} {name[:80]!a} is no name of a namespace.")
     return name
 
 
-def _image(ctx: click.Context, image: str) -> str:
+def _check_image(ctx: click.Context, image: str) -> str:
     if not re.fullmatch(r"[a-z0-9][!-~]{0,499}", image):
         ctx.fail(f"--image {image[:80]!a} is no name of an image.")
     return image
 
 
-def _address(ctx: click.Context, option: str, url: str) -> str:
+def _check_address(ctx: click.Context, option: str, url: str) -> str:
     if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
         ctx.fail(f"{option} is no http:// or https:// address without credentials.")
     return url.rstrip("/")
 
 
-def _gitops(
+def _gitops_choices(
     ctx: click.Context, wanted: bool, writes: bool, secrets: bool, storage: str, ledger: str | None
-) -> Gitops | None:
+) -> GitopsInstallation | None:
     if not wanted:
-        if writes or secrets or ledger is not None or storage != Gitops().storage:
+        if writes or secrets or ledger is not None or storage != GitopsInstallation().storage:
             ctx.fail("The options --gitops-… go with --gitops.")
         return None
-    if not re.fullmatch(STORAGE, storage):
+    if not re.fullmatch(STORAGE_PATTERN, storage):
         ctx.fail(f"--gitops-storage {storage[:80]!a} is no size such as 10Gi.")
     if ledger is not None and not _SECRET.fullmatch(ledger):
         ctx.fail("--gitops-ledger is the name of a Secret, whose key url is the address.")
-    return Gitops(writes=writes, secrets=secrets, storage=storage, ledger=ledger)
+    return GitopsInstallation(writes=writes, secrets=secrets, storage=storage, ledger=ledger)

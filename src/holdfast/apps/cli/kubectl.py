@@ -15,20 +15,20 @@ from urllib.parse import quote
 
 import click
 
-from holdfast.apps.cli.caller import Caller
 from holdfast.apps.cli.main import APPLICATIONS, SECTIONS, cli
+from holdfast.apps.cli.screen import Caller
 from holdfast.apps.cli.session import Session
 
 PROGRAM = "kubectl holdfast"
 _FLAGS = {"--context": "context", "--namespace": "namespace", "-n": "namespace"}
 _FLAGS |= {"--kubeconfig": "kubeconfig"}
-_CONTROLLER = frozenset(SECTIONS[APPLICATIONS])
-_COMPLETE_FILES, _NOTHING_ELSE = ":0", ":4"
+_CONTROLLER_VERBS = frozenset(SECTIONS[APPLICATIONS])
+_COMPLETE_FILES, _COMPLETE_NOTHING_ELSE = ":0", ":4"
 """How kubectl's shell goes on after our completions."""
 
 
 @dataclass(slots=True)
-class _Line:
+class _CommandLine:
     """A command line without kubectl's flags, and what they said."""
 
     rest: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Line:
         caller = Caller(PROGRAM, {f"--{name}": value for name, value in self.said.items()})
         # A cluster cannot decide about applications: those verbs ask the controller, whose
         # address is set as for `holdfast` itself.
-        if next((word for word in self.rest if not word.startswith("-")), "") in _CONTROLLER:
+        if next((word for word in self.rest if not word.startswith("-")), "") in _CONTROLLER_VERBS:
             return Session(caller)
         context = quote(self.said.get("context", ""), safe=":@")
         url = f"kubernetes://{context}/{self.said.get('namespace', '')}"
@@ -49,7 +49,7 @@ class _Line:
 
 def main() -> None:
     """Run the command line; kubectl calls this."""
-    line = _read(sys.argv[1:])
+    line = _split_flags(sys.argv[1:])
     _choose_kubeconfig(line)
     cli.main(args=line.rest, prog_name=PROGRAM, obj=line.session)
 
@@ -60,15 +60,15 @@ def complete() -> None:
     found, files = _completions(words[:-1], words[-1])
     for each in found:
         click.echo(each)
-    click.echo(_COMPLETE_FILES if files else _NOTHING_ELSE)
+    click.echo(_COMPLETE_FILES if files else _COMPLETE_NOTHING_ELSE)
 
 
 def _completions(before: Sequence[str], incomplete: str) -> tuple[list[str], bool]:
     from click.shell_completion import ShellComplete
 
     if before and before[-1] == "--context":
-        return [name for name in _contexts() if name.startswith(incomplete)], False
-    line = _read(before)
+        return [name for name in _kubeconfig_contexts() if name.startswith(incomplete)], False
+    line = _split_flags(before)
     _choose_kubeconfig(line)
     asked = ShellComplete(cli, {"obj": line.session}, PROGRAM, "_HOLDFAST_COMPLETE")
     found = asked.get_completions(line.rest, incomplete)
@@ -79,7 +79,7 @@ def _completions(before: Sequence[str], incomplete: str) -> tuple[list[str], boo
     return ([] if files else texts), files
 
 
-def _contexts() -> list[str]:
+def _kubeconfig_contexts() -> list[str]:
     from pathlib import Path
 
     from holdfast.adapters.kubernetes.kubeconfig import Kubeconfig
@@ -92,15 +92,15 @@ def _contexts() -> list[str]:
         return []
 
 
-def _choose_kubeconfig(line: _Line) -> None:
+def _choose_kubeconfig(line: _CommandLine) -> None:
     if "kubeconfig" in line.said:
         os.environ["KUBECONFIG"] = line.said["kubeconfig"]
 
 
-def _read(arguments: Sequence[str]) -> _Line:
+def _split_flags(arguments: Sequence[str]) -> _CommandLine:
     """Take kubectl's flags out, but for those that the command has itself."""
     own = _options_of(arguments)
-    line = _Line()
+    line = _CommandLine()
     words: Iterator[str] = iter(arguments)
     for word in words:
         flag, equals, value = word.partition("=")

@@ -15,7 +15,7 @@ from holdfast.apps.cli.views.text import one_line
     cls=Verb,
     examples=["holdfast logs support-bot", "holdfast logs support-bot -f --tail 20"],
 )
-@click.argument("workload", shell_complete=options.workload_names)
+@click.argument("workload", shell_complete=options.complete_names)
 @click.option("--follow", "-f", is_flag=True, help="Keep following as new lines come.")
 @click.option(
     "--tail",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.group import Root
+from holdfast.apps.cli.group import RootGroup
 from holdfast.version import __version__
 
 APPLICATIONS = "Decide about applications"
@@ -31,18 +31,27 @@ SECTIONS = {
     },
     APPLICATIONS: {
         "sync": ("sync", "Have an application brought to what Git declares now."),
-        "approve": ("approve", "Approve the plans of drifts, and plans that a guard parked."),
-        "reject": ("reject", "Reject plans of drifts, and parked ones: nothing is changed."),
-        "snooze": ("snooze", "Put off the decision about a drift. Nothing is written meanwhile."),
-        "codify": ("codify", "Propose the live value of a drift to Git, by one pull request."),
-        "revert": ("revert", "Put Git's value back, through the policy."),
-        "ignore": ("ignore", "Hide a drift, or one field of it, for a limited time."),
+        "approve": (
+            "review:approve",
+            "Approve the plans of drifts, and plans that a guard parked.",
+        ),
+        "reject": ("review:reject", "Reject plans of drifts, and parked ones: nothing is changed."),
+        "snooze": (
+            "review:snooze",
+            "Put off the decision about a drift. Nothing is written meanwhile.",
+        ),
+        "codify": (
+            "review:codify",
+            "Propose the live value of a drift to Git, by one pull request.",
+        ),
+        "revert": ("review:revert", "Put Git's value back, through the policy."),
+        "ignore": ("review:ignore", "Hide a drift, or one field of it, for a limited time."),
         "pause": (
-            "pause",
+            "hold:pause",
             "Hold an application, or one object of it: nothing is written to it meanwhile.",
         ),
         "resume": (
-            "resume",
+            "hold:resume",
             "End the holds of an application, or those of one object, before their time.",
         ),
     },
@@ -57,9 +66,9 @@ SECTIONS = {
         "serve": ("serve", "Run the control plane, and the workloads, on this machine."),
         "operator": ("operator", "Run the Kubernetes operator."),
         "gitops": ("gitops", "Run the GitOps controller."),
-        "project": ("project", "Create and list projects."),
+        "project": ("store:project", "Create and list projects."),
         "token": ("token", "Create, list and revoke tokens."),
-        "backup": ("backup", "Copy the store, also while a server writes to it."),
+        "backup": ("store:backup", "Copy the store, also while a server writes to it."),
     },
     "Set up": {
         "install": (
@@ -68,7 +77,7 @@ SECTIONS = {
         ),
         "doctor": ("doctor", "Check this machine, the store and the connection."),
         "config": ("config", "Show and change settings."),
-        "completion": ("completion", "Print the completion script of a shell."),
+        "completion": ("help:completion", "Print the completion script of a shell."),
         "help": ("help", "Explain a topic (exit-codes, environment) or a command."),
         "version": ("version", "Show the version."),
     },
@@ -77,7 +86,7 @@ SECTIONS = {
 
 @click.group(
     "holdfast",
-    cls=Root,
+    cls=RootGroup,
     lazy={name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()},
     sections={title: list(verbs) for title, verbs in SECTIONS.items()},
     aliases={"apply": "ensure", "get": "status"},

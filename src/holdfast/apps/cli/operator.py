@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from holdfast.apps.cli import options, running
+from holdfast.apps.cli import daemon, options
 from holdfast.apps.cli.group import Verb
 from holdfast.core.errors import requires_extra
 
@@ -21,7 +21,7 @@ from holdfast.core.errors import requires_extra
         "holdfast operator --once                          # one look at everything",
     ],
 )
-@running.context
+@daemon.context_option
 @click.option(
     "--namespace",
     "namespaces",
@@ -52,7 +52,7 @@ from holdfast.core.errors import requires_extra
     show_default=True,
     help="Where /metrics, /healthz and /readyz answer; empty for nowhere.",
 )
-@running.lease_namespace
+@daemon.lease_namespace_option
 @click.option(
     "--leader-election/--no-leader-election",
     "elect",
@@ -90,9 +90,9 @@ def command(
 
     with requires_extra("kubernetes", "The operator"):
         from holdfast.apps.operator.main import run
-        from holdfast.apps.operator.settings import Settings
+        from holdfast.apps.operator.settings import OperatorSettings
 
-    settings = Settings(
+    settings = OperatorSettings(
         context=context,
         namespaces=namespaces,
         workers=workers,
@@ -103,6 +103,6 @@ def command(
         lease_namespace=lease_namespace,
         elect=elect,
         once=once,
-        log_format=running.log_format(),
+        log_format=daemon.choose_log_format(),
     )
     sys.exit(run(settings))

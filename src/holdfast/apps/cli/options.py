@@ -13,25 +13,29 @@ from holdfast.apps.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
 
-MOST_DAYS = 30
+MAX_DAYS = 30
 """What a person decides for a while lasts no longer."""
-ONE = ("table", "json", "yaml", "name")
+SINGLE_FORMATS = ("table", "json", "yaml", "name")
 """Formats of a verb whose result is one thing."""
-CONNECTION = ("url", "project")
+CONNECTION_OPTIONS = ("url", "project")
 """Options that say where to connect, and that the next command needs again."""
-LISTS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
+LIST_FORMATS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
 
 
 def connection(function: F) -> F:
     """Where to connect."""
-    return _kept("--url", help="Control plane (https://…) or embedded store (sqlite:///PATH).")(
-        _kept("--project", "-p", type=Slug(), help="Project that workloads belong to.")(function)
+    return _session_option(
+        "--url", help="Control plane (https://…) or embedded store (sqlite:///PATH)."
+    )(
+        _session_option(
+            "--project", "-p", type=ProjectSlug(), help="Project that workloads belong to."
+        )(function)
     )
 
 
 def output(*formats: str) -> Callable[[F], F]:
     """How to write the result; the first format is the default."""
-    return lambda function: _kept(
+    return lambda function: _session_option(
         "--output",
         "-o",
         type=click.Choice(formats),
@@ -41,7 +45,7 @@ def output(*formats: str) -> Callable[[F], F]:
 
 def colour(function: F) -> F:
     """When to colour."""
-    return _kept(
+    return _session_option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
         help="When to colour (default: auto; NO_COLOR and CLICOLOR_FORCE count).",
@@ -69,26 +73,27 @@ def files(*, required: bool = True) -> Callable[[F], F]:
     return decorate
 
 
-def given_files(paths: Sequence[str], *, recursive: bool = False) -> str:
+def repeat_files(paths: Sequence[str], *, recursive: bool = False) -> str:
     """Write the same files again, for the next command."""
     shown = " ".join(f"-f {'FILE' if path == '-' else shlex.quote(path)}" for path in paths)
     return f"{shown} -R" if recursive else shown
 
 
-def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of applications, or else of live workloads.
 
     A shell must neither hang nor see an error.
     """
-    from holdfast.apps.cli.connect import connect
-    from holdfast.apps.cli.controller import asked
-    from holdfast.apps.cli.settings import resolve
+    from holdfast.apps.cli.connect import connect, find_controller
+    from holdfast.apps.cli.settings import resolve_settings
     from holdfast.core.errors import HoldfastError
 
     session = ctx.ensure_object(Session)
     try:
-        session.settings = resolve(session.flags)  # without its warnings, which would be shown
-        with asked(session, patience=2.0) as controller:
+        session.settings = resolve_settings(
+            session.flags
+        )  # without its warnings, which would be shown
+        with find_controller(session, patience=2.0) as controller:
             if controller is not None:
                 names = [each.id for each in controller.applications]
                 short = [each.rpartition("/")[2] for each in names]
@@ -127,7 +132,7 @@ def exit_code(function: F) -> F:
     )(function)
 
 
-class Policy(click.Choice[str]):
+class PolicyChoice(click.Choice[str]):
     """One of some words, which Python code spells `dry_run` or `DRY_RUN`."""
 
     def convert(
@@ -137,7 +142,7 @@ class Policy(click.Choice[str]):
         return super().convert(str(value).lower().replace("_", "-"), param, ctx)
 
 
-class Slug(click.ParamType[str]):
+class ProjectSlug(click.ParamType[str]):
     """A name as projects have it. Checked here, so that nobody is asked about one that is none."""
 
     name = "slug"
@@ -147,13 +152,13 @@ class Slug(click.ParamType[str]):
     ) -> str:
         """Read it, or say how it is written."""
         from holdfast.core.names import canonical_slug, is_slug
-        from holdfast.core.redact import credential_in, quoted
+        from holdfast.core.redact import credential_in, quote_text
 
         text = str(value)
         if not is_slug(text):
             like = canonical_slug(text) if text.isascii() and not credential_in(text) else ""
             hint = f"did you mean {like}?" if is_slug(like) else "such as ml-platform."
-            self.fail(f"{quoted(text)} is not a project slug; {hint}", param, ctx)
+            self.fail(f"{quote_text(text)} is not a project slug; {hint}", param, ctx)
         return text
 
 
@@ -191,7 +196,7 @@ class Days(Duration):
         return super().convert(value, param, ctx)
 
 
-class Span(Days):
+class DecisionPeriod(Days):
     """How long what a person decides may count: `2h`, `7d`."""
 
     def convert(
@@ -199,24 +204,24 @@ class Span(Days):
     ) -> float:
         """Read it, or say how to write it."""
         seconds = super().convert(value, param, ctx)
-        if not 1 <= seconds <= MOST_DAYS * 86_400:
+        if not 1 <= seconds <= MAX_DAYS * 86_400:
             self.fail(
-                f"{str(value)[:40]!a} is not between a second and {MOST_DAYS} days", param, ctx
+                f"{str(value)[:40]!a} is not between a second and {MAX_DAYS} days", param, ctx
             )
         return seconds
 
 
-def lasting(default: str | None = None) -> Callable[[F], F]:
+def for_duration(default: str | None = None) -> Callable[[F], F]:
     """For how long something counts. Nothing is for ever: that belongs in Git."""
     return click.option(
         "--for",
         "seconds",
-        type=Span(),
+        type=DecisionPeriod(),
         required=default is None,
         show_default=default is not None,
         metavar="TIME",
-        help=f"How long, such as 2h or 7d; {MOST_DAYS} days at most.",
-        **_default(default),
+        help=f"How long, such as 2h or 7d; {MAX_DAYS} days at most.",
+        **_default_keyword(default),
     )
 
 
@@ -227,11 +232,11 @@ def comment(*, required: bool = False) -> Callable[[F], F]:
         required=required,
         metavar="TEXT",
         help="Why; kept in the history.",
-        **_default(None if required else ""),
+        **_default_keyword(None if required else ""),
     )
 
 
-def _default(value: str | None) -> dict[str, Any]:  # Any: click's own keywords
+def _default_keyword(value: str | None) -> dict[str, Any]:  # Any: click's own keywords
     """Give a default, or none at all: click takes None for a value that was given."""
     return {} if value is None else {"default": value}
 
@@ -247,14 +252,14 @@ def timeout(default: str) -> Callable[[F], F]:
     )
 
 
-def _kept(*names: str, **more: Any) -> Callable[[F], F]:  # Any: click's own keywords
+def _session_option(*names: str, **more: Any) -> Callable[[F], F]:  # Any: click's own keywords
     """An option whose value goes to the session, not to the verb."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None and param.name:
             session = ctx.ensure_object(Session)
             session.flags[param.name] = value
-            if param.name in CONNECTION:
+            if param.name in CONNECTION_OPTIONS:
                 session.caller.given[f"--{param.name}"] = value
 
     # Eager, so that an error in another option is already shown as asked.

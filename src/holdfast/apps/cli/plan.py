@@ -11,7 +11,7 @@ import msgspec
 from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import load
+from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
@@ -36,7 +36,7 @@ from holdfast.wire.plan_v1 import plan_to_json
 )
 @options.exit_code
 @options.connection
-@options.output(*options.LISTS)
+@options.output(*options.LIST_FORMATS)
 @pass_session
 @click.pass_context
 def command(
@@ -53,7 +53,7 @@ def command(
     not be read is an error, never a plan to create it.
     """
     screen = session.screen
-    declared = load(paths, recursive=recursive)
+    declared = load_specs(paths, recursive=recursive)
     with session.client() as client:
         if screen.for_people:
             screen.note(f"Comparing {count(len(declared), 'workload')} with {session.place}\n")
@@ -61,7 +61,7 @@ def command(
     if out:
         save_plan(plan, out)
     show_plan(screen, plan)
-    given = options.given_files(paths, recursive=recursive)
+    given = options.repeat_files(paths, recursive=recursive)
     if out:
         screen.note(f"Saved {plan.id} in {out}.")
         if plan:
@@ -86,5 +86,5 @@ def save_plan(plan: Plan, path: str) -> None:
     except OSError as error:
         raise ConfigurationError(
             f"The plan cannot be saved in {path}: {error.strerror}.",
-            todo="Choose a place that you can write to.",
+            hint="Choose a place that you can write to.",
         ) from error

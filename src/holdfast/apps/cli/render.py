@@ -9,7 +9,7 @@ import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import Declared, load
+from holdfast.apps.cli.inputs import DeclaredWorkload, load_specs
 from holdfast.apps.cli.install import gateway_of
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.normalize import normalize_workload
@@ -73,17 +73,17 @@ def command(
         ctx.fail("--normalized is for workloads.")
     route = gateway_of(ctx, gateway, domain)
     documents: list[Fields] = []
-    for each in load(paths, recursive=recursive, services=True):
+    for each in load_specs(paths, recursive=recursive, services=True):
         wanted = form or (OBJECTS if each.service and not normalized else WORKLOAD)
         if wanted == WORKLOAD:
             document = spec_to_document(each.spec)
             documents.append(normalize_workload(document) if normalized else document)
             continue
-        service = _service(each, namespace)
+        service = _as_service(each, namespace)
         if wanted == SERVICE:
             documents.append(resource_document(service))
         else:
-            documents += _objects(session, service, route)
+            documents += _child_objects(session, service, route)
     if session.screen.output == "json":
         for document in documents:
             click.echo(json.dumps(document, indent=2))
@@ -91,7 +91,7 @@ def command(
         click.echo("---\n".join(write_document(document) for document in documents), nl=False)
 
 
-def _service(declared: Declared, namespace: str | None) -> InferenceService:
+def _as_service(declared: DeclaredWorkload, namespace: str | None) -> InferenceService:
     from dataclasses import replace
 
     if declared.service is not None:
@@ -111,9 +111,10 @@ def resource_document(service: InferenceService) -> Fields:
     return service_to_json(replace(service, uid="", resource_version="", generation=0, status=None))
 
 
-def _objects(session: Session, service: InferenceService, gateway: Gateway | None) -> list[Fields]:
-    from holdfast.core.service.children import Facts
-    from holdfast.core.service.manifests import manifests
+def _child_objects(
+    session: Session, service: InferenceService, gateway: Gateway | None
+) -> list[Fields]:
+    from holdfast.core.service.children import Facts, manifests
 
     if service.spec.canary is not None:
         session.screen.note(

@@ -3,18 +3,97 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TextIO
 
-from holdfast.apps.cli.caller import Caller
-from holdfast.apps.cli.views.colour import painted, wants_ascii, wants_colour
-from holdfast.apps.cli.views.text import printable, to_ascii
-from holdfast.core.ink import Ink, no_paint
+from holdfast.apps.cli.views.text import printable, to_ascii, with_program_name
+from holdfast.core.redact import redact
+from holdfast.core.text_style import TextStyle, no_paint
 from holdfast.core.tree import Fields, Tree
 
+_ANSI_CODES = {
+    TextStyle.CREATE: "32",
+    TextStyle.CHANGE: "33",
+    TextStyle.REMOVE: "31",
+    TextStyle.SECRET: "35",
+    TextStyle.FAINT: "2",
+}
+
+
+def wants_colour(choice: str, stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Say whether to colour what goes to a stream.
+
+    A flag beats NO_COLOR, which beats the variables that force colour; then comes the
+    terminal itself.
+    """
+    if choice in ("always", "never"):
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if any(environ.get(name, "0") not in ("", "0") for name in ("CLICOLOR_FORCE", "FORCE_COLOR")):
+        return True
+    if environ.get("CLICOLOR") == "0" or environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def wants_ascii(stream: TextIO) -> bool:
+    """True when the stream cannot carry our arrows and dots."""
+    try:
+        "→…·↻✓".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
+
+
+def apply_style(text: str, ink: TextStyle) -> str:
+    """Colour a text."""
+    code = _ANSI_CODES.get(ink)
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+
+
+CONNECTED_VERBS = frozenset(
+    {
+        "approve", "backup", "codify", "delete", "diff", "doctor", "drift", "ensure",
+        "history", "ignore", "logs", "pause", "plan", "project", "reject", "resume", "revert",
+        "snooze", "status", "sync", "token", "wait", "watch",
+    }
+)  # fmt: skip
+"""The verbs that connect to something, `config` apart, which is about files. Named here, for they
+are imported only when they are used; a test compares."""
+_COMMAND_PATTERN = re.compile(
+    rf"(?<![\w./=-])(?<!kubectl )holdfast (?=(?:{'|'.join(sorted(CONNECTED_VERBS))})\b)"
+)
+_PROJECT_OPTION = re.compile(r" (?:-p|--project) ")
+
+
+@dataclass(slots=True)
+class Caller:
+    """The program by the name the user knows, and the connection flags of this command line."""
+
+    program: str = "holdfast"
+    """`holdfast`, or `kubectl holdfast`."""
+    given: dict[str, str] = field(default_factory=dict)
+    """As typed: `--url`, `--project`, and kubectl's own."""
+
+    def as_typed(self, text: str) -> str:
+        """Write the commands in a text as this user would type them."""
+        given = self.given
+        if _PROJECT_OPTION.search(text):  # the command says itself which project it means
+            given = {name: value for name, value in given.items() if name != "--project"}
+        flags = "".join(f"{name} {shlex.quote(redact(value))} " for name, value in given.items())
+        if _COMMAND_PATTERN.search(text):
+            return _COMMAND_PATTERN.sub(lambda _: f"{self.program} {flags}", text)
+        return with_program_name(self.program, text)
+
+
 API_VERSION = "cli.holdfast.dev/v1"
-MACHINE = frozenset({"json", "yaml", "jsonl", "name"})
+MACHINE_FORMATS = frozenset({"json", "yaml", "jsonl", "name"})
 
 
 class Screen:
@@ -36,11 +115,11 @@ class Screen:
     @property
     def for_people(self) -> bool:
         """False when a program reads the result."""
-        return self.output not in MACHINE
+        return self.output not in MACHINE_FORMATS
 
-    def paint(self, text: str, ink: Ink) -> str:
+    def paint(self, text: str, ink: TextStyle) -> str:
         """Colour a part of a result, where that is wanted."""
-        return (painted if self._paints_out else no_paint)(text, ink)
+        return (apply_style if self._paints_out else no_paint)(text, ink)
 
     def line(self, text: str = "") -> None:
         """Write a line of the result."""
@@ -49,7 +128,7 @@ class Screen:
     def document(self, kind: str, body: Mapping[str, object]) -> None:
         """Write the result as one versioned JSON or YAML document."""
         tree: Fields = {"apiVersion": API_VERSION, "kind": kind}
-        tree |= _jsonable(body)  # type: ignore[arg-type]  # a mapping stays a mapping
+        tree |= _to_builtins(body)  # type: ignore[arg-type]  # a mapping stays a mapping
         if self.output == "yaml":
             from holdfast.wire.yaml import write_document
 
@@ -60,7 +139,7 @@ class Screen:
 
     def record(self, body: Mapping[str, object]) -> None:
         """Write one line of JSON."""
-        text = json.dumps(_jsonable(body), ensure_ascii=self.ascii_only, separators=(",", ":"))
+        text = json.dumps(_to_builtins(body), ensure_ascii=self.ascii_only, separators=(",", ":"))
         self._out.write(text + "\n")
         self._out.flush()
 
@@ -77,13 +156,13 @@ class Screen:
 
     def warn(self, text: str) -> None:
         """Write a warning."""
-        mark = painted("warning:", Ink.CHANGE) if self._paints_err else "warning:"
+        mark = apply_style("warning:", TextStyle.CHANGE) if self._paints_err else "warning:"
         self.note(f"{mark} {printable(text)}")
 
     def error(self, code: str, text: str, details: Sequence[str]) -> None:
         """Write what went wrong, then the details below it."""
         mark = f"error[{code}]:"
-        mark = painted(mark, Ink.REMOVE) if self._paints_err else mark
+        mark = apply_style(mark, TextStyle.REMOVE) if self._paints_err else mark
         lines = [
             f"{mark} {printable(text)}",
             *(f"  {printable(each)}".rstrip() for each in details),
@@ -93,8 +172,8 @@ class Screen:
     def next(self, command: str) -> None:
         """End a screen with the next command."""
         if self.for_people:
-            text = f"Next: {printable(self._caller.spoken(command))}"
-            self.note(painted(text, Ink.FAINT) if self._paints_err else text)
+            text = f"Next: {printable(self._caller.as_typed(command))}"
+            self.note(apply_style(text, TextStyle.FAINT) if self._paints_err else text)
 
     def clear(self) -> None:
         """Begin a redrawn screen."""
@@ -106,7 +185,7 @@ class Screen:
         stream.flush()
 
 
-def _jsonable(value: object) -> Tree:
+def _to_builtins(value: object) -> Tree:
     """Turn forms, enums, times and nested values into JSON's own."""
     import msgspec
 

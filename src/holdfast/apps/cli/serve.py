@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.apps.cli import options, running
+from holdfast.apps.cli import daemon, options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.core.errors import requires_extra
 
 if TYPE_CHECKING:
-    from holdfast.apps.server.config import Cluster, ServerConfig
+    from holdfast.apps.server.config import ClusterLocation, ServerConfig
 
 
 @click.command(
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         "holdfast serve --target kubernetes://prod/   # workloads are InferenceServices",
     ],
 )
-@running.listening
+@daemon.listen_options
 @click.option(
     "--run/--no-run",
     default=None,
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.1),
     help="Requests a second for each token (default: no limit on loopback, 200 beyond).",
 )
-@running.accept_rollback
+@daemon.accept_rollback_option
 @click.option("--leave-running", is_flag=True, help="Leave processes alive when the server stops.")
-@running.logging
+@daemon.logging_options
 @options.colour
 @pass_session
 def command(
@@ -88,10 +88,10 @@ def command(
     to their Services. Each project has the namespace of its name unless the address names one.
     """
     with requires_extra("server", "Serving"):
-        from holdfast.apps.server.config import Limits, ServerConfig
+        from holdfast.apps.server.config import ServerConfig, ServerLimits
         from holdfast.apps.server.main import serve
 
-    path = running.store_file(db)
+    path = daemon.store_path(db)
     config = ServerConfig(
         db=path,
         host=host,
@@ -100,23 +100,25 @@ def command(
         shared_runner=shared_runner,
         home=Path(home) if home else None,
         secrets_dir=Path(secrets_dir) if secrets_dir else None,
-        cluster=_cluster(target, workload_url, run),
+        cluster=_cluster_target(target, workload_url, run),
         accept_rollback=accept_rollback,
         leave_running=leave_running,
-        log_format=running.log_format(log_format),
+        log_format=daemon.choose_log_format(log_format),
         log_level=log_level,
-        limits=Limits(rate=rate),
-        on_ready=lambda url: _greet(session, config, url),
+        limits=ServerLimits(rate=rate),
+        on_ready=lambda url: _show_greeting(session, config, url),
     )
     if shared_runner and not config.runs:
         raise click.UsageError("--shared-runner is for a server that runs workloads (--run).")
     serve(config)
 
 
-def _cluster(target: str | None, workload_url: str | None, run: bool | None) -> Cluster | None:
+def _cluster_target(
+    target: str | None, workload_url: str | None, run: bool | None
+) -> ClusterLocation | None:
     """Read the address of the cluster that is to keep the workloads."""
-    from holdfast.apps.sdk.settings import resolve
-    from holdfast.apps.server.config import WORKLOAD_URL, Cluster
+    from holdfast.apps.sdk.settings import resolve_connection
+    from holdfast.apps.server.config import WORKLOAD_URL, ClusterLocation
 
     if target is None:
         if workload_url is not None:
@@ -124,7 +126,7 @@ def _cluster(target: str | None, workload_url: str | None, run: bool | None) -> 
         return None
     if run:
         raise click.UsageError("--run starts workloads here; with --target the cluster does.")
-    place = resolve(target, environ={})
+    place = resolve_connection(target, environ={})
     if place.scheme != "kubernetes":
         raise click.UsageError("--target takes kubernetes://CONTEXT/NAMESPACE.")
     url = workload_url or WORKLOAD_URL
@@ -136,14 +138,16 @@ def _cluster(target: str | None, workload_url: str | None, run: bool | None) -> 
         raise click.UsageError(
             "--workload-url is an http:// address with {name} and {namespace} to be filled in."
         )
-    return Cluster(context=place.context, namespace=place.namespace, workload_url=url.rstrip("/"))
+    return ClusterLocation(
+        context=place.context, namespace=place.namespace, workload_url=url.rstrip("/")
+    )
 
 
-def _greet(session: Session, config: ServerConfig, url: str) -> None:
+def _show_greeting(session: Session, config: ServerConfig, url: str) -> None:
     """Say where it listens, how to make a token, and what to do next."""
     screen = session.screen
     screen.line(f"Holdfast listens on {url}")
     screen.line(f"  store      {config.db}")
     runs = "run here" if config.runs else "are kept, not run (--run)"
     screen.line(f"  workloads  {'are kept by the cluster' if config.cluster else runs}")
-    running.greet(screen, config.db, url, follow="holdfast doctor")
+    daemon.show_how_to_connect(screen, config.db, url, follow="holdfast doctor")

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.apps.cli.caller import Caller
-from holdfast.apps.cli.screen import Screen
+from holdfast.apps.cli.screen import Caller, Screen
 
 if TYPE_CHECKING:  # the rest is loaded by the verbs that need it
     from collections.abc import Iterator, Mapping
 
-    from holdfast.apps.cli.settings import Settings
+    from holdfast.apps.cli.settings import CliSettings
     from holdfast.apps.sdk.management import ManagementClient
     from holdfast.core.live import Live
     from holdfast.core.names import WorkloadId
@@ -32,11 +31,11 @@ class Session:
         """Of this command line, by name; those that the user typed are also in `caller`."""
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> CliSettings:
         """The settings, each from the nearest source."""
-        from holdfast.apps.cli.settings import resolve
+        from holdfast.apps.cli.settings import resolve_settings
 
-        settings = resolve(self.flags)
+        settings = resolve_settings(self.flags)
         for text in settings.warnings:
             self.screen.warn(text)
         return settings
@@ -65,11 +64,11 @@ class Session:
             return default_project(self.settings) or (given.value if given else "default")
         if not is_slug(given.value):
             from holdfast.core.errors import ConfigurationError
-            from holdfast.core.redact import quoted
+            from holdfast.core.redact import quote_text
 
             raise ConfigurationError(
-                f"{given.origin} names the project {quoted(given.value)}, which is not a slug.",
-                todo="Use lower-case letters, digits and single dashes, such as ml-platform.",
+                f"{given.origin} names the project {quote_text(given.value)}, which is not a slug.",
+                hint="Use lower-case letters, digits and single dashes, such as ml-platform.",
             )
         return given.value
 
@@ -84,12 +83,12 @@ class Session:
 
     def workload(self, text: str) -> WorkloadId:
         """Read `slug` or `project/slug`."""
-        from holdfast.core.names import WorkloadId, checked_slug
+        from holdfast.core.names import WorkloadId, require_slug
 
         project, slash, slug = text.rpartition("/")
         return WorkloadId(
-            project=checked_slug(project, field="project") if slash else self.project,
-            slug=checked_slug(slug, field="workload"),
+            project=require_slug(project, field="project") if slash else self.project,
+            slug=require_slug(slug, field="workload"),
         )
 
     @property
@@ -105,7 +104,7 @@ class Session:
             return client.get(where.slug, project=where.project)
         except NotFound as error:
             todo = f"holdfast status -p {where.project} lists the workloads there are."
-            raise NotFound(error.happened, todo=todo) from error
+            raise NotFound(error.happened, hint=todo) from error
 
     @contextmanager
     def client(self) -> Iterator[ManagementClient]:

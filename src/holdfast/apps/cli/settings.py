@@ -28,7 +28,7 @@ FLAG, ENVIRONMENT, PROJECT, USER, DEFAULT = "flag", "environment", "project", "u
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class CliSetting:
     """One setting and where it was found."""
 
     value: str
@@ -38,10 +38,10 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CliSettings:
     """Every setting that has a value, and what was passed over on the way."""
 
-    found: Mapping[str, Setting]
+    found: Mapping[str, CliSetting]
     warnings: tuple[str, ...] = ()
 
     def get(self, name: str) -> str | None:
@@ -56,33 +56,33 @@ class Settings:
 
 
 @dataclass(slots=True)
-class _Search:
-    found: dict[str, Setting] = field(default_factory=dict)
+class _SettingsSearch:
+    found: dict[str, CliSetting] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: str | None, kind: str, origin: str) -> None:
         if value and name not in self.found:
-            self.found[name] = Setting(value=value, kind=kind, origin=origin)
+            self.found[name] = CliSetting(value=value, kind=kind, origin=origin)
 
 
-def resolve(
+def resolve_settings(
     flags: Mapping[str, str], *, environ: Mapping[str, str] = os.environ, start: Path | None = None
-) -> Settings:
+) -> CliSettings:
     """Gather the settings, the nearest source first."""
-    search = _Search()
+    search = _SettingsSearch()
     for name in NAMES:
         search.add(name, flags.get(name), FLAG, f"--{name}")
     for name in NAMES:
         variable = f"HOLDFAST_{name.upper()}"
         search.add(name, environ.get(variable), ENVIRONMENT, variable)
-    _project(search, start or Path.cwd())
-    _user(search, user_file(environ))
+    _add_project_file(search, start or Path.cwd())
+    _add_user_file(search, user_file(environ))
     for name, variable in _INFERENCEKEY.items():
         search.add(name, environ.get(variable), ENVIRONMENT, variable)
     for name, value in _DEFAULTS.items():
         search.add(name, value, DEFAULT, "default")
-    _part_token_from_project_url(search)
-    return Settings(found=search.found, warnings=tuple(search.warnings))
+    _drop_token_for_project_url(search)
+    return CliSettings(found=search.found, warnings=tuple(search.warnings))
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -108,18 +108,18 @@ def read_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(
-            f"{path} cannot be read: {reason}.", todo="Fix the file, or move it away."
+            f"{path} cannot be read: {reason}.", hint="Fix the file, or move it away."
         ) from error
     for name, value in values.items():
         if name not in NAMES or not isinstance(value, str):
             raise ConfigurationError(
                 f"{path}: {name[:40]!a} is not a setting with a text value.",
-                todo=f"Known settings: {', '.join(NAMES)}.",
+                hint=f"Known settings: {', '.join(NAMES)}.",
             )
     return values
 
 
-def _project(search: _Search, start: Path) -> None:
+def _add_project_file(search: _SettingsSearch, start: Path) -> None:
     path = project_file(start)
     if path is None:
         return
@@ -139,7 +139,7 @@ def _trusted(owner: int) -> bool:
     return owner in (os.getuid(), 0)
 
 
-def _user(search: _Search, path: Path) -> None:
+def _add_user_file(search: _SettingsSearch, path: Path) -> None:
     if not path.is_file():
         return
     values = read_file(path)
@@ -151,7 +151,7 @@ def _user(search: _Search, path: Path) -> None:
         search.add(name, value, USER, str(path))
 
 
-def _part_token_from_project_url(search: _Search) -> None:
+def _drop_token_for_project_url(search: _SettingsSearch) -> None:
     url, token = search.found.get("url"), search.found.get("token")
     if url and token and url.kind == PROJECT and token.kind == USER:
         del search.found["token"]

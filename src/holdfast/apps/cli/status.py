@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.controller import Controller, asked
+from holdfast.apps.cli.connect import ControllerClient, find_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.workloads import Seen, seen_of, show_workloads
+from holdfast.apps.cli.views.workloads import ObservedWorkload, observed_workloads, show_workloads
 
 
 @click.command(
@@ -24,10 +24,10 @@ from holdfast.apps.cli.views.workloads import Seen, seen_of, show_workloads
         "holdfast status -o json | jq '.items[] | select(.sync == \"drifted\") | .slug'",
     ],
 )
-@click.argument("names", shell_complete=options.workload_names, nargs=-1, metavar="[NAME]...")
+@click.argument("names", shell_complete=options.complete_names, nargs=-1, metavar="[NAME]...")
 @options.exit_code
 @options.connection
-@options.output(*options.LISTS)
+@options.output(*options.LIST_FORMATS)
 @pass_session
 @click.pass_context
 def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_code: bool) -> None:
@@ -37,12 +37,12 @@ def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_c
     that serve. Of one application, the objects that are not as declared are shown, its holds and
     the plans that wait; with -o wide every object.
     """
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            if _applications(session, controller, names) and exit_code:
+            if _show_applications(session, controller, names) and exit_code:
                 ctx.exit(Exit.CHANGES)
             return
-    seen = observe(session, names)
+    seen = read_workloads(session, names)
     show_workloads(session.screen, seen, now=datetime.now(UTC))
     drifted = [each for each in seen if each.sync == "drifted"]
     failed = [each for each in seen if each.live.status.phase == "error"]
@@ -63,14 +63,16 @@ def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_c
         ctx.exit(Exit.CHANGES)
 
 
-def _applications(session: Session, controller: Controller, names: tuple[str, ...]) -> bool:
+def _show_applications(
+    session: Session, controller: ControllerClient, names: tuple[str, ...]
+) -> bool:
     """Show applications; True when one of them has drifted or is behind Git."""
     from holdfast.apps.cli.views.applications import show_application, show_applications
 
     now, api = datetime.now(UTC), controller.api
-    found = [controller.ask(api.application(name)) for name in names] or controller.applications
+    found = [controller.call(api.application(name)) for name in names] or controller.applications
     if len(names) == 1:
-        objects = controller.ask(api.objects(names[0]))
+        objects = controller.call(api.objects(names[0]))
         show_application(session.screen, found[0], objects, now=now)
         drift = next((each.drift for each in objects if each.drift), "")
         plan = next((each.id for each in found[0].plans if not each.decided), "")
@@ -89,14 +91,14 @@ def _applications(session: Session, controller: Controller, names: tuple[str, ..
     return any(each.sync in ("drifted", "ahead") for each in found)
 
 
-def observe(session: Session, names: tuple[str, ...]) -> list[Seen]:
+def read_workloads(session: Session, names: tuple[str, ...]) -> list[ObservedWorkload]:
     """Read the named workloads, or all of the project."""
     with session.client() as client:
         if not names:
-            return seen_of(client.list(), client.drifts())
-        found: list[Seen] = []
+            return observed_workloads(client.list(), client.drifts())
+        found: list[ObservedWorkload] = []
         for where in map(session.workload, names):
             live = session.find(client, where)
             drifts = client.drifts(slug=where.slug, project=where.project)
-            found += seen_of([live], drifts)
+            found += observed_workloads([live], drifts)
         return found

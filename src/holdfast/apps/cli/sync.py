@@ -8,18 +8,23 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.application_wait import show_hindrance, wait_for
-from holdfast.apps.cli.controller import Controller, required
+from holdfast.apps.cli.application_wait import (
+    Blocker,
+    WaitGoal,
+    first_blocker,
+    show_blocker,
+    wait_for_application,
+)
+from holdfast.apps.cli.connect import ControllerClient, require_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.hindrance import Hindrance, Wish, hindrance
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.syncs import show_sync_plan, show_synced
-from holdfast.apps.cli.waiting import resumable
-from holdfast.core.errors import having_changed
-from holdfast.wire.gitops_http_v1 import LONGEST_WAIT, FollowedForm, SyncedForm
+from holdfast.apps.cli.views.application_diff import show_sync_plan, show_sync_result
+from holdfast.apps.cli.workload_wait import hint_on_interrupt
+from holdfast.core.errors import report_changes
+from holdfast.wire.gitops_http_v1 import MAX_WAIT_SECONDS, FollowedForm, SyncedForm
 
-PASS = 10
+PASS_SECONDS = 10
 """Seconds that are given to the pass which takes it up; whether it serves is for --wait."""
 
 
@@ -32,7 +37,7 @@ PASS = 10
         "holdfast sync shop --prune          # also delete what is no longer declared",
     ],
 )
-@click.argument("application", shell_complete=options.workload_names)
+@click.argument("application", shell_complete=options.complete_names)
 @click.option("--prune", is_flag=True, help="Delete what was applied and is no longer declared.")
 @click.option(
     "--force",
@@ -44,7 +49,7 @@ PASS = 10
 @options.timeout("15m")
 @options.exit_code
 @options.connection
-@options.output(*options.ONE)
+@options.output(*options.SINGLE_FORMATS)
 @pass_session
 @click.pass_context
 def command(
@@ -65,56 +70,69 @@ def command(
     be read or that objects were refused.
     """
     screen = session.screen
-    with required(session) as controller:
+    with require_controller(session) as controller:
         if dry_run:
-            if _planned(session, controller, application, prune=prune, force=force) and exit_code:
+            if (
+                _show_dry_run(session, controller, application, prune=prune, force=force)
+                and exit_code
+            ):
                 ctx.exit(Exit.CHANGES)
             return
         if wait:
-            outcome, stopped = _awaited(
+            outcome, stopped = _sync_and_wait(
                 session, controller, application, prune=prune, force=force, timeout=timeout
             )
         else:
-            outcome = _asked(controller, application, prune, force, PASS)
-            wish, now = Wish(goal="ready", asked=True, prunes=prune), datetime.now(UTC)
-            stopped = hindrance(outcome.application, (), (), wish, until=now)
-    show_synced(screen, outcome)
-    if stopped is not None and not _waiting(outcome.application):
-        show_hindrance(session, stopped)
+            outcome = _request_sync(controller, application, prune, force, PASS_SECONDS)
+            wish, now = WaitGoal(goal="ready", asked=True, prunes=prune), datetime.now(UTC)
+            stopped = first_blocker(outcome.application, (), (), wish, until=now)
+    show_sync_result(screen, outcome)
+    if stopped is not None and not _undecided_plan(outcome.application):
+        show_blocker(session, stopped)
         ctx.exit(stopped.exit)
     _finish(ctx, session, outcome)
 
 
-def _asked(controller: Controller, name: str, prune: bool, force: bool, wait: int) -> SyncedForm:
-    return controller.ask(controller.api.sync(name, prune=prune, force=force, wait=wait))
+def _request_sync(
+    controller: ControllerClient, name: str, prune: bool, force: bool, wait: int
+) -> SyncedForm:
+    return controller.call(controller.api.sync(name, prune=prune, force=force, wait=wait))
 
 
-def _awaited(
-    session: Session, controller: Controller, name: str, *, prune: bool, force: bool, timeout: float
-) -> tuple[SyncedForm, Hindrance | None]:
+def _sync_and_wait(
+    session: Session,
+    controller: ControllerClient,
+    name: str,
+    *,
+    prune: bool,
+    force: bool,
+    timeout: float,
+) -> tuple[SyncedForm, Blocker | None]:
     """Have it synced, and wait until it is ready; not where objects were refused."""
     end = time.monotonic() + timeout
-    with resumable(session, "ready", [name], timeout, going_on="the controller carries on"):
-        first = min(LONGEST_WAIT, max(1, int(timeout)))
-        outcome = _asked(controller, name, prune, force, first)
+    with hint_on_interrupt(session, "ready", [name], timeout, going_on="the controller carries on"):
+        first = min(MAX_WAIT_SECONDS, max(1, int(timeout)))
+        outcome = _request_sync(controller, name, prune, force, first)
         if outcome.refused:
             return outcome, None
-        wish = Wish(goal="ready", asked=True, prunes=prune)
-        with having_changed(f"The sync of {name} was begun."):
-            found, stopped = wait_for(session, controller, name, wish, end=end, timeout=timeout)
+        wish = WaitGoal(goal="ready", asked=True, prunes=prune)
+        with report_changes(f"The sync of {name} was begun."):
+            found, stopped = wait_for_application(
+                session, controller, name, wish, end=end, timeout=timeout
+            )
     outcome.application, outcome.done = found, outcome.done or stopped is None
     return outcome, stopped
 
 
-def _planned(
-    session: Session, controller: Controller, name: str, *, prune: bool, force: bool
+def _show_dry_run(
+    session: Session, controller: ControllerClient, name: str, *, prune: bool, force: bool
 ) -> bool:
     """Show what a sync would do; True when it would do something."""
-    plan = controller.ask(controller.api.plan(name, prune=prune))
+    plan = controller.call(controller.api.plan(name, prune=prune))
     taken = ("report", "self-heal", "review", "pull-request") if force else ("report", "self-heal")
     drifts = [
         each
-        for each in controller.ask(controller.api.drifts(application=name))
+        for each in controller.call(controller.api.drifts(application=name))
         if each.remediation in taken
         and each.healable
         and each.state != "held"
@@ -129,7 +147,7 @@ def _planned(
 
 def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
     found = outcome.application
-    plan = _waiting(found)
+    plan = _undecided_plan(found)
     if plan:
         session.screen.next(f"holdfast approve {plan}")
     elif found.awaiting:
@@ -144,6 +162,6 @@ def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
         ctx.exit(Exit.POLICY)
 
 
-def _waiting(found: FollowedForm) -> str:
+def _undecided_plan(found: FollowedForm) -> str:
     """The plan that somebody has to approve first."""
     return next((plan.id for plan in found.plans if not plan.decided), "")

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import os
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 import click
+import msgspec
 
+from holdfast.adapters.clock import BlockingClock
 from holdfast.apps.cli import options
-from holdfast.apps.cli.group import Verb, Verbs
+from holdfast.apps.cli.connect import MANAGER, connection_settings, missing_token_error
+from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.tokens import Order, TokenRow, open_desk
-from holdfast.apps.cli.views.text import age, columns, count
-from holdfast.core.names import checked_slug
+from holdfast.apps.cli.views.text import age, count, format_table
+from holdfast.core import tokens
+from holdfast.core.errors import NotFound
+from holdfast.core.live import Writer
+from holdfast.core.names import WorkloadId, require_slug
+from holdfast.core.redact import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.adapters.http.client import HttpClient
+    from holdfast.adapters.store import Store, Token, Transaction
 
 
 @click.group(
     "token",
-    cls=Verbs,
+    cls=VerbGroup,
     examples=[
         "holdfast token create --name ci --scope write -p acme",
         "holdfast token create --name app --workload support-bot -p acme",
@@ -73,23 +92,25 @@ def create(
     """
     if bool(scopes) == bool(workload):
         ctx.fail("Give either --scope (control plane) or --workload (data key).")
-    order = Order(
+    order = TokenRequest(
         name=name,
         scopes=scopes,
-        workload=checked_slug(workload, field="workload") if workload else None,
+        workload=require_slug(workload, field="workload") if workload else None,
         lifetime=expires,
     )
-    with open_desk(session, db) as desk:
+    with open_token_admin(session, db) as desk:
         row, secret = desk.create(order)
     screen = session.screen
     # The one place where a secret is meant to be seen; it cannot be asked for again.
     if screen.output == "name":
         click.echo(secret.reveal())
     elif not screen.for_people:
-        screen.document("Token", {**_body(row), "token": secret.reveal()})
+        screen.document("Token", {**_row_body(row), "token": secret.reveal()})
     else:
         variable = "HOLDFAST_API_KEY" if row.kind == "live" else "HOLDFAST_TOKEN"
-        screen.line(f"Token {row.id} for {row.name}, project {row.project}: {_what(row)}.")
+        screen.line(
+            f"Token {row.id} for {row.name}, project {row.project}: {_describe_scopes(row)}."
+        )
         screen.line()
         click.echo(f"  export {variable}={secret.reveal()}")
         screen.line()
@@ -104,7 +125,7 @@ def create(
 @pass_session
 def list_all(session: Session, db: str | None) -> None:
     """List the tokens of a project, the revoked ones too. Secrets are not kept."""
-    with open_desk(session, db) as desk:
+    with open_token_admin(session, db) as desk:
         rows = desk.list()
     screen, now = session.screen, datetime.now(UTC)
     match screen.output:
@@ -112,19 +133,25 @@ def list_all(session: Session, db: str | None) -> None:
             for row in rows:
                 screen.line(row.id)
         case "jsonl":
-            screen.records("TokenList", [_body(row) for row in rows])
+            screen.records("TokenList", [_row_body(row) for row in rows])
         case "table":
             table = [
-                [row.id, row.name, _what(row), age(row.created_at, now), _state(row, now)]
+                [
+                    row.id,
+                    row.name,
+                    _describe_scopes(row),
+                    age(row.created_at, now),
+                    _state(row, now),
+                ]
                 for row in rows
             ]
             if table:
-                for line in columns(["ID", "NAME", "FOR", "AGE", "STATE"], table):
+                for line in format_table(["ID", "NAME", "FOR", "AGE", "STATE"], table):
                     screen.line(line)
             screen.line(f"{count(len(rows), 'token')} in project {session.project}.")
             screen.next("holdfast token create --name NAME --scope read")
         case _:
-            screen.document("TokenList", {"items": [_body(row) for row in rows]})
+            screen.document("TokenList", {"items": [_row_body(row) for row in rows]})
 
 
 @command.command("revoke", cls=Verb, examples=["holdfast token revoke 3f9a01bc -p acme"])
@@ -135,13 +162,13 @@ def list_all(session: Session, db: str | None) -> None:
 @pass_session
 def revoke(session: Session, id: str, db: str | None) -> None:
     """Revoke a token: its next request is refused. Saying it twice is no error."""
-    with open_desk(session, db) as desk:
+    with open_token_admin(session, db) as desk:
         ended = desk.revoke(id)
     session.screen.line(f"Token {id} {'is revoked' if ended else 'was not valid any more'}.")
     session.screen.next("holdfast token list")
 
 
-def _what(row: TokenRow) -> str:
+def _describe_scopes(row: TokenRow) -> str:
     return "one workload" if row.kind == "live" else ",".join(row.scopes)
 
 
@@ -153,7 +180,7 @@ def _state(row: TokenRow, now: datetime) -> str:
     return f"until {row.expires_at:%Y-%m-%d}" if row.expires_at else "valid"
 
 
-def _body(row: TokenRow) -> dict[str, object]:
+def _row_body(row: TokenRow) -> dict[str, object]:
     return {
         "id": row.id,
         "kind": row.kind,
@@ -164,3 +191,206 @@ def _body(row: TokenRow) -> dict[str, object]:
         "expiresAt": row.expires_at,
         "revokedAt": row.revoked_at,
     }
+
+
+class TokenRow(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A token without its secret."""
+
+    id: str
+    kind: str
+    project: str
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class _NewTokenRow(TokenRow, kw_only=True):
+    token: str
+
+
+class _TokenList(msgspec.Struct):
+    tokens: list[TokenRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """A token to be made: with scopes for the control plane, or for one workload."""
+
+    name: str
+    scopes: Sequence[str]
+    workload: str | None
+    lifetime: float | None
+    """Seconds; None is until it is revoked."""
+
+    @property
+    def kind(self) -> str:
+        """What it is for."""
+        return "live" if self.workload else "sdk"
+
+
+class TokenAdmin(Protocol):
+    """Makes and ends the tokens of one project."""
+
+    def list(self) -> Sequence[TokenRow]:
+        """Return every token, the revoked ones too."""
+
+    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
+        """Make a token; its secret exists nowhere else."""
+
+    def revoke(self, id: str) -> bool:
+        """End a token at once; False when it was not valid any more."""
+
+
+@contextmanager
+def open_token_admin(session: Session, db: str | None) -> Iterator[TokenAdmin]:
+    """Choose the store file when one is named or configured, else the control plane."""
+    settings = connection_settings(session.settings, db=db)
+    if settings.path is not None:
+        from holdfast.adapters.store import OpenMode, Store
+
+        with Store.open(settings.path, mode=OpenMode.ADMIN, clock=BlockingClock()) as store:
+            yield StoreTokenAdmin(store, session.project)
+        return
+    if settings.token is None:
+        raise missing_token_error(settings.url)
+    from holdfast.apps.sdk.connect import ClientOptions, make_transport
+    from holdfast.reconcile.sync_bridge import run_sync
+
+    options = ClientOptions(timeout=30.0, max_retries=2, manager=MANAGER, blocking=True)
+    line = make_transport(settings, options, settings.token)
+    try:
+        yield RemoteTokenAdmin(line, session.project)
+    finally:
+        run_sync(line.aclose())
+
+
+class StoreTokenAdmin:
+    """Tokens in a store file."""
+
+    def __init__(self, store: Store, project: str) -> None:
+        self._store = store
+        self._project = project
+
+    @property
+    def path(self) -> Path:
+        """The store's file."""
+        return self._store.path
+
+    def list(self) -> Sequence[TokenRow]:
+        """Read them all."""
+        return [_row_of(token) for token in self._store.tokens(self._project)]
+
+    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
+        """Make one, and its project when there is none."""
+        from holdfast.adapters.store import TokenKind, TokenScope
+
+        minted = tokens.mint(order.kind, os.urandom(tokens.RANDOM_BYTES))
+
+        def work(tx: Transaction) -> Token:
+            tx.ensure_project(self._project, writer=_cli_writer())
+            uid = None
+            if order.workload:
+                where = WorkloadId(project=self._project, slug=order.workload)
+                record = tx.record(where)
+                if record is None:
+                    raise NotFound(
+                        f"There is no workload {where}.", hint="holdfast status lists them."
+                    )
+                uid = record.uid
+            lifetime = timedelta(seconds=order.lifetime) if order.lifetime else None
+            return tx.create_token(
+                id=minted.id,
+                kind=TokenKind(order.kind),
+                project=self._project,
+                name=order.name,
+                scopes=[TokenScope(scope) for scope in order.scopes],
+                secret_hash=minted.secret_hash,
+                workload_uid=uid,
+                expires_at=BlockingClock().now() + lifetime if lifetime else None,
+                writer=_cli_writer(),
+            )
+
+        return _row_of(self._store.write(work)), minted.secret
+
+    def revoke(self, id: str) -> bool:
+        """End one of this project."""
+        token = self._store.token(id)
+        if token is None or token.project != self._project:
+            raise _unknown_token_error(id, self._project)
+        return self._store.write(lambda tx: tx.revoke_token(id, writer=_cli_writer()))
+
+
+class RemoteTokenAdmin:
+    """Tokens behind a control plane; needs a token with the scope admin."""
+
+    def __init__(self, line: HttpClient, project: str) -> None:
+        self._line = line
+        self._project = project
+        self._path = f"/api/projects/{quote(project, safe='')}/tokens"
+
+    def list(self) -> Sequence[TokenRow]:
+        """Ask for them all."""
+        return msgspec.json.decode(self._ask("GET", self._path), type=_TokenList).tokens
+
+    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
+        """Ask for one; the answer holds its secret, this once."""
+        body: dict[str, object] = {"name": order.name, "kind": order.kind}
+        if order.workload:
+            body["workload"] = order.workload
+        else:
+            body["scopes"] = list(order.scopes)
+        if order.lifetime:
+            body["expires_in"] = max(1, int(order.lifetime))
+        made = msgspec.json.decode(self._ask("POST", self._path, body), type=_NewTokenRow)
+        return made, Secret(made.token)
+
+    def revoke(self, id: str) -> bool:
+        """Ask for its end."""
+        if not any(token.id == id and token.revoked_at is None for token in self.list()):
+            if any(token.id == id for token in self.list()):
+                return False
+            raise _unknown_token_error(id, self._project)
+        self._ask("DELETE", f"{self._path}/{quote(id, safe='')}")
+        return True
+
+    def _ask(self, method: str, path: str, body: object = None) -> bytes:
+        from holdfast.adapters.http.responses import response_error
+        from holdfast.adapters.http.transports import deadline_in
+        from holdfast.reconcile.sync_bridge import run_sync
+
+        data = None if body is None else msgspec.json.encode(body)
+        deadline = deadline_in(30.0, self._line.clock)
+        answer = run_sync(self._line.request(method, path, deadline=deadline, body=data))
+        if answer.status >= 300:
+            raise response_error(answer)
+        return answer.body
+
+
+def _row_of(token: Token) -> TokenRow:
+    return TokenRow(
+        id=token.id,
+        kind=token.kind.value,
+        project=token.project,
+        name=token.name,
+        scopes=sorted(token.scopes),
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+    )
+
+
+def _unknown_token_error(id: str, project: str) -> NotFound:
+    return NotFound(
+        f"There is no token {id[:60]} in project {project}.", hint="holdfast token list shows them."
+    )
+
+
+def _cli_writer() -> Writer:
+    import getpass
+
+    try:
+        return Writer(manager=MANAGER, actor=getpass.getuser())
+    except (OSError, KeyError):
+        return Writer(manager=MANAGER)

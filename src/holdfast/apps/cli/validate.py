@@ -6,9 +6,9 @@ import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.inputs import DeclaredApplication, load_all
+from holdfast.apps.cli.inputs import DeclaredApplication, load_specs_and_applications
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.text import columns, count
+from holdfast.apps.cli.views.text import count, format_table
 
 
 @click.command(
@@ -29,7 +29,7 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
     Every problem of every file is shown at once, with its line, its reason and its fix.
     """
     screen = session.screen
-    declared, applications = load_all(paths, recursive=recursive)
+    declared, applications = load_specs_and_applications(paths, recursive=recursive)
     items = [{"slug": each.spec.slug, "source": each.source} for each in declared]
     followed = [{"id": _name(each), "source": each.source} for each in applications]
     match screen.output:
@@ -41,15 +41,15 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
         case "table":
             if declared:
                 rows = [[each.spec.slug, str(each.spec.backend), each.source] for each in declared]
-                for line in columns(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
+                for line in format_table(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
                     screen.line(line)
                 screen.line(f"{count(len(declared), 'workload')}, no problem.")
             if applications:
                 rows = [_row(each) for each in applications]
-                for line in columns(["APPLICATION", "PROJECT", "SOURCE", "DECLARED IN"], rows):
+                for line in format_table(["APPLICATION", "PROJECT", "SOURCE", "DECLARED IN"], rows):
                     screen.line(line)
                 screen.line(f"{count(len(applications), 'application')}, no problem.")
-            given = options.given_files(paths, recursive=recursive)
+            given = options.repeat_files(paths, recursive=recursive)
             screen.next(
                 f"holdfast plan {given}"
                 if declared

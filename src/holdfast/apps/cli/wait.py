@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.controller import Controller, asked
+from holdfast.apps.cli.application_wait import Goal
+from holdfast.apps.cli.connect import ControllerClient, find_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.hindrance import Goal
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.waiting import resumable, wait_ready, wait_synced
+from holdfast.apps.cli.workload_wait import hint_on_interrupt, wait_ready, wait_synced
 
 
 @click.command(
@@ -26,7 +26,7 @@ from holdfast.apps.cli.waiting import resumable, wait_ready, wait_synced
     ],
 )
 @click.argument(
-    "names", shell_complete=options.workload_names, nargs=-1, required=True, metavar="NAME..."
+    "names", shell_complete=options.complete_names, nargs=-1, required=True, metavar="NAME..."
 )
 @click.option(
     "--for",
@@ -52,9 +52,9 @@ def command(
     a push, holdfast sync --wait has it ask the repository first.
     """
     end = time.monotonic() + timeout
-    with asked(session, until=end, timeout=timeout) as controller:
+    with find_controller(session, until=end, timeout=timeout) as controller:
         if controller is not None:
-            ctx.exit(_applications(session, controller, names, goal, timeout, end))
+            ctx.exit(_wait_for_applications(session, controller, names, goal, timeout, end))
     if goal == "healthy":
         ctx.fail("--for healthy is about applications; a workload that serves is ready.")
     wait = wait_ready if goal == "ready" else wait_synced
@@ -62,24 +62,23 @@ def command(
     session.screen.next("holdfast status")
 
 
-def _applications(
+def _wait_for_applications(
     session: Session,
-    controller: Controller,
+    controller: ControllerClient,
     names: Sequence[str],
     goal: Goal,
     timeout: float,
     end: float,
 ) -> Exit:
-    from holdfast.apps.cli.application_wait import show_hindrance, wait_for
-    from holdfast.apps.cli.hindrance import Wish
+    from holdfast.apps.cli.application_wait import WaitGoal, show_blocker, wait_for_application
 
-    with resumable(session, goal, names, timeout, going_on="the controller carries on"):
+    with hint_on_interrupt(session, goal, names, timeout, going_on="the controller carries on"):
         for name in names:
-            found, stopped = wait_for(
-                session, controller, name, Wish(goal=goal), end=end, timeout=timeout
+            found, stopped = wait_for_application(
+                session, controller, name, WaitGoal(goal=goal), end=end, timeout=timeout
             )
             if stopped is not None:
-                show_hindrance(session, stopped)
+                show_blocker(session, stopped)
                 return stopped.exit
             session.screen.note(f"{found.id} is {found.sync} and {found.health}.")
     session.screen.next(f"holdfast status {names[0]}" if len(names) == 1 else "holdfast status")

@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.controller import asked
+from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.screen import API_VERSION, Screen
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import one_line
-from holdfast.apps.cli.views.workloads import body, seen_of, table
-from holdfast.core.ink import Ink
+from holdfast.apps.cli.views.workloads import (
+    format_workload_table,
+    observed_workloads,
+    workload_body,
+)
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
+from holdfast.core.text_style import TextStyle
 
 if TYPE_CHECKING:
     from holdfast.apps.sdk.management import ManagementClient
     from holdfast.apps.sdk.watching import WorkloadChange
 
-RECENT = 8
+RECENT_LINES = 8
 """Changes that are listed under the table."""
 
 
@@ -38,7 +42,7 @@ RECENT = 8
         "holdfast watch -o jsonl | jq -c 'select(.type == \"updated\")'",
     ],
 )
-@click.argument("name", shell_complete=options.workload_names, required=False)
+@click.argument("name", shell_complete=options.complete_names, required=False)
 @click.option("--timeout", type=options.Duration(), help="Stop after this long, such as 10m.")
 @options.connection
 @options.output("table", "wide", "jsonl")
@@ -51,9 +55,9 @@ def command(session: Session, name: str | None, timeout: float | None) -> None:
     {"type":"version"}, then each workload or application comes once as "present".
     """
     screen = session.screen
-    with asked(session) as controller:
+    with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.application_watch import watch_applications
+            from holdfast.apps.cli.applications import watch_applications
 
             watch_applications(session, controller, name or "", timeout=timeout)
             return
@@ -81,9 +85,9 @@ def _stream(screen: Screen, client: ManagementClient, changes: Iterator[Workload
             drifts = first
         else:
             drifts = client.drifts(slug=where.slug, project=where.project)
-        seen = seen_of([change.live], drifts)[0]
+        seen = observed_workloads([change.live], drifts)[0]
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        screen.record({"type": change.kind.value, "at": at, "workload": body(seen)})
+        screen.record({"type": change.kind.value, "at": at, "workload": workload_body(seen)})
 
 
 def _redraw(
@@ -108,7 +112,7 @@ def _redraw(
             lives[live.id] = live
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         what = f"{live.status.phase}  {one_line(live.status.message)}"
-        recent = [*recent, f"{now}  {live.id}  {change.kind}  {what}"][-RECENT:]
+        recent = [*recent, f"{now}  {live.id}  {change.kind}  {what}"][-RECENT_LINES:]
         _draw(session, client, where, lives, recent)
     session.screen.next("holdfast status")
 
@@ -123,12 +127,12 @@ def _draw(
     screen = session.screen
     project = where.project if where else session.project
     drifts = client.drifts(slug=where.slug if where else None, project=project)
-    seen = seen_of([lives[key] for key in sorted(lives)], drifts)
+    seen = observed_workloads([lives[key] for key in sorted(lives)], drifts)
     now = datetime.now(UTC)
     screen.clear()
     title = f"{session.place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
-    screen.line(screen.paint(title, Ink.FAINT))
-    for line in table(screen, seen, now=now):
+    screen.line(screen.paint(title, TextStyle.FAINT))
+    for line in format_workload_table(screen, seen, now=now):
         screen.line(line)
     for line in recent:
-        screen.line(screen.paint(line, Ink.FAINT))
+        screen.line(screen.paint(line, TextStyle.FAINT))

@@ -11,50 +11,62 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.informer import Informer
+from holdfast.adapters.kubernetes.informer import Informer, unpack_object
 from holdfast.adapters.kubernetes.objects import (
-    Key,
     Object,
+    ObjectKey,
     Resource,
     compact_managed_fields,
-    key_of,
+    object_key,
     uid_of,
 )
-from holdfast.adapters.kubernetes.packed import unpack
-from holdfast.adapters.kubernetes.watch import Scope
+from holdfast.adapters.kubernetes.watch import ResourceScope
 from holdfast.apps.server import logs
+from holdfast.core.custom_resource import API_VERSION, GROUP, VERSION, Condition
 from holdfast.core.errors import InvalidSpec, TargetUnavailable, ValidationError
+from holdfast.core.gitops import wording
 from holdfast.core.gitops.application import (
     KIND,
     PLURAL,
-    AppId,
     Application,
+    ApplicationId,
     ApplicationSpec,
+    ApplicationStatus,
 )
-from holdfast.core.quantity import shown_seconds
-from holdfast.core.resource import GROUP, VERSION
+from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields
+from holdfast.reconcile.gitops.application_state import CONTROLLER
+from holdfast.reconcile.gitops.reporting import ApplicationEvent
+from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import Clock
-from holdfast.wire.application_files import SUFFIXES, read_applications
-from holdfast.wire.application_v1alpha1 import application_from_json
+from holdfast.wire.application_v1alpha1 import (
+    SUFFIXES,
+    application_from_json,
+    read_applications,
+    status_from_json,
+    status_to_json,
+)
 
-RESOURCE = Resource(group=GROUP, version=VERSION, kind=KIND, plural=PLURAL, namespaced=True)
-POLL = 2.0
+APPLICATION_RESOURCE = Resource(
+    group=GROUP, version=VERSION, kind=KIND, plural=PLURAL, namespaced=True
+)
+FILE_POLL_SECONDS = 2.0
 """Seconds between two looks at files."""
-_WATCHED = ("generation", "annotations", "deletionTimestamp", "uid")
+_WATCHED_METADATA = ("generation", "annotations", "deletionTimestamp", "uid")
 
-Heard = Callable[[AppId], None]
+OnApplication = Callable[[ApplicationId], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ObservedApplication:
     """One Application as it stands now."""
 
-    id: AppId
+    id: ApplicationId
     uid: str = ""
     version: str = ""
     generation: int = 0
@@ -65,24 +77,24 @@ class Found:
     """As it is stored; None where nothing stores it."""
 
 
-def spec_of(found: Found | None) -> ApplicationSpec | None:
+def effective_spec(found: ObservedApplication | None) -> ApplicationSpec | None:
     """Return the spec that counts; None for an Application that is gone or wrong."""
     return found.application.spec if found and found.application else None
 
 
-class Applications(Protocol):
+class ApplicationCatalog(Protocol):
     """The Applications that there are."""
 
     stored: bool
     """True where a status can be written."""
 
-    def get(self, id: AppId) -> Found | None:
+    def get(self, id: ApplicationId) -> ObservedApplication | None:
         """Return one; None when there is none, which is certain once `ready`."""
 
-    def ids(self) -> Sequence[AppId]:
+    def ids(self) -> Sequence[ApplicationId]:
         """Name all of them."""
 
-    def listen(self, heard: Heard) -> None:
+    def listen(self, heard: OnApplication) -> None:
         """Tell of every Application that is new, changed or gone; not of a mere status."""
 
     async def ready(self, within: float) -> None:
@@ -92,7 +104,7 @@ class Applications(Protocol):
         """Keep up to date, until cancelled."""
 
 
-class StoredApplications:
+class ClusterApplications:
     """The custom resources of a cluster, in some namespaces or in all."""
 
     stored = True
@@ -102,14 +114,14 @@ class StoredApplications:
             # Who wrote what counts too: an Application may be declared by another.
             Informer(
                 api,
-                Scope(resource=RESOURCE, namespace=namespace),
+                ResourceScope(resource=APPLICATION_RESOURCE, namespace=namespace),
                 transform=compact_managed_fields,
             )
             for namespace in namespaces or ("",)
         )
-        self._read: dict[AppId, Found] = {}
+        self._read: dict[ApplicationId, ObservedApplication] = {}
 
-    def get(self, id: AppId) -> Found | None:
+    def get(self, id: ApplicationId) -> ObservedApplication | None:
         """See the port."""
         for informer in self.informers:
             held = informer.packed(id.name, id.namespace)
@@ -117,21 +129,21 @@ class StoredApplications:
                 continue
             read = self._read.get(id)
             if read is None or (read.uid, read.version) != (held.uid, held.version):
-                read = self._read[id] = _found(id, unpack(held))
+                read = self._read[id] = _read_application(id, unpack_object(held))
             return read
         self._read.pop(id, None)
         return None
 
-    def ids(self) -> Sequence[AppId]:
+    def ids(self) -> Sequence[ApplicationId]:
         """See the port."""
-        return [_id(key) for informer in self.informers for key in informer.names()]
+        return [_app_id(key) for informer in self.informers for key in informer.names()]
 
-    def listen(self, heard: Heard) -> None:
+    def listen(self, heard: OnApplication) -> None:
         """See the port."""
 
         def on(old: Object | None, new: Object | None) -> None:
-            if old is None or new is None or _moved(old, new):
-                heard(_id(key_of(new or old or {})))
+            if old is None or new is None or _has_changed(old, new):
+                heard(_app_id(object_key(new or old or {})))
 
         for informer in self.informers:
             informer.add_handler(on)
@@ -143,8 +155,8 @@ class StoredApplications:
                 await informer.wait_synced(within)
         except TargetUnavailable as error:
             raise TargetUnavailable(
-                f"Applications could not be listed in {shown_seconds(within)}. {error.happened}",
-                todo="Check that the CRDs are installed (holdfast install) and what the "
+                f"Applications could not be listed in {format_seconds(within)}. {error.happened}",
+                hint="Check that the CRDs are installed (holdfast install) and what the "
                 "controller may read.",
             ) from error
 
@@ -153,7 +165,7 @@ class StoredApplications:
         await asyncio.gather(*(informer.run() for informer in self.informers))
 
 
-class FiledApplications:
+class FileApplications:
     """Applications from files and folders, which are looked at every few seconds."""
 
     stored = False
@@ -161,20 +173,20 @@ class FiledApplications:
     def __init__(self, paths: Sequence[Path], clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
-        self._held: dict[AppId, Application] = {}
+        self._held: dict[ApplicationId, Application] = {}
         self._seen: tuple[object, ...] = ()
-        self._heard: list[Heard] = []
+        self._heard: list[OnApplication] = []
 
-    def get(self, id: AppId) -> Found | None:
+    def get(self, id: ApplicationId) -> ObservedApplication | None:
         """See the port."""
         held = self._held.get(id)
-        return None if held is None else Found(id=id, application=held)
+        return None if held is None else ObservedApplication(id=id, application=held)
 
-    def ids(self) -> Sequence[AppId]:
+    def ids(self) -> Sequence[ApplicationId]:
         """See the port."""
         return list(self._held)
 
-    def listen(self, heard: Heard) -> None:
+    def listen(self, heard: OnApplication) -> None:
         """See the port."""
         self._heard.append(heard)
         for id in self._held:
@@ -182,14 +194,14 @@ class FiledApplications:
 
     async def ready(self, within: float) -> None:
         """See the port. Raises ValidationError for files that cannot be read."""
-        self._seen = await asyncio.to_thread(lambda: tuple(_stamps(self._paths)))
+        self._seen = await asyncio.to_thread(lambda: tuple(_file_stamps(self._paths)))
         self._take(await asyncio.to_thread(read_applications, self._paths))
 
     async def run(self) -> None:
         """See the port. Files that cannot be read leave everything as it was."""
         while True:
-            await self._clock.sleep(POLL)
-            seen = await asyncio.to_thread(lambda: tuple(_stamps(self._paths)))
+            await self._clock.sleep(FILE_POLL_SECONDS)
+            seen = await asyncio.to_thread(lambda: tuple(_file_stamps(self._paths)))
             if seen == self._seen:
                 continue
             self._seen = seen
@@ -208,7 +220,7 @@ class FiledApplications:
                     heard(id)
 
 
-def _stamps(paths: Sequence[Path]) -> Iterator[object]:
+def _file_stamps(paths: Sequence[Path]) -> Iterator[object]:
     """What differs when a file was changed, added or taken away."""
     for path in paths:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -221,10 +233,10 @@ def _stamps(paths: Sequence[Path]) -> Iterator[object]:
                 yield str(file), seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
-def _found(id: AppId, item: Object) -> Found:
+def _read_application(id: ApplicationId, item: Object) -> ObservedApplication:
     metadata = item["metadata"]
     status = item.get("status")
-    known = Found(
+    known = ObservedApplication(
         id=id,
         uid=uid_of(item),
         version=str(metadata.get("resourceVersion", "")),
@@ -238,10 +250,71 @@ def _found(id: AppId, item: Object) -> Found:
         return replace(known, error=error)
 
 
-def _moved(old: Object, new: Object) -> bool:
+def _has_changed(old: Object, new: Object) -> bool:
     before, after = old["metadata"], new["metadata"]
-    return any(before.get(name) != after.get(name) for name in _WATCHED)
+    return any(before.get(name) != after.get(name) for name in _WATCHED_METADATA)
 
 
-def _id(key: Key) -> AppId:
-    return AppId(namespace=key.namespace, name=key.name)
+def _app_id(key: ObjectKey) -> ApplicationId:
+    return ApplicationId(namespace=key.namespace, name=key.name)
+
+
+_VOLATILE_FIELD = "fetchedAt"
+INVALID_SPEC = "InvalidSpec"
+
+
+class ApplicationStatusWriter:
+    """The statuses of all Applications of a cluster."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def report(self, found: ObservedApplication, status: ApplicationStatus) -> bool:
+        """Write a status unless it stands there already; True when it was written.
+
+        Where nothing stores an Application, its status is only shown.
+        """
+        if found.status is None:
+            return False
+        said = status_to_json(status)
+        if _without_volatile(said) == _without_volatile(found.status):
+            return False
+        document: Fields = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": found.id.name, "namespace": found.id.namespace, "uid": found.uid},
+            "status": said,
+        }
+        await self._client.apply(document, manager=CONTROLLER, force=True, subresource="status")
+        return True
+
+    async def refuse(
+        self, found: ObservedApplication, now: datetime
+    ) -> tuple[ApplicationEvent, ...]:
+        """Say of an Application whose spec is wrong what is wrong with it; what runs, runs on."""
+        known = status_from_json(found.status) or ApplicationStatus()
+        told = wording.shorten(str(found.error))
+        ready = next((each for each in known.conditions if each.type == "Ready"), None)
+        since = ready.last_transition_time if ready and ready.status == "False" else None
+        condition = Condition(
+            type="Ready",
+            status="False",
+            reason=INVALID_SPEC,
+            message=told,
+            observed_generation=found.generation or None,
+            last_transition_time=since or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        status = replace(
+            known,
+            sync="unknown",
+            message=told,
+            observed_generation=found.generation or None,
+            conditions=(condition,),
+        )
+        if not await self.report(found, status):
+            return ()
+        return (ApplicationEvent(warning=True, reason=INVALID_SPEC, message=told),)
+
+
+def _without_volatile(status: Fields) -> Fields:
+    return {name: value for name, value in status.items() if name != _VOLATILE_FIELD}

@@ -12,28 +12,100 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from holdfast.adapters.git.address import PORTS, Scheme, parse_address
+from holdfast.adapters.git.address import DEFAULT_PORTS, GitScheme, parse_address
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.gitops.address import HOSTS, BoundHost, read_hosts
-from holdfast.core.gitops.application import AppId, Application, KeyRef
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.application import Application, ApplicationId, SecretKeyRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.redact import Secret
-from holdfast.reconcile.gitops.ports import NO_CREDENTIAL, Credential
+from holdfast.reconcile.gitops.ports import NO_GIT_CREDENTIAL, GitCredential
 from holdfast.reconcile.kube import KubeClient
 
-WEBHOOK = "webhook"
-LARGEST = 1 << 20
-PORTS_OF_HTTP = frozenset({80, 443})
-_CREDENTIAL = "Create it with token, or with ssh-privatekey and known_hosts."
+MIN_KEY_BYTES = 32
+MAX_KEY_BYTES = 4096
 
 
-BINDS = "hosts"
+def read_key_file(path: Path) -> bytes:
+    """Read the key that somebody else keeps, such as a mounted Secret."""
+    found = _read_key(path)
+    if found is None:
+        raise ConfigurationError(
+            f"There is no key file {path}.", hint="Write at least 32 random bytes to it."
+        )
+    return _check_key(found, path)
+
+
+def load_or_create_key(path: Path) -> bytes:
+    """Read our own key, making it the first time."""
+    found = _read_key(path)
+    if found is None:
+        found = _create_key(path)
+    return _check_key(found, path)
+
+
+def _check_key(key: bytes, path: Path) -> bytes:
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(
+            f"The key file {path} has {len(key)} bytes, and a key needs {MIN_KEY_BYTES}.",
+            hint="Restore it; with a new key every Secret is looked at as if it had changed.",
+        )
+    return key
+
+
+def _read_key(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"The key file {path} cannot be read: {error.strerror}.") from None
+
+
+def _create_key(path: Path) -> bytes:
+    """Write a whole key or none: it is linked into place, so that only the first one counts."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, secrets.token_bytes(MIN_KEY_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass  # another process was first, and its key counts
+        finally:
+            draft.unlink()
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The key file {path} cannot be written: {error.strerror}.",
+            hint="Choose a store in a directory that this user may write, or give --key-file.",
+        ) from None
+    return _read_key(path) or b""
+
+
+WEBHOOK_KEY = "webhook"
+MAX_FILE_BYTES = 1 << 20
+HTTP_PORTS = frozenset({80, 443})
+_CREDENTIAL_HINT = "Create it with token, or with ssh-privatekey and known_hosts."
+
+
+HOSTS_KEY = "hosts"
 """The key that names the hosts of a credential where there are no annotations."""
 
 
@@ -48,7 +120,7 @@ class StoredCredential:
     """How to bind it to a host, which is written `{host}`."""
 
 
-class Vault(Protocol):
+class CredentialStore(Protocol):
     """Gives what one named secret holds."""
 
     unbound: bool
@@ -59,7 +131,7 @@ class Vault(Protocol):
         what the place raises when it does not answer."""
 
 
-class SecretVault:
+class SecretCredentialStore:
     """Secrets of the Application's own namespace."""
 
     def __init__(self, client: KubeClient, *, unbound: bool = False) -> None:
@@ -75,7 +147,7 @@ class SecretVault:
         if found is None:
             raise ConfigurationError(
                 f"{application.id} names the Secret {name}, which is not in {namespace}.",
-                todo=_CREDENTIAL,
+                hint=_CREDENTIAL_HINT,
             )
         data = found.get("data")
         values: dict[str, str] = {}
@@ -96,7 +168,7 @@ class SecretVault:
         )
 
 
-class FolderVault:
+class FolderCredentialStore:
     """A folder for each secret, with a file for each key, as Kubernetes mounts them."""
 
     unbound = True
@@ -109,58 +181,58 @@ class FolderVault:
         if self._root is None:
             raise ConfigurationError(
                 f"{application.id} names the credential {name}, and no folder has any.",
-                todo="Name the folder that has it with --credentials.",
+                hint="Name the folder that has it with --credentials.",
             )
         folder = self._root / name
         if name.startswith(".") or folder.parent != self._root or not folder.is_dir():
             raise ConfigurationError(
                 f"{application.id} names the credential {name}, and {self._root} has no such "
                 "folder.",
-                todo=_CREDENTIAL,
+                hint=_CREDENTIAL_HINT,
             )
-        values = dict(await asyncio.to_thread(_files, folder))
-        said = values.pop(BINDS, None)
+        values = dict(await asyncio.to_thread(_read_files, folder))
+        said = values.pop(HOSTS_KEY, None)
         return StoredCredential(
             values=values,
             hosts=None if said is None else read_hosts(said),
-            binding=f"Write {{host}} into the file {folder / BINDS}.",
+            binding=f"Write {{host}} into the file {folder / HOSTS_KEY}.",
         )
 
 
-def _files(folder: Path) -> Mapping[str, str]:
+def _read_files(folder: Path) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
         if file.name.startswith(".") or not file.is_file():
             continue
         try:
             with file.open("rb") as opened:
-                found[file.name] = opened.read(LARGEST).decode()
+                found[file.name] = opened.read(MAX_FILE_BYTES).decode()
         except (OSError, UnicodeDecodeError):
             raise ConfigurationError(
                 f"The credential {folder.name} cannot be read: {file.name} is not readable text.",
-                todo="Check the file and who may read it.",
+                hint="Check the file and who may read it.",
             ) from None
     return found
 
 
-class Credentials:
+class ApplicationCredentials:
     """The credentials of all Applications, and the webhook secrets that came with them."""
 
-    def __init__(self, vault: Vault, *, local: bool = False) -> None:
+    def __init__(self, vault: CredentialStore, *, local: bool = False) -> None:
         """`local` lets Applications name repositories on this machine."""
         self._vault = vault
         self._local = local
-        self._webhooks: dict[AppId, Secret] = {}
+        self._webhooks: dict[ApplicationId, Secret] = {}
 
-    async def of(self, application: Application) -> Credential:
+    async def credential_of(self, application: Application) -> GitCredential:
         """Return how to reach the repository of an Application, as it is now."""
         name = application.spec.source.credentials
         if name is None:
             self._webhooks.pop(application.id, None)
-            return NO_CREDENTIAL
+            return NO_GIT_CREDENTIAL
         stored = await self._vault.read(application, name)
         values = stored.values
-        hook = values.get(WEBHOOK, "").strip()
+        hook = values.get(WEBHOOK_KEY, "").strip()
         if hook:
             self._webhooks[application.id] = Secret(hook)
         else:
@@ -168,7 +240,7 @@ class Credentials:
         token, key = values.get("token", "").strip(), values.get("ssh-privatekey", "")
         if token or key.strip():
             self._check(application, name, stored, "sent there")
-        return Credential(
+        return GitCredential(
             token=Secret(token) if token else None,
             user=values.get("username", "").strip(),
             ssh_key=Secret(key) if key.strip() else None,
@@ -187,19 +259,19 @@ class Credentials:
         if not lines:
             raise ConfigurationError(
                 f"{application.id} names the decryption key {name}, which holds none.",
-                todo="Put age identities into it, under any key.",
+                hint="Put age identities into it, under any key.",
             )
         self._check(application, name, stored, "used for what is there")
         return Secret("\n".join(lines))
 
-    async def value(self, application: Application, ref: KeyRef) -> Secret:
+    async def value(self, application: Application, ref: SecretKeyRef) -> Secret:
         """Return one value, such as the address of a channel."""
         values = (await self._vault.read(application, ref.name)).values
         found = values.get(ref.key, "").strip()
         if not found:
             raise ConfigurationError(
                 f"{application.id} names the key {ref.key} of {ref.name}, which is not there.",
-                todo="Add the key, or correct the name.",
+                hint="Add the key, or correct the name.",
             )
         return Secret(found)
 
@@ -212,7 +284,7 @@ class Credentials:
         port = parts.port or (80 if parts.scheme == "http" else 443)
         stored = await self._vault.read(application, name)
         self._refuse_unbound(
-            name, stored, parts.hostname or "", port, None, "sent there", PORTS_OF_HTTP
+            name, stored, parts.hostname or "", port, None, "sent there", HTTP_PORTS
         )
 
     def _check(
@@ -220,10 +292,10 @@ class Credentials:
     ) -> None:
         """Raise ConfigurationError unless a credential is for the repository of an Application."""
         address = parse_address(application.spec.source.url, local=self._local)
-        if address.scheme is not Scheme.FILE:  # the machine that the controller runs on
+        if address.scheme is not GitScheme.FILE:  # the machine that the controller runs on
             self._refuse_unbound(
                 name, stored, address.host, address.port, address.path, use,
-                frozenset({PORTS[address.scheme]}),
+                frozenset({DEFAULT_PORTS[address.scheme]}),
             )  # fmt: skip
 
     def _refuse_unbound(
@@ -245,14 +317,14 @@ class Credentials:
         where = "no host" if not stored.hosts else "other hosts"
         raise ConfigurationError(
             f"The credential {name} is bound to {where}, so it was not {use}: {at}.",
-            todo=stored.binding.format(host=at),
+            hint=stored.binding.format(host=at),
         )
 
     @property
-    def webhooks(self) -> Mapping[AppId, Secret]:
+    def webhooks(self) -> Mapping[ApplicationId, Secret]:
         """What signs webhooks, for each Application that was fetched with such a secret."""
         return self._webhooks
 
-    def forget(self, application: AppId) -> None:
+    def forget(self, application: ApplicationId) -> None:
         """Drop what is known of an Application that is no more."""
         self._webhooks.pop(application, None)

@@ -22,8 +22,8 @@ from typing import Any
 
 from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.render.program import can_confine
-from holdfast.apps.gitops.assembly import Machine, assembled
-from holdfast.apps.gitops.settings import DAY, Settings
+from holdfast.apps.gitops.settings import DAY, GitopsSettings
+from holdfast.apps.gitops.wiring import GitopsComponents, build_components
 from holdfast.apps.server import logs
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.main import Server
@@ -31,13 +31,13 @@ from holdfast.apps.server.services import Services
 from holdfast.core.errors import HoldfastError
 from holdfast.version import __version__
 
-_FLUSH = 2.0
-_FIRST_PRUNE = 60.0
+_FLUSH_SECONDS = 2.0
+_FIRST_PRUNE_DELAY = 60.0
 _STANDBY = "Another controller leads; this one waits for its turn."
 _STARTING = "Applications are being read."
 
 
-def run(settings: Settings) -> None:
+def run_gitops(settings: GitopsSettings) -> None:
     """Run until a signal comes. Raises our errors when it cannot work or lost its lease."""
     logs.configure(form=settings.log_format, level=settings.log_level)
     # What Secrets say is in its memory, and in that of its children: a crash leaves no file of it.
@@ -53,10 +53,10 @@ def run(settings: Settings) -> None:
         log_level=settings.log_level,
         on_ready=settings.on_ready,
     )
-    Server(config, beside=Gitops(settings).beside).run()
+    Server(config, beside=GitopsCompanion(settings).beside).run()
 
 
-async def _tell_confinement(settings: Settings) -> None:
+async def _log_confinement(settings: GitopsSettings) -> None:
     """Say aloud when programs that read strangers' files keep the network, or cannot be run."""
     if await can_confine():
         return
@@ -76,10 +76,10 @@ async def _tell_confinement(settings: Settings) -> None:
     )
 
 
-class Gitops:
+class GitopsCompanion:
     """One controller, for as long as its server runs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GitopsSettings) -> None:
         self._settings = settings
         self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_" + (
             secrets.token_hex(4)
@@ -90,7 +90,7 @@ class Gitops:
     async def beside(self, services: Services, end: Callable[[], None]) -> AsyncIterator[None]:
         """Run beside a server; see `apps.server.main.Beside`."""
         async with contextlib.AsyncExitStack() as stack:
-            machine = await assembled(stack, services, self._settings, self._identity)
+            machine = await build_components(stack, services, self._settings, self._identity)
             services.waiting = _STARTING
             stack.push_async_callback(self._end_tasks)
             main = asyncio.ensure_future(self._run(machine, services))
@@ -107,14 +107,14 @@ class Gitops:
                 await asyncio.wait({main})
             main.result()
 
-    async def _run(self, machine: Machine, services: Services) -> None:
+    async def _run(self, machine: GitopsComponents, services: Services) -> None:
         applications, settings = machine.applications, self._settings
         logs.event(
             "started", version=__version__, identity=self._identity, cluster=machine.config.server
         )
-        await _tell_confinement(settings)
+        await _log_confinement(settings)
         self._start(applications.run())
-        if not await self._known(machine, services):
+        if not await self._wait_for_applications(machine, services):
             return
         logs.event("synced", applications=len(applications.ids()))
         leading = machine.metrics.leader.labels(settings.lease_name)
@@ -131,12 +131,12 @@ class Gitops:
             timing=settings.lease_timing,
         )
         leading.set_function(lambda: float(election.leads))
-        machine.writer.turn = lambda: election.leads
+        machine.writer.may_write = lambda: election.leads
         services.waiting = _STANDBY
         if settings.elect:
             logs.event("waiting-for-lease", lease=settings.lease_name)
         lead = election.run if settings.elect else election.run_without
-        elected = asyncio.ensure_future(lead(lambda: self._act(machine, services)))
+        elected = asyncio.ensure_future(lead(lambda: self._lead(machine, services)))
         closing = asyncio.ensure_future(services.closing.wait())
         await asyncio.wait({elected, closing}, return_when=asyncio.FIRST_COMPLETED)
         closing.cancel()
@@ -145,7 +145,7 @@ class Gitops:
         with contextlib.suppress(asyncio.CancelledError):
             await elected
 
-    async def _known(self, machine: Machine, services: Services) -> bool:
+    async def _wait_for_applications(self, machine: GitopsComponents, services: Services) -> bool:
         """Wait until all Applications are known; False when the server stops before that."""
         task = asyncio.ensure_future(machine.applications.ready(self._settings.sync_within))
         closing = asyncio.ensure_future(services.closing.wait())
@@ -157,7 +157,7 @@ class Gitops:
         task.result()
         return True
 
-    async def _act(self, machine: Machine, services: Services) -> None:
+    async def _lead(self, machine: GitopsComponents, services: Services) -> None:
         """Work for as long as we may; the last word is said before we leave."""
         notifier, recorder = machine.channels.notifier, machine.recorder
         for part in (machine.watching.run(), notifier.run(), recorder.run()):
@@ -167,14 +167,14 @@ class Gitops:
         try:
             await self._until_closing(machine, services)
             with contextlib.suppress(TimeoutError, HoldfastError):
-                async with asyncio.timeout(_FLUSH):
+                async with asyncio.timeout(_FLUSH_SECONDS):
                     await recorder.flush()
-                    await notifier.flush(_FLUSH)
+                    await notifier.flush(_FLUSH_SECONDS)
         finally:
             # Also when the lease is lost: nothing may be done from here on.
             await self._end_tasks()
 
-    async def _until_closing(self, machine: Machine, services: Services) -> None:
+    async def _until_closing(self, machine: GitopsComponents, services: Services) -> None:
         """Make passes until the server is told to stop. A part that ends ends all."""
 
         def began() -> None:
@@ -196,10 +196,10 @@ class Gitops:
         finally:
             closing.cancel()
 
-    async def _prune(self, machine: Machine, services: Services) -> None:
+    async def _prune(self, machine: GitopsComponents, services: Services) -> None:
         """Remove what is older than it has to be kept, once a day."""
         clock = services.clock
-        await clock.sleep(_FIRST_PRUNE)
+        await clock.sleep(_FIRST_PRUNE_DELAY)
         while True:
             try:
                 before = clock.now() - timedelta(seconds=self._settings.keep)

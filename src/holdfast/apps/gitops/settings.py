@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.adapters.kubernetes.lease import Timing
+from holdfast.adapters.kubernetes.lease import LeaseTiming
 from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.redact import Secret
 
@@ -14,7 +14,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GitopsSettings:
     """Everything that may be chosen."""
 
     db: Path
@@ -59,7 +59,7 @@ class Settings:
     lease_name: str = "holdfast-gitops"
     lease_namespace: str | None = None
     """None means the pod's namespace, and one fixed place where this is no pod."""
-    lease_timing: Timing = field(default_factory=Timing)
+    lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
     accept_rollback: bool = False
     sync_within: float = 120.0
     reconcile_within: float = 600.0

@@ -8,46 +8,45 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from holdfast.adapters.forge.choose import forge_of
-from holdfast.adapters.git.address import Address, Scheme, parse_address
-from holdfast.adapters.git.repositories import Repositories
+from holdfast.adapters.forge.providers import make_forge
+from holdfast.adapters.git.address import GitScheme, RepositoryAddress, parse_address
+from holdfast.adapters.git.repository import GitRepositories
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.outward import proxy_for
-from holdfast.adapters.render.cache import RenderCache
-from holdfast.adapters.render.render import FileRenderer
+from holdfast.adapters.outbound import proxy_for
+from holdfast.adapters.render.renderer import FileRenderer, RenderCache
 from holdfast.adapters.render.sops import SopsDecryptor
-from holdfast.apps.gitops.credentials import Credentials
-from holdfast.apps.gitops.settings import Settings
+from holdfast.apps.gitops.credentials import ApplicationCredentials
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.core.address_reach import literal_address, source_problem
 from holdfast.core.errors import ConfigurationError, HoldfastError, SourceUnavailable
-from holdfast.core.gitops.application import AppId, Application, PullsSpec
-from holdfast.core.gitops.layers import Trail
-from holdfast.core.gitops.source import Rendered, Renderer
-from holdfast.core.objects import ObjectRef
-from holdfast.core.reach import literal, source_problem
+from holdfast.core.gitops.application import Application, ApplicationId, PullRequestSpec
+from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.source import RenderedSource, Renderer
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.ports import (
-    Credential,
     Decryptor,
-    Export,
     Forge,
+    GitCredential,
     Repository,
+    SourceExport,
 )
 from holdfast.reconcile.ports import Clock
 
-_ROUNDS = 3
-RESOLVED_WITHIN, RESOLVED_FOR = 10.0, 30.0
+_MAX_RENDER_ROUNDS = 3
+RESOLVE_TIMEOUT, RESOLVE_TTL = 10.0, 30.0
 """Seconds for the name service to answer, and that its answer is kept."""
-_RESOLVERS = 4
+_RESOLVER_THREADS = 4
 Resolve = Callable[[str, int], Sequence[str]]
 """Host and port to every address of it; may take its time."""
 
 
-def system_addresses(host: str, port: int) -> Sequence[str]:
+def resolve_host(host: str, port: int) -> Sequence[str]:
     """Ask the system for every address of a host."""
     return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-class Scoping:
+class KindScopes:
     """Says which kinds have namespaces, by what the cluster serves."""
 
     def __init__(self, api: KubeApi) -> None:
@@ -76,37 +75,37 @@ class Scoping:
         return learned
 
 
-class ClusterRenders:
+class ClusterAwareRenderer:
     """A renderer that asks the cluster about kinds that it does not know."""
 
-    def __init__(self, inner: FileRenderer, scoping: Scoping) -> None:
+    def __init__(self, inner: FileRenderer, scoping: KindScopes) -> None:
         self._inner = inner
         self._scoping = scoping
 
     async def render(
-        self, export: Export, path: str, *, renderer: Renderer, namespace: str
-    ) -> Rendered:
+        self, export: SourceExport, path: str, *, renderer: Renderer, namespace: str
+    ) -> RenderedSource:
         """See the port."""
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_RENDER_ROUNDS):
             made = await self._inner.render(export, path, renderer=renderer, namespace=namespace)
             if not await self._scoping.learn():
                 break
         return made
 
-    def trail(self, export: Export, path: str, *, renderer: Renderer) -> Trail | None:
+    def trail(self, export: SourceExport, path: str, *, renderer: Renderer) -> LayerStack | None:
         """See the port."""
         return self._inner.trail(export, path, renderer=renderer)
 
 
 @dataclass(slots=True)
-class _Opened:
+class _OpenSource:
     """What was made for one Application, and from what."""
 
     identities: Secret | None = None
     decryptor: Decryptor | None = None
-    renders: ClusterRenders | None = None
+    renders: ClusterAwareRenderer | None = None
     forge: Forge | None = None
-    forge_from: tuple[str, Credential, PullsSpec | None] | None = None
+    forge_from: tuple[str, GitCredential, PullRequestSpec | None] | None = None
 
 
 class ApplicationSources:
@@ -114,15 +113,15 @@ class ApplicationSources:
 
     def __init__(
         self,
-        repositories: Repositories,
-        credentials: Credentials,
-        scoping: Scoping,
-        settings: Settings,
+        repositories: GitRepositories,
+        credentials: ApplicationCredentials,
+        scoping: KindScopes,
+        settings: GitopsSettings,
         *,
         key: bytes,
         clock: Clock,
         wrap: Callable[[Forge], Forge] = lambda forge: forge,
-        resolve: Resolve = system_addresses,
+        resolve: Resolve = resolve_host,
     ) -> None:
         self._repositories = repositories
         self._credentials = credentials
@@ -133,21 +132,21 @@ class ApplicationSources:
         self._wrap = wrap
         self._resolve = resolve
         # Of their own: a name service that hangs must not take the threads that others work in.
-        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
+        self._resolvers = ThreadPoolExecutor(_RESOLVER_THREADS, thread_name_prefix="resolve")
         self._resolved_at: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
         self._cache = RenderCache()
-        self._opened: dict[AppId, _Opened] = {}
+        self._opened: dict[ApplicationId, _OpenSource] = {}
 
     async def repository(self, application: Application) -> Repository:
         """See the port."""
         address = parse_address(application.spec.source.url, local=self._settings.local)
-        credential = await self._credentials.of(application)
-        pinned = await self._addresses(address)
+        credential = await self._credentials.credential_of(application)
+        pinned = await self._checked_addresses(address)
         return self._repositories.open(address, credential, pinned=pinned)
 
-    async def renders(self, application: Application) -> ClusterRenders:
+    async def renders(self, application: Application) -> ClusterAwareRenderer:
         """See the port."""
-        opened = await self._unlocked(application)
+        opened = await self._open_with_identities(application)
         if opened.renders is None:
             renderer = FileRenderer(
                 key=self._key,
@@ -157,26 +156,26 @@ class ApplicationSources:
                 cache=self._cache,
                 unconfined=self._settings.unconfined,
             )
-            opened.renders = ClusterRenders(renderer, self._scoping)
+            opened.renders = ClusterAwareRenderer(renderer, self._scoping)
         return opened.renders
 
     async def decryptor(self, application: Application) -> Decryptor | None:
         """See the port."""
-        return (await self._unlocked(application)).decryptor
+        return (await self._open_with_identities(application)).decryptor
 
     async def forge(self, application: Application) -> Forge | None:
         """See the port."""
         source, spec = application.spec.source, application.spec.pull_requests
         address = parse_address(source.url, local=self._settings.local)
-        if address.scheme is Scheme.FILE:
+        if address.scheme is GitScheme.FILE:
             return None
         api = (spec.api if spec else None) or ""
         if api:
             await self._credentials.check_forge(application, api)
-        made_from = (source.url, await self._credentials.of(application), spec)
-        opened = self._opened.setdefault(application.id, _Opened())
+        made_from = (source.url, await self._credentials.credential_of(application), spec)
+        opened = self._opened.setdefault(application.id, _OpenSource())
         if opened.forge is None or opened.forge_from != made_from:
-            found = forge_of(
+            found = make_forge(
                 source.url,
                 credential=made_from[1],
                 provider=spec.provider if spec else None,
@@ -189,7 +188,7 @@ class ApplicationSources:
             opened.forge, opened.forge_from = self._wrap(found), made_from
         return opened.forge
 
-    async def forget(self, application: AppId) -> None:
+    async def forget(self, application: ApplicationId) -> None:
         """Let go of what was opened for an Application that is no more."""
         opened = self._opened.pop(application, None)
         self._credentials.forget(application)
@@ -203,40 +202,40 @@ class ApplicationSources:
         await self._repositories.aclose()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
-    async def _addresses(self, address: Address) -> tuple[str, ...]:
+    async def _checked_addresses(self, address: RepositoryAddress) -> tuple[str, ...]:
         """Return the addresses of a repository's host, each of which is one that may be asked.
 
         Where a proxy is asked, it resolves names; ours would say nothing.
         """
-        if address.scheme is Scheme.FILE:
+        if address.scheme is GitScheme.FILE:
             return ()
-        own = literal(address.host)
-        if not own and address.scheme is not Scheme.SSH and proxy_for(address.url):
+        own = literal_address(address.host)
+        if not own and address.scheme is not GitScheme.SSH and proxy_for(address.url):
             return ()
-        found = (own,) if own else await self._resolved(address)
+        found = (own,) if own else await self._resolve_addresses(address)
         for each in found:
             problem = source_problem(each, allow_loopback=self._settings.local)
             if problem:
                 raise ConfigurationError(
                     f"The repository {address} was not asked: {problem}.",
-                    todo="Write the address of a Git host, or start the controller with "
+                    hint="Write the address of a Git host, or start the controller with "
                     "--allow-local if it is meant to use what runs on its own machine.",
                 )
         return () if own else found
 
-    async def _resolved(self, address: Address) -> tuple[str, ...]:
+    async def _resolve_addresses(self, address: RepositoryAddress) -> tuple[str, ...]:
         place, now = (address.host, address.port), self._clock.monotonic()
-        at, known = self._resolved_at.get(place, (now - RESOLVED_FOR, ()))
-        if now - at < RESOLVED_FOR:
+        at, known = self._resolved_at.get(place, (now - RESOLVE_TTL, ()))
+        if now - at < RESOLVE_TTL:
             return known
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(RESOLVED_WITHIN):
+            async with asyncio.timeout(RESOLVE_TIMEOUT):
                 found = await loop.run_in_executor(self._resolvers, self._resolve, *place)
         except (OSError, TimeoutError, UnicodeError):
             error = SourceUnavailable(
                 f"Repository {address} could not be reached: the name of its host was not found.",
-                todo="Check the name of the host, and the name service.",
+                hint="Check the name of the host, and the name service.",
             )
             error.unreachable = True
             raise error from None
@@ -244,10 +243,10 @@ class ApplicationSources:
         self._resolved_at[place] = (now, addresses)
         return addresses
 
-    async def _unlocked(self, application: Application) -> _Opened:
+    async def _open_with_identities(self, application: Application) -> _OpenSource:
         """Return what was opened, with the keys that the Secret holds now."""
         identities = await self._credentials.identities(application)
-        opened = self._opened.setdefault(application.id, _Opened())
+        opened = self._opened.setdefault(application.id, _OpenSource())
         if opened.identities != identities:
             opened.identities, opened.renders = identities, None
             opened.decryptor = None

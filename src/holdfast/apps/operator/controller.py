@@ -8,43 +8,90 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
-from holdfast.adapters.kubernetes.events import Recorder, Regarding
+from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
 from holdfast.adapters.kubernetes.informer import Informer
-from holdfast.adapters.kubernetes.objects import Key, Object, key_of
-from holdfast.adapters.kubernetes.queue import ShutDown, WorkQueue
-from holdfast.apps.operator import mapping, refusal
+from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key, uid_of, version_of
+from holdfast.adapters.kubernetes.queue import QueueShutDown, WorkQueue
 from holdfast.apps.operator.logs import log
-from holdfast.apps.operator.metrics import Metrics
-from holdfast.apps.operator.settings import Settings
+from holdfast.apps.operator.metrics import OperatorMetrics
+from holdfast.apps.operator.settings import OperatorSettings
+from holdfast.apps.operator.watches import (
+    child_changed,
+    service_changed,
+    service_of_child,
+    service_scaled_by,
+    status_changed,
+)
 from holdfast.core.errors import HoldfastError, InvalidSpec, TargetUnavailable
-from holdfast.core.objects import ObjectRef
-from holdfast.core.quantity import shown_seconds
-from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.quantity import format_seconds
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceSpec
+from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import KubeClient, KubeConflict
 from holdfast.reconcile.ports import Clock
-from holdfast.reconcile.service.result import Note, Result
-from holdfast.wire.inference_service_v1alpha1 import service_from_json
+from holdfast.reconcile.service.observe import OPERATOR_MANAGER
+from holdfast.reconcile.service.status import (
+    Note,
+    ServiceResult,
+    events_of_transition,
+    make_refused_status,
+)
+from holdfast.wire.inference_service_v1alpha1 import (
+    service_from_json,
+    status_from_json,
+    status_to_json,
+)
 
-SETTLING = 0.1
+
+async def report_refusal(
+    client: KubeClient, item: Object, error: InvalidSpec, now: datetime
+) -> tuple[InferenceService, ServiceResult]:
+    """Write the refusal unless it is there already. What runs, goes on running."""
+    key = object_key(item)
+    service = InferenceService(
+        name=key.name,
+        namespace=key.namespace,
+        uid=uid_of(item),
+        resource_version=version_of(item),
+        generation=item["metadata"].get("generation", 0),
+        spec=InferenceServiceSpec(model_ref="unreadable"),
+        status=status_from_json(item.get("status")),
+    )
+    status = make_refused_status(service, error, now)
+    if status != service.status:
+        document: Fields = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": key.name, "namespace": key.namespace, "uid": service.uid},
+            "status": status_to_json(status),
+        }
+        await client.apply(document, manager=OPERATOR_MANAGER, force=True, subresource="status")
+    return service, ServiceResult(
+        status=status, notes=tuple(events_of_transition(service.status, status))
+    )
+
+
+DEBOUNCE = 0.1
 """Seconds in which the reports of one rollout are taken together."""
-LONGEST = 60.0
+MAX_BACKOFF = 60.0
 """Seconds between two looks at a service that keeps failing. A refusal too: a policy of the
 cluster's own may go at any time, and no event tells."""
 
 
-class Reconciles(Protocol):
+class ReconcilesServices(Protocol):
     """One pass over a service; `holdfast.reconcile.service` has the real one."""
 
-    async def reconcile(self, service: InferenceService) -> Result:
+    async def reconcile(self, service: InferenceService) -> ServiceResult:
         """Make its children as declared and say how it does."""
 
     def take_notes(self, service: InferenceService) -> Sequence[Note]:
         """Give what a pass that failed has to say, once."""
 
 
-class Controller:
+class OperatorController:
     """Runs looks from when it is elected until it is stopped."""
 
     def __init__(
@@ -52,12 +99,12 @@ class Controller:
         *,
         services: tuple[Informer, ...],
         client: KubeClient,
-        reconciler: Reconciles,
-        recorder: Recorder,
+        reconciler: ReconcilesServices,
+        recorder: EventRecorder,
         clock: Clock,
         chance: Callable[[], float],
-        metrics: Metrics,
-        settings: Settings,
+        metrics: OperatorMetrics,
+        settings: OperatorSettings,
         latest: Callable[[InferenceService], InferenceService],
     ) -> None:
         self._services = services
@@ -69,10 +116,10 @@ class Controller:
         self._settings = settings
         self._latest = latest
         """Gives a service the status that it is about to have."""
-        self.queue: WorkQueue[Key] = WorkQueue(
-            clock=clock, chance=chance, longest=LONGEST, meter=metrics
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            clock=clock, chance=chance, longest=MAX_BACKOFF, meter=metrics
         )
-        self._refused: dict[Key, tuple[str, int]] = {}
+        self._refused: dict[ObjectKey, tuple[str, int]] = {}
         """Services whose spec cannot be served: not looked at again until it is another."""
         self._stop = asyncio.Event()
         self._stopping = False
@@ -86,34 +133,34 @@ class Controller:
 
     def on_service(self, old: Object | None, new: Object | None) -> None:
         """Take note of a service: new, gone, or another spec. A new status is our own doing."""
-        if old is None or new is None or mapping.service_moved(old, new):
+        if old is None or new is None or service_changed(old, new):
             item = new or old
             if item is not None:
-                self.queue.add(key_of(item), urgent=self._began)
+                self.queue.add(object_key(item), urgent=self._began)
 
     def on_child(self, old: Object | None, new: Object | None) -> None:
         """Take note of a child, for the service it belongs to and for the one it did."""
-        if old is not None and new is not None and not mapping.child_moved(old, new):
-            if mapping.status_moved(old, new) and (owner := mapping.owner_of(new)) is not None:
+        if old is not None and new is not None and not child_changed(old, new):
+            if status_changed(old, new) and (owner := service_of_child(new)) is not None:
                 # Statuses come in bursts, and nothing has to be put back because of one.
-                self._add_owner(*owner, gone=False, after=SETTLING)
+                self._add_owner(*owner, gone=False, after=DEBOUNCE)
             return
         for item in (old, new):
-            owner = mapping.owner_of(item) if item is not None else None
+            owner = service_of_child(item) if item is not None else None
             if owner is not None:
                 self._add_owner(*owner, gone=new is None)
 
     def on_autoscaler(self, old: Object | None, new: Object | None) -> None:
         """Take note of an autoscaler: a child of ours, or one that targets a child of ours."""
         self.on_child(old, new)
-        if old is not None and new is not None and not mapping.child_moved(old, new):
+        if old is not None and new is not None and not child_changed(old, new):
             return
         for item in (old, new):
-            key = mapping.scaled_by(item) if item is not None else None
+            key = service_scaled_by(item) if item is not None else None
             if key is not None:
                 self._add_owner(key, "", gone=new is None)
 
-    def _add_owner(self, key: Key, uid: str, *, gone: bool, after: float = 0.0) -> None:
+    def _add_owner(self, key: ObjectKey, uid: str, *, gone: bool, after: float = 0.0) -> None:
         known = self._uid(key)
         # What belonged to a predecessor matters when it goes: its name is free then.
         if known is None or (uid and uid != known and not gone):
@@ -128,7 +175,7 @@ class Controller:
         """False while the first lists come in: all that is no hurry."""
         return all(informer.has_synced for informer in self._services)
 
-    def _uid(self, key: Key) -> str | None:
+    def _uid(self, key: ObjectKey) -> str | None:
         for informer in self._services:
             if (uid := informer.uid(key)) is not None:
                 return uid
@@ -157,7 +204,7 @@ class Controller:
             self._stopping = True
             self.queue.shutdown()
             async with asyncio.timeout(self._settings.drain_within):
-                await self.queue.drained()
+                await self.queue.wait_drained()
         except TimeoutError:
             log.warning("drain-cut-short", extra={"after": self._settings.drain_within})
         finally:
@@ -187,7 +234,7 @@ class Controller:
         while True:
             try:
                 key = await self.queue.get()
-            except ShutDown:
+            except QueueShutDown:
                 return
             try:
                 if not self._stopping:
@@ -195,7 +242,7 @@ class Controller:
             finally:
                 self.queue.done(key)
 
-    async def _look(self, key: Key) -> None:
+    async def _look(self, key: ObjectKey) -> None:
         began = self._clock.monotonic()
         result = "error"
         self._metrics.active.inc()
@@ -214,7 +261,7 @@ class Controller:
             self._failed(key, error.code, error.happened)
         except TimeoutError:
             within = self._settings.reconcile_within
-            self._failed(key, "timeout", f"It took more than {shown_seconds(within)}.")
+            self._failed(key, "timeout", f"It took more than {format_seconds(within)}.")
         except Exception:  # a poisonous object must not stop the others
             log.exception("look-failed", extra={"service": str(key)})
             self._failed(key, "bug", "See look-failed.")
@@ -222,7 +269,7 @@ class Controller:
             self._metrics.active.dec()
             self._metrics.looked(result, self._clock.monotonic() - began)
 
-    def _failed(self, key: Key, code: str, why: str, *, asked: float | None = None) -> None:
+    def _failed(self, key: ObjectKey, code: str, why: str, *, asked: float | None = None) -> None:
         self.failed += 1
         wait: float | None = None
         if not self._settings.once:
@@ -232,7 +279,7 @@ class Controller:
         log.warning("not-reconciled", extra={"service": str(key), "code": code, "why": why,
                                              "again_in": wait})  # fmt: skip
 
-    async def _reconcile(self, key: Key) -> str:
+    async def _reconcile(self, key: ObjectKey) -> str:
         item = next(filter(None, (each.get(key.name, key.namespace) for each in self._services)),
                     None)  # fmt: skip
         if item is None:
@@ -246,7 +293,7 @@ class Controller:
         try:
             service = service_from_json(item, checked=False, lenient=True)  # each pass validates
         except InvalidSpec as error:
-            service, result = await refusal.report(self._client, item, error, self._clock.now())
+            service, result = await report_refusal(self._client, item, error, self._clock.now())
             self._refused[key] = identity
         else:
             self._refused.pop(key, None)
@@ -280,8 +327,8 @@ class Controller:
             self._metrics.resolved.labels(service.namespace, "self_heal").inc()
 
 
-def _regarding(service: InferenceService) -> Regarding:
+def _regarding(service: InferenceService) -> EventSubject:
     ref = ObjectRef(
         api_version=API_VERSION, kind=KIND, namespace=service.namespace, name=service.name
     )
-    return Regarding(ref=ref, uid=service.uid, version=service.resource_version)
+    return EventSubject(ref=ref, uid=service.uid, version=service.resource_version)

@@ -22,37 +22,42 @@ import uvloop
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.cached import CachedClient
-from holdfast.adapters.kubernetes.client import LeadingClient
-from holdfast.adapters.kubernetes.config import ClusterConfig
-from holdfast.adapters.kubernetes.connection import Connection
-from holdfast.adapters.kubernetes.events import Recorder
+from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
+from holdfast.adapters.kubernetes.client import GuardedClient
+from holdfast.adapters.kubernetes.connection import KubeConnection
+from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.informer import Informer
-from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, load_config
 from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.prometheus import PrometheusSource
-from holdfast.apps.operator import health, kinds, logs
-from holdfast.apps.operator.controller import Controller
+from holdfast.apps.operator import logs, probes
+from holdfast.apps.operator.controller import OperatorController
 from holdfast.apps.operator.logs import log
-from holdfast.apps.operator.metrics import Metrics
-from holdfast.apps.operator.settings import Settings
-from holdfast.apps.operator.statuses import Statuses
+from holdfast.apps.operator.metrics import OperatorMetrics
+from holdfast.apps.operator.settings import OperatorSettings
+from holdfast.apps.operator.status_writer import DeferredStatusWriter
+from holdfast.apps.operator.watches import (
+    AUTOSCALERS,
+    INFERENCE_SERVICES,
+    ROUTES,
+    autoscalers_in,
+    make_informers,
+)
 from holdfast.core.errors import HoldfastError, TargetUnavailable
-from holdfast.core.quantity import shown_seconds
+from holdfast.core.quantity import format_seconds
 from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import MetricSource
-from holdfast.reconcile.service.family import OPERATOR
-from holdfast.reconcile.service.journal import StatusJournal
-from holdfast.reconcile.service.notes import ROUTINE
-from holdfast.reconcile.service.reconciler import Reconciler
+from holdfast.reconcile.service.observe import OPERATOR_MANAGER
+from holdfast.reconcile.service.reconciler import DirectStatusWriter, ServiceReconciler
+from holdfast.reconcile.service.status import ROUTINE_REASONS
 from holdfast.version import __version__
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_FLUSH = 2.0
+_FLUSH_TIMEOUT = 2.0
 REPORTER = "holdfast.dev/operator"
 
 
-def run(settings: Settings) -> int:
+def run(settings: OperatorSettings) -> int:
     """Run until a signal comes; returns the exit code. Raises our errors when it cannot work."""
     logs.configure(settings.log_format)
     gc.set_threshold(20_000, 20, 50)  # objects of the API are many, short-lived and free of cycles
@@ -63,10 +68,10 @@ def run(settings: Settings) -> int:
 class Operator:
     """One operator process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
         self._clock = SystemClock()
-        self._metrics = Metrics()
+        self._metrics = OperatorMetrics()
         self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_" + (
             secrets.token_hex(4)
         )
@@ -81,7 +86,7 @@ class Operator:
             loop.add_signal_handler(each, self._stop.set)
         config = load_config(self._settings.context, clock=self._clock)
         async with AsyncExitStack() as stack:
-            apis = [KubeApi(self._connection(config), manager=OPERATOR) for _ in range(3)]
+            apis = [KubeApi(self._connection(config), manager=OPERATOR_MANAGER) for _ in range(3)]
             for api in apis:
                 stack.push_async_callback(api.aclose)
             stack.push_async_callback(self._end_tasks)
@@ -92,16 +97,16 @@ class Operator:
     ) -> int:
         work, lease, telling = apis
         settings = self._settings
-        self._informers = tuple(kinds.informers(work, settings))
-        recorder = Recorder(
+        self._informers = tuple(make_informers(work, settings))
+        recorder = EventRecorder(
             telling.create, clock=self._clock, reporter=REPORTER, instance=self._identity,
             count=lambda outcome: self._metrics.events.labels(outcome).inc(),
-            busy=lambda: not controller.queue.idle, routine=ROUTINE,
+            busy=lambda: not controller.queue.idle, routine=ROUTINE_REASONS,
         )  # fmt: skip
-        writer = LeadingClient(work)
-        client = CachedClient(writer, self._informers)
-        statuses = Statuses(
-            StatusJournal(client), clock=self._clock, busy=lambda: not controller.queue.idle,
+        writer = GuardedClient(work)
+        client = CachedKubeClient(writer, self._informers)
+        statuses = DeferredStatusWriter(
+            DirectStatusWriter(client), clock=self._clock, busy=lambda: not controller.queue.idle,
             again=lambda key, seconds: controller.queue.add_after(key, seconds),
         )  # fmt: skip
         source = PrometheusSource(settings.prometheus) if settings.prometheus else None
@@ -118,9 +123,9 @@ class Operator:
             self._start(informer.run())
         self._start(recorder.run())
         self._start(statuses.run())
-        self._start(health.measure_lag(self._metrics))
+        self._start(probes.measure_lag(self._metrics))
         url = await stack.enter_async_context(
-            health.answering(
+            probes.serve_probes(
                 settings.metrics_address,
                 metrics=self._metrics,
                 alive=self._alive,
@@ -134,10 +139,10 @@ class Operator:
         log.info("synced", extra={"objects": sum(map(len, self._informers))})
         gc.freeze()  # what was loaded stays; the collector need not look at it again
         election = await self._election(lease, config)
-        writer.turn = lambda: election.leads
+        writer.may_write = lambda: election.leads
         await self._lead(election, controller, act)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FLUSH):
+            async with asyncio.timeout(_FLUSH_TIMEOUT):
                 await recorder.flush()
         log.info("stopped")
         return 1 if settings.once and controller.failed else 0
@@ -145,22 +150,22 @@ class Operator:
     def _controller(
         self,
         client: KubeClient,
-        recorder: Recorder,
-        statuses: Statuses,
+        recorder: EventRecorder,
+        statuses: DeferredStatusWriter,
         source: MetricSource | None,
-    ) -> Controller:
+    ) -> OperatorController:
         settings = self._settings
-        controller = Controller(
-            services=self._following(kinds.INFERENCE_SERVICES.kind),
+        controller = OperatorController(
+            services=self._following(INFERENCE_SERVICES.kind),
             client=client,
-            reconciler=Reconciler(
+            reconciler=ServiceReconciler(
                 client,
                 clock=self._clock,
                 key=secrets.token_bytes(32),
                 gateway=settings.gateway,
                 metrics=source,
                 journal=statuses,
-                autoscalers=kinds.targeting(self._following(kinds.AUTOSCALERS.kind)),
+                autoscalers=autoscalers_in(self._following(AUTOSCALERS.kind)),
             ),
             recorder=recorder,
             clock=self._clock,
@@ -171,10 +176,10 @@ class Operator:
         )
         for informer in self._informers:
             kind = informer.scope.resource.kind
-            if kind == kinds.INFERENCE_SERVICES.kind:
+            if kind == INFERENCE_SERVICES.kind:
                 informer.add_handler(controller.on_service)
                 informer.add_handler(self._metrics.watch_drift)
-            elif kind == kinds.AUTOSCALERS.kind:
+            elif kind == AUTOSCALERS.kind:
                 informer.add_handler(controller.on_autoscaler)
             else:
                 informer.add_handler(controller.on_child)
@@ -186,9 +191,9 @@ class Operator:
     def _following(self, kind: str) -> tuple[Informer, ...]:
         return tuple(each for each in self._informers if each.scope.resource.kind == kind)
 
-    def _connection(self, config: ClusterConfig) -> Connection:
+    def _connection(self, config: ClusterConfig) -> KubeConnection:
         agent = f"holdfast-operator/{__version__}"
-        return Connection(config, clock=self._clock, user_agent=agent)
+        return KubeConnection(config, clock=self._clock, user_agent=agent)
 
     async def _election(self, api: KubeApi, config: ClusterConfig) -> LeaderElection:
         settings = self._settings
@@ -206,7 +211,7 @@ class Operator:
     async def _lead(
         self,
         election: LeaderElection,
-        controller: Controller,
+        controller: OperatorController,
         act: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """Act when it is our turn. One look does not wait for a turn that may never come."""
@@ -220,7 +225,7 @@ class Operator:
             await self._until_stopped(lambda: election.run_without(act), controller)
 
     async def _until_stopped(
-        self, work: Callable[[], Coroutine[Any, Any, None]], controller: Controller
+        self, work: Callable[[], Coroutine[Any, Any, None]], controller: OperatorController
     ) -> None:
         """Run the work to its end; a signal lets it end in order. A part that ends ends all."""
         task = self._start(work())
@@ -256,9 +261,9 @@ class Operator:
             reasons = [each.error for each in late if each.error is not None]
             names = ", ".join(sorted({each.scope.resource.plural for each in late}))
             raise TargetUnavailable(
-                f"{names} could not be listed in {shown_seconds(self._settings.sync_within)}. "
+                f"{names} could not be listed in {format_seconds(self._settings.sync_within)}. "
                 + (reasons[0].happened if reasons else "No answer came."),
-                todo="Check that the CRDs are installed (holdfast install) and what the operator "
+                hint="Check that the CRDs are installed (holdfast install) and what the operator "
                 "may read.",
             ) from None
 
@@ -267,7 +272,7 @@ class Operator:
             return True
         # Routes may be missing from a cluster, and without a gateway nothing depends on them.
         spare = informer.error is not None and self._settings.gateway is None
-        return informer.scope.resource == kinds.ROUTES and (spare or not informer.served)
+        return informer.scope.resource == ROUTES and (spare or not informer.served)
 
     def _ready(self) -> bool:
         return bool(self._informers) and all(map(self._settled, self._informers))

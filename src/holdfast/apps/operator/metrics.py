@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence, Sized
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from holdfast.adapters.kubernetes.objects import Key, Object, key_of
+from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key
 from holdfast.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-CONTROLLER = "inferenceservice"
+CONTROLLER_NAME = "inferenceservice"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Metrics:
+class OperatorMetrics:
     """All figures of one operator, in a registry of their own. A queue's meter too."""
 
     def __init__(self) -> None:
         self.registry = new = CollectorRegistry()
-        queue = {"name": CONTROLLER}
-        ours = {"controller": CONTROLLER}
+        queue = {"name": CONTROLLER_NAME}
+        ours = {"controller": CONTROLLER_NAME}
         self._depth = Gauge(
             "workqueue_depth", "Keys that wait in line", [*queue], registry=new
         ).labels(**queue)
@@ -62,7 +62,7 @@ class Metrics:
             "holdfast_drift_resolved", "Drifts that ended", ["namespace", "resolution"],
             registry=new,
         )  # fmt: skip
-        self._drifting: set[Key] = set()
+        self._drifting: set[ObjectKey] = set()
         Gauge(
             "holdfast_drift_active", "Services that differ from what was declared", registry=new
         ).set_function(lambda: float(len(self._drifting)))
@@ -96,7 +96,7 @@ class Metrics:
 
     def looked(self, result: str, seconds: float) -> None:
         """Count one look: success, requeue, requeue_after or error."""
-        self._reconciled.labels(CONTROLLER, result).inc()
+        self._reconciled.labels(CONTROLLER_NAME, result).inc()
         self._time.observe(seconds)
         self._worked.observe(seconds)
         if result == "error":
@@ -117,7 +117,7 @@ class Metrics:
             each.get("type") == "DriftDetected" and each.get("status") == "True"
             for each in conditions
         )
-        (self._drifting.add if drifting else self._drifting.discard)(key_of(new or old or {}))
+        (self._drifting.add if drifting else self._drifting.discard)(object_key(new or old or {}))
 
     def render(self) -> bytes:
         """Write the figures."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.adapters.kubernetes.lease import Timing
+from holdfast.adapters.kubernetes.lease import LeaseTiming
 from holdfast.core.service.children import Gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class OperatorSettings:
     """Everything that may be chosen."""
 
     context: str | None = None
@@ -28,7 +28,7 @@ class Settings:
     lease_name: str = "holdfast-operator"
     lease_namespace: str | None = None
     """None means the pod's namespace, and one fixed place where this is no pod."""
-    lease_timing: Timing = field(default_factory=Timing)
+    lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
     once: bool = False
     """Look at everything once, then end."""
     sync_within: float = 120.0

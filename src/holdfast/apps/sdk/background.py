@@ -21,24 +21,24 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
-from holdfast.reconcile.ports import Control
+from holdfast.reconcile.ports import ControlTarget
 
 T = TypeVar("T")
-STOP = 5.0
+STOP_SECONDS = 5.0
 """Seconds that the loop gets to let go of its connections."""
 
 
 class BackgroundTarget:
     """Another target, asked from any thread. Copies with a deadline share the loop."""
 
-    def __init__(self, inner: Control, loop: BackgroundLoop | None = None) -> None:
+    def __init__(self, inner: ControlTarget, loop: BackgroundLoop | None = None) -> None:
         self._inner = inner
         self._loop = loop or BackgroundLoop(inner.aclose)
 
     def __repr__(self) -> str:
         return f"BackgroundTarget({self._inner!r})"
 
-    def within(self, seconds: float | None) -> Control:
+    def within(self, seconds: float | None) -> ControlTarget:
         """Return this target with a total deadline, where the other can keep one."""
         bound = getattr(self._inner, "within", None)
         return self if bound is None else BackgroundTarget(bound(seconds), self._loop)
@@ -99,7 +99,7 @@ class BackgroundTarget:
         try:
             while True:
                 try:
-                    item = self._loop.wait_for(_next(items))
+                    item = self._loop.wait_for(_next_item(items))
                 except StopAsyncIteration:
                     return
                 yield item
@@ -129,7 +129,7 @@ class BackgroundLoop:
         except BaseException:
             coroutine.close()
             raise
-        return _result(waiting)
+        return _wait_result(waiting)
 
     def close(self) -> None:
         """Let go of what lives in the loop, then end it. Safe to call twice."""
@@ -141,19 +141,22 @@ class BackgroundLoop:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._closed:
-                raise ConfigurationError("This client is closed.", todo="Make a new one.")
+                raise ConfigurationError("This client is closed.", hint="Make a new one.")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 thread = threading.Thread(
-                    target=_run, args=(self._loop, self._last), name="holdfast-loop", daemon=True
+                    target=_run_loop,
+                    args=(self._loop, self._last),
+                    name="holdfast-loop",
+                    daemon=True,
                 )
                 thread.start()
                 # Also for a client that nobody closes, at the latest when Python ends.
-                self._end = weakref.finalize(self, _stop, self._loop, thread)
+                self._end = weakref.finalize(self, _stop_loop, self._loop, thread)
             return self._loop
 
 
-def _run(
+def _run_loop(
     loop: asyncio.AbstractEventLoop,
     last: Callable[[], Coroutine[Any, Any, None]],  # Any: as above
 ) -> None:
@@ -166,19 +169,19 @@ def _run(
         if left:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         with suppress(Exception):  # nobody is left who could be told
-            loop.run_until_complete(asyncio.wait_for(last(), STOP))
+            loop.run_until_complete(asyncio.wait_for(last(), STOP_SECONDS))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     with suppress(RuntimeError):  # it has ended already
         loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
-        thread.join(STOP)
+        thread.join(STOP_SECONDS)
 
 
-def _result(waiting: Future[T]) -> T:
+def _wait_result(waiting: Future[T]) -> T:
     try:
         return waiting.result()
     except BaseException:
@@ -186,5 +189,5 @@ def _result(waiting: Future[T]) -> T:
         raise
 
 
-async def _next(items: AsyncIterator[T]) -> T:
+async def _next_item(items: AsyncIterator[T]) -> T:
     return await anext(items)

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.clock import BlockingClock, SystemClock
-from holdfast.apps.sdk.settings import Settings
+from holdfast.apps.sdk.settings import ConnectionSettings
 from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.live import Writer
 from holdfast.core.redact import Secret
-from holdfast.reconcile.ports import Clock, Control
+from holdfast.reconcile.ports import Clock, ControlTarget
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.adapters.http.transport import Transport
+    from holdfast.adapters.http.client import HttpClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ClientOptions:
     """How a client behaves, whatever it talks to."""
 
     timeout: float
@@ -36,7 +36,7 @@ class Options:
         return BlockingClock() if self.blocking else SystemClock()
 
 
-def connect(settings: Settings, options: Options) -> Control:
+def connect_target(settings: ConnectionSettings, options: ClientOptions) -> ControlTarget:
     """Return the target. A remote one is not asked anything yet."""
     if settings.is_remote:
         from holdfast.adapters.http.target import RemoteTarget
@@ -44,14 +44,14 @@ def connect(settings: Settings, options: Options) -> Control:
         if settings.token is None:
             raise ConfigurationError(
                 f"There is no token for {settings.url}.",
-                todo="Set HOLDFAST_TOKEN, or give the token as an argument. Make one with holdfast "
+                hint="Set HOLDFAST_TOKEN, or give the token as an argument. Make one with holdfast "
                 "token create.",
             )
-        return RemoteTarget(transport(settings, options, settings.token))
+        return RemoteTarget(make_transport(settings, options, settings.token))
     if settings.path is not None:
-        return _embedded(settings, options)
+        return _open_embedded(settings, options)
     if settings.scheme == "kubernetes":
-        return _cluster(settings, options)
+        return _open_cluster(settings, options)
     from holdfast.adapters.memory.target import MemoryTarget
 
     return MemoryTarget(
@@ -61,30 +61,32 @@ def connect(settings: Settings, options: Options) -> Control:
     )
 
 
-def transport(settings: Settings, options: Options, token: Secret | None) -> Transport:
+def make_transport(
+    settings: ConnectionSettings, options: ClientOptions, token: Secret | None
+) -> HttpClient:
     """Return the way to a server, in the colour of the client."""
-    from holdfast.adapters.http.line import BlockingLine, LoopLine
-    from holdfast.adapters.http.transport import Transport
+    from holdfast.adapters.http.client import HttpClient
+    from holdfast.adapters.http.transports import AsyncTransport, BlockingTransport
 
-    return Transport(
+    return HttpClient(
         settings.url,
         token=token,
         user_agent=f"{options.manager}/{__version__} python/{platform.python_version()}",
-        line=BlockingLine() if options.blocking else LoopLine(),
+        transport=BlockingTransport() if options.blocking else AsyncTransport(),
         clock=options.clock,
         retries=options.max_retries,
     )
 
 
-def _embedded(settings: Settings, options: Options) -> Control:
-    from holdfast.adapters.store import Mode, Store, StoreTarget
+def _open_embedded(settings: ConnectionSettings, options: ClientOptions) -> ControlTarget:
+    from holdfast.adapters.store import OpenMode, Store, StoreTarget
 
     assert settings.path is not None  # noqa: S101  # the caller looked
-    store = Store.open(settings.path, mode=Mode.CLIENT, clock=options.clock)
-    return StoreTarget(store, writer=Writer(manager=options.manager, actor=_user()))
+    store = Store.open(settings.path, mode=OpenMode.CLIENT, clock=options.clock)
+    return StoreTarget(store, writer=Writer(manager=options.manager, actor=_machine_user()))
 
 
-def default_project(settings: Settings) -> str | None:
+def default_project(settings: ConnectionSettings) -> str | None:
     """Return the project of calls that name none; in a cluster, the namespace one would get."""
     if settings.project is not None or settings.scheme != "kubernetes":
         return settings.project
@@ -93,12 +95,12 @@ def default_project(settings: Settings) -> str | None:
     return load_config(settings.context or None, clock=SystemClock()).namespace
 
 
-def _cluster(settings: Settings, options: Options) -> Control:
+def _open_cluster(settings: ConnectionSettings, options: ClientOptions) -> ControlTarget:
     from holdfast.apps.sdk.background import BackgroundTarget
 
     with requires_extra("kubernetes", "A Kubernetes target"):
-        from holdfast.adapters.kubernetes.target_open import open_target
-    target = open_target(
+        from holdfast.adapters.kubernetes.target import open_kubernetes_target
+    target = open_kubernetes_target(
         settings.context,
         settings.namespace,
         writer=Writer(manager=options.manager),
@@ -107,7 +109,7 @@ def _cluster(settings: Settings, options: Options) -> Control:
     return BackgroundTarget(target) if options.blocking else target
 
 
-def _user() -> str | None:
+def _machine_user() -> str | None:
     """Return the account of the machine, which is all that an embedded target knows."""
     import getpass
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NoReturn, Self
 
-from holdfast.adapters.http.inference import InferencePort
+from holdfast.adapters.http.inference import InferenceClient
 from holdfast.adapters.http.results import EmbedResult, RerankResult, TextChunk, TextResult
-from holdfast.apps.sdk.connect import Options, transport
-from holdfast.apps.sdk.settings import API_KEY, checked_key, one_of, resolve
+from holdfast.apps.sdk.connect import ClientOptions, make_transport
+from holdfast.apps.sdk.settings import API_KEY, check_key, merge_aliases, resolve_connection
 from holdfast.core.errors import ConfigurationError, ValidationError
-from holdfast.core.names import WorkloadId, checked_slug
+from holdfast.core.names import WorkloadId, require_slug
 from holdfast.core.redact import Secret
-from holdfast.reconcile.colour import iterate, run
+from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
 TIMEOUT = 600.0
 """Seconds for a whole reply; large models take their time."""
-IDLE = 120.0
+IDLE_TIMEOUT = 120.0
 """Longest silence within a streamed reply."""
 RETRIES = 2
 
 
-class _Data:
+class _BaseDataClient:
     """What both colours share."""
 
     _blocking: bool
@@ -36,7 +36,7 @@ class _Data:
         project: str | None = None,
         api_key: str | Secret | None = None,
         timeout: float = TIMEOUT,
-        idle_timeout: float = IDLE,
+        idle_timeout: float = IDLE_TIMEOUT,
         max_retries: int = RETRIES,
         manager: str = "holdfast-sdk",
         allow_insecure: bool = False,
@@ -46,8 +46,8 @@ class _Data:
 
         `base_url` is the name that InferenceKey's client has for `url`.
         """
-        url = one_of(url=url, base_url=base_url)
-        self._settings = resolve(
+        url = merge_aliases(url=url, base_url=base_url)
+        self._settings = resolve_connection(
             url,
             project=project,
             token=api_key,
@@ -57,19 +57,19 @@ class _Data:
         if not self._settings.is_remote:
             raise ConfigurationError(
                 f"{self._settings.url} has no endpoints to call: only a server runs workloads.",
-                todo="Start holdfast serve and set HOLDFAST_URL to its address.",
+                hint="Start holdfast serve and set HOLDFAST_URL to its address.",
             )
         if not self._settings.project:
             raise ConfigurationError(
-                "No project was named.", todo="Set HOLDFAST_PROJECT, or pass project=."
+                "No project was named.", hint="Set HOLDFAST_PROJECT, or pass project=."
             )
         self._project = self._settings.project
-        options = Options(
+        options = ClientOptions(
             timeout=timeout, max_retries=max_retries, manager=manager, blocking=self._blocking
         )
         self._timeout = timeout
         self._idle = idle_timeout
-        self._transport = transport(self._settings, options, None)
+        self._transport = make_transport(self._settings, options, None)
 
     @classmethod
     def from_env(
@@ -80,7 +80,7 @@ class _Data:
         api_key: str | Secret | None = None,
         base_url: str | None = None,
         timeout: float = TIMEOUT,
-        idle_timeout: float = IDLE,
+        idle_timeout: float = IDLE_TIMEOUT,
         max_retries: int = RETRIES,
         allow_insecure: bool = False,
     ) -> Self:
@@ -104,23 +104,23 @@ class _Data:
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: it may hold a key")
 
-    def _bind(self, slug: str, api_key: str | Secret | None) -> tuple[InferencePort, Secret]:
+    def _bind(self, slug: str, api_key: str | Secret | None) -> tuple[InferenceClient, Secret]:
         key = api_key or self._settings.token
         if key is None:
             raise ConfigurationError(
                 f"There is no key for workload {slug}.",
-                todo="Pass api_key=, or set HOLDFAST_API_KEY to its ik_live_ key.",
+                hint="Pass api_key=, or set HOLDFAST_API_KEY to its ik_live_ key.",
             )
-        where = WorkloadId(project=self._project, slug=checked_slug(slug))
-        checked = checked_key(self._settings, key)
-        return InferencePort(self._transport.with_token(checked), where), checked
+        where = WorkloadId(project=self._project, slug=require_slug(slug))
+        checked = check_key(self._settings, key)
+        return InferenceClient(self._transport.with_token(checked), where), checked
 
 
-class _Bound:
+class _BaseEndpoint:
     """What an endpoint of either colour knows."""
 
     def __init__(
-        self, port: InferencePort, key: Secret, slug: str, *, timeout: float, idle: float
+        self, port: InferenceClient, key: Secret, slug: str, *, timeout: float, idle: float
     ) -> None:
         self._port = port
         self._key = key
@@ -139,7 +139,7 @@ class _Bound:
         return {"base_url": self._port.base_url, "api_key": self._key.reveal()}
 
 
-class DataClient(_Data):
+class DataClient(_BaseDataClient):
     """Calls workloads."""
 
     _blocking = True
@@ -151,7 +151,7 @@ class DataClient(_Data):
 
     def close(self) -> None:
         """Close every connection."""
-        run(self._transport.aclose())
+        run_sync(self._transport.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +160,7 @@ class DataClient(_Data):
         self.close()
 
 
-class AsyncDataClient(_Data):
+class AsyncDataClient(_BaseDataClient):
     """Calls workloads from an event loop; the same names as `DataClient`."""
 
     _blocking = False
@@ -181,7 +181,7 @@ class AsyncDataClient(_Data):
         await self.close()
 
 
-class Endpoint(_Bound):
+class Endpoint(_BaseEndpoint):
     """One workload's OpenAI-shaped endpoint, with its key."""
 
     def generate_text(
@@ -195,7 +195,7 @@ class Endpoint(_Bound):
     ) -> TextResult:
         """Complete a chat. Other OpenAI parameters may be given by name."""
         body = chat_body(prompt, messages, temperature, max_tokens, more)
-        return run(self._port.chat(body, seconds=self._timeout))
+        return run_sync(self._port.chat(body, seconds=self._timeout))
 
     def generate_text_stream(
         self,
@@ -208,20 +208,22 @@ class Endpoint(_Bound):
     ) -> Iterator[TextChunk]:
         """Complete a chat piece by piece. Raises when the reply breaks off."""
         body = chat_body(prompt, messages, temperature, max_tokens, more)
-        return iterate(self._port.chat_stream(body, seconds=self._timeout, idle=self._idle))
+        return iterate_sync(self._port.chat_stream(body, seconds=self._timeout, idle=self._idle))
 
     def embed(self, input: str | Sequence[str]) -> EmbedResult:
         """Make one vector per text."""
-        return run(self._port.embed(embed_body(input), seconds=self._timeout))
+        return run_sync(self._port.embed(embed_body(input), seconds=self._timeout))
 
     def rerank(
         self, *, query: str, documents: Sequence[str], top_n: int | None = None
     ) -> RerankResult:
         """Score documents against a query, best first."""
-        return run(self._port.rerank(rerank_body(query, documents, top_n), seconds=self._timeout))
+        return run_sync(
+            self._port.rerank(rerank_body(query, documents, top_n), seconds=self._timeout)
+        )
 
 
-class AsyncEndpoint(_Bound):
+class AsyncEndpoint(_BaseEndpoint):
     """One workload's endpoint for an event loop; the same names as `Endpoint`."""
 
     async def generate_text(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import overload
 from urllib.parse import quote, unquote, urlsplit
 
-from holdfast.adapters.http.address import is_loopback
+from holdfast.adapters.http.transports import is_loopback
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.names import canonical_slug, is_slug
-from holdfast.core.redact import Secret, credential_in, quoted
+from holdfast.core.redact import Secret, credential_in, quote_text
 
 URL = ("HOLDFAST_URL", "INFERENCEKEY_BASE_URL")
 PROJECT = ("HOLDFAST_PROJECT", "INFERENCEKEY_PROJECT")
@@ -27,7 +27,7 @@ DEFAULT_PROJECT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ConnectionSettings:
     """A connection, resolved and checked, but not made."""
 
     scheme: str
@@ -53,7 +53,7 @@ class Settings:
         return self.scheme in ("http", "https")
 
 
-def resolve(
+def resolve_connection(
     url: str | None = None,
     *,
     project: str | None = None,
@@ -61,34 +61,34 @@ def resolve(
     allow_insecure: bool = False,
     token_names: tuple[str, ...] = TOKEN,
     environ: Mapping[str, str] | None = None,
-) -> Settings:
+) -> ConnectionSettings:
     """Say where to connect. Raises ConfigurationError naming the variable to set."""
     env = os.environ if environ is None else environ
-    address, origin = _first(url, URL, env)
-    secret, token_origin = _first(token, token_names, env)
-    place, project_origin = _first(project, PROJECT, env)
+    address, origin = _first_set(url, URL, env)
+    secret, token_origin = _first_set(token, token_names, env)
+    place, project_origin = _first_set(project, PROJECT, env)
     if place is not None:
-        place = _project(str(place), project_origin)
+        place = _check_project(str(place), project_origin)
     if address is None:
         if secret is not None and token_names is TOKEN:
             raise ConfigurationError(
                 f"{token_origin} gives a token, but nothing says which server it is for.",
-                todo="Set HOLDFAST_URL to the control plane, or leave the token out to use the "
+                hint="Set HOLDFAST_URL to the control plane, or leave the token out to use the "
                 "embedded target on this machine.",
             )
-        address, origin = f"sqlite:///{default_file(env)}", "the default"
+        address, origin = f"sqlite:///{default_store_file(env)}", "the default"
     text = str(address)
     scheme = text.strip().partition("://")[0].lower() if "://" in text else ""
     if scheme == "sqlite":
-        path = _file(text, origin)
-        return Settings(
+        path = _parse_file(text, origin)
+        return ConnectionSettings(
             scheme=scheme, url=f"sqlite:///{path}", path=path, project=place or DEFAULT_PROJECT
         )
     if scheme == "memory":
-        return Settings(scheme=scheme, url="memory://", project=place or DEFAULT_PROJECT)
+        return ConnectionSettings(scheme=scheme, url="memory://", project=place or DEFAULT_PROJECT)
     if scheme == "kubernetes":
-        context, namespace = _cluster(text, origin)
-        return Settings(
+        context, namespace = _parse_cluster(text, origin)
+        return ConnectionSettings(
             scheme=scheme,
             url=f"kubernetes://{quote(context, safe=':@')}/{namespace}",
             context=context,
@@ -98,34 +98,36 @@ def resolve(
     if scheme not in ("http", "https"):
         raise ConfigurationError(
             f"{origin} is not an address that Holdfast knows.",
-            todo="Use https://HOST, kubernetes://CONTEXT/NAMESPACE, or sqlite:///FILE for a file "
+            hint="Use https://HOST, kubernetes://CONTEXT/NAMESPACE, or sqlite:///FILE for a file "
             "on this machine.",
         )
-    server = _server(text, origin)
-    checked = None if secret is None else _token(secret, token_origin)
+    server = _parse_server(text, origin)
+    checked = None if secret is None else _check_token(secret, token_origin)
     insecure = allow_insecure or env.get(INSECURE, "") in ("1", "true", "yes")
     _check_encrypted(server, origin, checked, insecure)
-    return Settings(scheme=scheme, url=server, project=place, token=checked, insecure=insecure)
+    return ConnectionSettings(
+        scheme=scheme, url=server, project=place, token=checked, insecure=insecure
+    )
 
 
 @overload
-def one_of(**named: str | None) -> str | None: ...
+def merge_aliases(**named: str | None) -> str | None: ...
 @overload
-def one_of(**named: str | Secret | None) -> str | Secret | None: ...
-def one_of(**named: str | Secret | None) -> str | Secret | None:
+def merge_aliases(**named: str | Secret | None) -> str | Secret | None: ...
+def merge_aliases(**named: str | Secret | None) -> str | Secret | None:
     """Return the argument that was given of two that mean the same; refuses two that differ."""
     given = {name: value for name, value in named.items() if value is not None}
     values = list(given.values())
     if any(value != values[0] for value in values):
         raise ConfigurationError(
-            f"{' and '.join(given)} mean the same thing, but differ.", todo="Give one of them."
+            f"{' and '.join(given)} mean the same thing, but differ.", hint="Give one of them."
         )
     return values[0] if values else None
 
 
-def checked_key(settings: Settings, key: str | Secret) -> Secret:
+def check_key(settings: ConnectionSettings, key: str | Secret) -> Secret:
     """Check a key that is given later as if it had been there from the start."""
-    checked = _token(key, "the argument")
+    checked = _check_token(key, "the argument")
     _check_encrypted(settings.url, "the argument", checked, settings.insecure)
     return checked
 
@@ -140,12 +142,12 @@ def data_home(environ: Mapping[str, str] | None = None) -> Path:
     return Path.home() / ".local" / "share" / "holdfast"
 
 
-def default_file(environ: Mapping[str, str] | None = None) -> Path:
+def default_store_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return the embedded store's file when nothing else is set."""
     return (data_home(environ) / "holdfast.db").absolute()
 
 
-def _first(
+def _first_set(
     explicit: str | Secret | None, names: tuple[str, ...], env: Mapping[str, str]
 ) -> tuple[str | Secret | None, str]:
     if explicit is not None and explicit != "":
@@ -156,32 +158,33 @@ def _first(
     return None, names[0]
 
 
-def _project(text: str, origin: str) -> str:
+def _check_project(text: str, origin: str) -> str:
     if not is_slug(text):
         like = "" if credential_in(text) else canonical_slug(text)
         hint = f"Did you mean {like!r}?" if like and text.isascii() else "Give a slug."
         raise ConfigurationError(
-            f"{_subject(origin, 'project')} {quoted(text, 80)} is not a project slug.", todo=hint
+            f"{_subject(origin, 'project')} {quote_text(text, 80)} is not a project slug.",
+            hint=hint,
         )
     return text
 
 
-def _token(value: str | Secret, origin: str) -> Secret:
+def _check_token(value: str | Secret, origin: str) -> Secret:
     text = (value.reveal() if isinstance(value, Secret) else value).strip()
     if not text.isascii() or not text.isprintable() or " " in text or len(text) > 4096:
         raise ConfigurationError(
             f"{_subject(origin, 'token')} holds characters that no token has.",
-            todo="Copy the token again, without quotes, spaces or line ends.",
+            hint="Copy the token again, without quotes, spaces or line ends.",
         )
     return Secret(text)
 
 
-def _server(text: str, origin: str) -> str:
+def _parse_server(text: str, origin: str) -> str:
     parts = urlsplit(text.strip())
     where = _subject(origin, "url")
     if parts.username or parts.password:
         raise ConfigurationError(
-            f"{where} carries a user or password.", todo="Give the token in HOLDFAST_TOKEN instead."
+            f"{where} carries a user or password.", hint="Give the token in HOLDFAST_TOKEN instead."
         )
     try:
         good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -190,30 +193,30 @@ def _server(text: str, origin: str) -> str:
     odd = any(char.isspace() or not char.isprintable() or ord(char) > 126 for char in text.strip())
     if not good or odd or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{where} is not a server address.", todo="Use the form https://HOST[:PORT]."
+            f"{where} is not a server address.", hint="Use the form https://HOST[:PORT]."
         )
     return f"{parts.scheme.lower()}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def _file(text: str, origin: str) -> Path:
+def _parse_file(text: str, origin: str) -> Path:
     rest = text[len("sqlite://") :]
     if not rest.startswith("/") or rest == "/":
         raise ConfigurationError(
             f"{_subject(origin, 'url')} names no file.",
-            todo="Use sqlite:///FILE for a relative and sqlite:////FILE for an absolute path.",
+            hint="Use sqlite:///FILE for a relative and sqlite:////FILE for an absolute path.",
         )
     return Path(unquote(rest[1:])).expanduser().absolute()
 
 
-def _cluster(text: str, origin: str) -> tuple[str, str]:
+def _parse_cluster(text: str, origin: str) -> tuple[str, str]:
     """Read CONTEXT/NAMESPACE. Contexts may be of any form: those of EKS have slashes in them."""
     rest = text.strip()[len("kubernetes://") :]
     context, _, namespace = rest.rpartition("/") if "/" in rest else (rest, "", "")
     if namespace and not is_slug(namespace):
         raise ConfigurationError(
             f"{_subject(origin, 'url')} names a namespace that is not valid: "
-            f"{quoted(namespace, 80)}.",
-            todo="Use kubernetes://CONTEXT/NAMESPACE; end it with a slash to leave the namespace "
+            f"{quote_text(namespace, 80)}.",
+            hint="Use kubernetes://CONTEXT/NAMESPACE; end it with a slash to leave the namespace "
             "to the project's name.",
         )
     return unquote(context), namespace
@@ -227,7 +230,7 @@ def _check_encrypted(url: str, origin: str, token: Secret | None, allowed: bool)
     raise ConfigurationError(
         f"{_subject(origin, 'url')} is http:// to {host}: the token would cross the network in "
         "clear.",
-        todo=f"Use https://, or set {INSECURE}=1 (allow_insecure=True) if the network is trusted.",
+        hint=f"Use https://, or set {INSECURE}=1 (allow_insecure=True) if the network is trusted.",
     )
 
 

@@ -4,25 +4,89 @@ Level-triggered: a wake-up only says that it is time to look; what changed is fo
 so a lost or doubled event changes nothing.
 """
 
-# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
-
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from holdfast.apps.sdk.waiting import RECONNECT
-from holdfast.core.errors import TargetUnavailable
-from holdfast.core.live import Live
+from holdfast.core.errors import TargetUnavailable, WaitTimeout, WorkloadFailed
+from holdfast.core.live import Live, Phase, Progress
 from holdfast.core.names import WorkloadId
+from holdfast.core.quantity import format_seconds
 
 if TYPE_CHECKING:
-    from holdfast.apps.sdk.engine import Engine
+    from collections.abc import AsyncGenerator
 
-POLL = 1.0
+    from holdfast.apps.sdk.api import ManagementApi
+
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+
+
+RECONNECT_DELAYS = (1.0, 2.0, 4.0, 5.0)
+"""Seconds before each new try after a lost connection; the last goes on for ever."""
+
+
+async def wait_until_ready(
+    engine: ManagementApi,
+    slug: str,
+    *,
+    project: str | None,
+    timeout: float,
+    show: Callable[[Progress], None],
+) -> Progress:
+    """Return the progress that said `ready`.
+
+    Raises WorkloadFailed on `error` and WaitTimeout when the time is up. A server that does not
+    answer yet is waited for, and a connection that is lost is taken up again; other errors, a
+    revoked token for one, end the wait at once.
+    """
+    where = engine.id_of(slug, project)
+    began = engine.clock.monotonic()
+    end = began + timeout
+    last = Progress(phase=Phase.SCHEDULING, message="not heard of yet")
+    lost, silence = 0, ""
+    while engine.clock.monotonic() < end:
+        target = engine.within(end - engine.clock.monotonic())
+        try:
+            # The port promises an iterator; every adapter gives a generator, to be closed.
+            stream = cast("AsyncGenerator[Progress]", target.progress(where))
+            async with aclosing(stream) as updates:
+                async for progress in updates:
+                    last, lost, silence = progress, 0, ""
+                    show(progress)
+                    if progress.phase is Phase.READY:
+                        return progress
+                    if progress.phase is Phase.ERROR:
+                        raise WorkloadFailed(
+                            f"Workload {where} cannot serve: {progress.message}",
+                            changed="",
+                            hint="Read its log (holdfast logs), fix the declaration and ensure "
+                            "it again.",
+                        )
+                    if engine.clock.monotonic() >= end:
+                        break
+        except TargetUnavailable as error:
+            if error.retry == "never":
+                raise
+            silence = f" At last: {error.happened}"
+        pause = RECONNECT_DELAYS[min(lost, len(RECONNECT_DELAYS) - 1)]
+        lost += 1
+        await engine.clock.sleep(max(0.0, min(pause, end - engine.clock.monotonic())))
+    raise WaitTimeout(
+        f"Workload {where} was not ready after {format_seconds(timeout)}; "
+        f"it was {last.phase}: {last.message}.{silence}",
+        changed="",
+        hint="It is still starting: wait again, or read its log (holdfast logs).",
+    )
+
+
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+
+
+POLL_SECONDS = 1.0
 """Seconds between looks at a target that cannot wake us."""
 
 
@@ -45,8 +109,8 @@ class WorkloadChange:
     live: Live
 
 
-async def watch(
-    engine: Engine, *, project: str | None, slug: str | None, timeout: float | None
+async def watch_workloads(
+    engine: ManagementApi, *, project: str | None, slug: str | None, timeout: float | None
 ) -> AsyncGenerator[WorkloadChange]:
     """Yield changes until the time is up, or for ever."""
     where = engine.where(project)
@@ -54,16 +118,18 @@ async def watch(
     seen: dict[WorkloadId, Live] | None = None
     async with aclosing(_wake_ups(engine, where, end)) as wake_ups:
         async for _ in wake_ups:
-            found = await _look(engine, where, end)
+            found = await _list_until_available(engine, where, end)
             if found is None:
                 return
             now = {live.id: live for live in found if slug in (None, live.id.slug)}
-            for change in changes(seen, now):
+            for change in workload_changes(seen, now):
                 yield change
             seen = now
 
 
-async def _look(engine: Engine, project: str, end: float | None) -> Sequence[Live] | None:
+async def _list_until_available(
+    engine: ManagementApi, project: str, end: float | None
+) -> Sequence[Live] | None:
     """List the project, trying until it answers; None when the time is up."""
     while True:
         left = None if end is None else end - engine.clock.monotonic()
@@ -72,10 +138,10 @@ async def _look(engine: Engine, project: str, end: float | None) -> Sequence[Liv
         try:
             return await engine.call(left).list(project)
         except TargetUnavailable:
-            await engine.clock.sleep(POLL if left is None else min(POLL, left))
+            await engine.clock.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
 
 
-def changes(
+def workload_changes(
     before: Mapping[WorkloadId, Live] | None, after: Mapping[WorkloadId, Live]
 ) -> Sequence[WorkloadChange]:
     """Compare two looks; `before` is None at the first."""
@@ -98,7 +164,7 @@ def changes(
     return found
 
 
-async def _wake_ups(engine: Engine, project: str, end: float | None) -> AsyncGenerator[None]:
+async def _wake_ups(engine: ManagementApi, project: str, end: float | None) -> AsyncGenerator[None]:
     """Yield when it is time to look, at once to begin with."""
     lost = 0
     while end is None or engine.clock.monotonic() < end:
@@ -106,7 +172,7 @@ async def _wake_ups(engine: Engine, project: str, end: float | None) -> AsyncGen
         stream = getattr(target, "changes", None)
         if stream is None:
             yield None
-            pause = POLL
+            pause = POLL_SECONDS
         else:
             try:
                 async with aclosing(stream(project)) as events:
@@ -115,7 +181,7 @@ async def _wake_ups(engine: Engine, project: str, end: float | None) -> AsyncGen
                         yield None
             except TargetUnavailable:
                 pass
-            pause = RECONNECT[min(lost, len(RECONNECT) - 1)]
+            pause = RECONNECT_DELAYS[min(lost, len(RECONNECT_DELAYS) - 1)]
             lost += 1
         if end is not None:
             pause = max(0.0, min(pause, end - engine.clock.monotonic()))

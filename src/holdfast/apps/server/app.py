@@ -11,49 +11,52 @@ from time import perf_counter
 from urllib.parse import unquote
 
 from holdfast.apps.server import logs
-from holdfast.apps.server.body import ClientLeft, declared_length
-from holdfast.apps.server.errors import HttpError, http_error, internal
-from holdfast.apps.server.gitops_table import GITOPS
-from holdfast.apps.server.protocol import SKIPPED, WHOLE
-from holdfast.apps.server.proxy import Interrupted, interrupted_event
+from holdfast.apps.server.errors import HttpError, internal_error, to_http_error
+from holdfast.apps.server.protocol import MAX_SKIPPED_BODY, SEND_WHOLE_EXTENSION
+from holdfast.apps.server.proxy import StreamInterrupted, interrupted_event
 from holdfast.apps.server.request import (
-    Answer,
+    AsgiReceive,
+    AsgiScope,
+    AsgiSend,
+    ClientDisconnected,
     Headers,
-    Receive,
+    HttpResponse,
+    HttpStream,
     Request,
-    Scope,
-    Send,
-    Stream,
-    json_answer,
+    declared_length,
+    json_response,
 )
-from holdfast.apps.server.routes import Credential, Matcher, Route
+from holdfast.apps.server.route_table import CLUSTER_ROUTES, EMBEDDED_ROUTES, GITOPS_ROUTES
+from holdfast.apps.server.routes import ApiRoute, RouteCredential, RouteMatcher
 from holdfast.apps.server.services import Services
-from holdfast.apps.server.streams import Ended, watching
-from holdfast.apps.server.table import ON_CLUSTER, ROUTES
+from holdfast.apps.server.streams import StreamEnd, watch_client
 from holdfast.core.errors import AuthError, HoldfastError, PermissionDenied
-from holdfast.core.redact import quoted, redact
+from holdfast.core.redact import quote_text, redact
 
 _UNMATCHED = "(no such route)"
-ENDPOINT = b"/endpoint/"
+DATA_PLANE_PREFIX = b"/endpoint/"
 """Where the data plane begins, whose clients speak OpenAI's API."""
-_ALWAYS: Headers = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+_COMMON_HEADERS: Headers = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+]
 
 
-class Application:
+class HttpApplication:
     """The ASGI application of one server."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        routes, target = ROUTES, b"embedded"
+        routes, target = EMBEDDED_ROUTES, b"embedded"
         if services.desk is not None:
-            routes, target = GITOPS, b"gitops"
+            routes, target = GITOPS_ROUTES, b"gitops"
         elif services.cluster is not None:
-            routes, target = ON_CLUSTER, b"kubernetes"
-        self._matcher = Matcher(routes)
+            routes, target = CLUSTER_ROUTES, b"kubernetes"
+        self._matcher = RouteMatcher(routes)
         # So that a client can refuse what the target cannot do before it plans anything.
-        self._always: Headers = [*_ALWAYS, (b"holdfast-target", target)]
+        self._always: Headers = [*_COMMON_HEADERS, (b"holdfast-target", target)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
@@ -61,31 +64,33 @@ class Application:
         began = perf_counter()
         metrics.in_flight += 1
         request: Request | None = None
-        route: Route | None = None
+        route: ApiRoute | None = None
         status = 499
         try:
             try:
                 request = Request(scope, receive)
-                route = self._matched(request)
+                route = self._match_route(request)
                 self._services.authorizer.authorize(request, route, self._services.clock.now())
                 answer = await route.handler(self._services, request)
             except (HttpError, HoldfastError) as error:
-                answer = self._refusal(error, request)
-            except ClientLeft:
+                answer = self._error_response(error, request)
+            except ClientDisconnected:
                 return
             except Exception:
-                logs.event("request_failed", level=logging.ERROR, exc=True, route=_name(route))
-                answer = self._refusal(internal(), request)
+                logs.event(
+                    "request_failed", level=logging.ERROR, exc=True, route=_route_name(route)
+                )
+                answer = self._error_response(internal_error(), request)
             status = answer.status
             await self._send(answer, request, route, send)
         finally:
             metrics.in_flight -= 1
             spent = perf_counter() - began
-            metrics.answered(scope["method"], _name(route), status, spent)
-            if logs.access.on:
-                _log(scope, request, status, spent)
+            metrics.count_response(scope["method"], _route_name(route), status, spent)
+            if logs.access_log.on:
+                _log_access(scope, request, status, spent)
 
-    def _matched(self, request: Request) -> Route:
+    def _match_route(self, request: Request) -> ApiRoute:
         routes, request.params = self._matcher.match(request.scope["raw_path"])
         method = request.method
         route = routes.get(method)
@@ -105,18 +110,20 @@ class Application:
             headers=[(b"allow", allowed)],
         )
 
-    def _refusal(self, error: HttpError | HoldfastError, request: Request | None) -> Answer:
+    def _error_response(
+        self, error: HttpError | HoldfastError, request: Request | None
+    ) -> HttpResponse:
         if isinstance(error, HoldfastError):
             error = self._http_error(error)
         if error.status >= 500:
             logs.event("refused", level=logging.WARNING, status=error.status, code=error.code)
         request_id = request.id if request else ""
         headers = list(error.headers)
-        if error.close or (request is not None and _long(request)):
+        if error.close or (request is not None and _has_long_body(request)):
             headers.append((b"connection", b"close"))
-        endpoint = request is not None and request.scope["raw_path"].startswith(ENDPOINT)
+        endpoint = request is not None and request.scope["raw_path"].startswith(DATA_PLANE_PREFIX)
         form = error.endpoint_form(request_id) if endpoint else error.form(request_id)
-        return json_answer(form, status=error.status, headers=headers)
+        return json_response(form, status=error.status, headers=headers)
 
     def _http_error(self, error: HoldfastError) -> HttpError:
         refused = isinstance(error, AuthError | PermissionDenied)
@@ -125,18 +132,22 @@ class Application:
             logs.event("cluster_refused", level=logging.ERROR, reason=error.happened)
             message = "The cluster refuses this server's own credentials. Nothing was changed."
             return HttpError(503, "unavailable", message, retry_after=30)
-        return http_error(error)
+        return to_http_error(error)
 
     async def _send(
-        self, answer: Answer | Stream, request: Request | None, route: Route | None, send: Send
+        self,
+        answer: HttpResponse | HttpStream,
+        request: Request | None,
+        route: ApiRoute | None,
+        send: AsgiSend,
     ) -> None:
         headers = [*answer.headers, *self._always]
         if request is not None:
             headers.append((b"x-request-id", request.id.encode()))
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpResponse):
             if answer.status not in (204, 304):
                 headers.append((b"content-length", b"%d" % len(answer.body)))
-            if request is not None and _sent_whole(answer, headers, request, route):
+            if request is not None and _send_at_once(answer, headers, request, route):
                 return
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": answer.body})
@@ -146,27 +157,32 @@ class Application:
         await self._send_stream(answer, headers, request, route, send)
 
     async def _send_stream(
-        self, answer: Stream, headers: Headers, request: Request, route: Route, send: Send
+        self,
+        answer: HttpStream,
+        headers: Headers,
+        request: Request,
+        route: ApiRoute,
+        send: AsgiSend,
     ) -> None:
         """Send the pieces as they come. An answer that breaks off is left incomplete."""
-        control = route.credential is Credential.CONTROL
+        control = route.credential is RouteCredential.CONTROL
         broken = False
         try:
-            async with watching(self._services, request, until_closing=control) as watch:
+            async with watch_client(self._services, request, until_closing=control) as watch:
                 await send(
                     {"type": "http.response.start", "status": answer.status, "headers": headers}
                 )
                 try:
                     async for chunk in answer.chunks:
                         await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                except Interrupted:
+                except StreamInterrupted:
                     broken = True
                 except HoldfastError:
                     broken = True
                     logs.event("stream_failed", level=logging.ERROR, exc=True, route=route.path)
         finally:
-            await asyncio.shield(_close(answer))
-        if broken or watch.ended is Ended.LEFT:
+            await asyncio.shield(_close_stream(answer))
+        if broken or watch.ended is StreamEnd.LEFT:
             return
         last = b""
         if watch.ended is not None and not control:
@@ -176,10 +192,12 @@ class Application:
         await send({"type": "http.response.body", "body": last})
 
 
-def _sent_whole(answer: Answer, headers: Headers, request: Request, route: Route | None) -> bool:
+def _send_at_once(
+    answer: HttpResponse, headers: Headers, request: Request, route: ApiRoute | None
+) -> bool:
     """Send an answer that is entirely our own in one go, where the server can do that."""
-    send_whole = request.scope.get("extensions", {}).get(WHOLE)
-    if send_whole is None or route is None or route.credential is Credential.DATA:
+    send_whole = request.scope.get("extensions", {}).get(SEND_WHOLE_EXTENSION)
+    if send_whole is None or route is None or route.credential is RouteCredential.DATA:
         return False
     if (b"connection", b"close") in headers:
         return False
@@ -187,30 +205,32 @@ def _sent_whole(answer: Answer, headers: Headers, request: Request, route: Route
     return bool(send_whole(answer.status, b"".join(lines), answer.body))
 
 
-def _long(request: Request) -> bool:
+def _has_long_body(request: Request) -> bool:
     """True when a body was announced that is not worth receiving only to keep a connection."""
     length = declared_length(request)
-    return length > SKIPPED if length is not None else b"transfer-encoding" in request.headers
+    return (
+        length > MAX_SKIPPED_BODY if length is not None else b"transfer-encoding" in request.headers
+    )
 
 
-async def _close(answer: Stream) -> None:
+async def _close_stream(answer: HttpStream) -> None:
     close = getattr(answer.chunks, "aclose", None)
     if close is not None:
         await close()
 
 
-def _name(route: Route | None) -> str:
+def _route_name(route: ApiRoute | None) -> str:
     return route.path if route else _UNMATCHED
 
 
-def _log(scope: Scope, request: Request | None, status: int, spent: float) -> None:
+def _log_access(scope: AsgiScope, request: Request | None, status: int, spent: float) -> None:
     path = scope["raw_path"].decode("latin-1")
     token = request.token if request else None
-    logs.access.line(
+    logs.access_log.line(
         request_id=request.id if request else "",
         method=scope["method"],
         # The parameters of a path that was answered are slugs; anything else may hold a secret.
-        path=path if token and status < 400 and len(path) <= 512 else _masked(path[:512]),
+        path=path if token and status < 400 and len(path) <= 512 else _redact_path(path[:512]),
         status=status,
         ms=round(spent * 1000, 3),
         token=token.id if token else "",
@@ -218,7 +238,7 @@ def _log(scope: Scope, request: Request | None, status: int, spent: float) -> No
     )
 
 
-def _masked(path: str) -> str:
+def _redact_path(path: str) -> str:
     """Mask a path, also where what must not be seen is percent-encoded."""
     plain = unquote(path, errors="replace")
-    return redact(path) if redact(plain) == plain else quoted(plain, 512)
+    return redact(path) if redact(plain) == plain else quote_text(plain, 512)

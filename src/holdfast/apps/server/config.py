@@ -13,7 +13,7 @@ WORKLOAD_URL = "http://{name}-svc.{namespace}.svc:8000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """How much one client may ask of the server. Times are in seconds, sizes in bytes."""
 
     control_body: int = 4 * MEBIBYTE
@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterLocation:
     """A cluster that keeps the workloads, as `kubernetes://CONTEXT/NAMESPACE` names it."""
 
     context: str = ""
@@ -81,14 +81,14 @@ class ServerConfig:
     home: Path | None = None
     """Where the runner keeps its logs and records; beside the database unless given."""
     secrets_dir: Path | None = None
-    cluster: Cluster | None = None
+    cluster: ClusterLocation | None = None
     """Where workloads are kept instead of here; then nothing is started on this machine."""
     accept_rollback: bool = False
     leave_running: bool = False
     """Leave the workloads' processes alive when the server stops."""
     log_format: str = "json"
     log_level: str = "info"
-    limits: Limits = field(default_factory=Limits)
+    limits: ServerLimits = field(default_factory=ServerLimits)
     on_ready: Callable[[str], None] | None = None
     """Called once with the server's URL when it accepts connections."""
 

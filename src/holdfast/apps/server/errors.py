@@ -129,7 +129,7 @@ def _openai_type(status: int) -> str:
     return known.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
-def http_error(error: HoldfastError) -> HttpError:
+def to_http_error(error: HoldfastError) -> HttpError:
     """Give one of our errors its status and its code on the wire."""
     text = str(error)
     match error:
@@ -164,7 +164,7 @@ def http_error(error: HoldfastError) -> HttpError:
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
-def not_found() -> HttpError:
+def not_found_error() -> HttpError:
     """One answer for what is absent and for what is another's."""
     return HttpError(
         404,
@@ -174,7 +174,7 @@ def not_found() -> HttpError:
     )
 
 
-def internal() -> HttpError:
+def internal_error() -> HttpError:
     """A fault of ours. The log has the rest, under the request id."""
     return HttpError(
         500,

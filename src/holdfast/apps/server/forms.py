@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.adapters.store import Scope, Token, TokenKind
+from holdfast.adapters.store import Token, TokenKind, TokenScope
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import OnAbsent, OnDrift
 from holdfast.wire.plan_v1 import PlanForm
@@ -56,7 +56,7 @@ class TokenRequestForm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     kind: TokenKind = TokenKind.SDK
-    scopes: list[Scope] = []
+    scopes: list[TokenScope] = []
     workload: str | None = None
     expires_in: Annotated[int, msgspec.Meta(ge=1, le=10 * 365 * 86_400)] | None = None
     """Seconds from now; without it the token is good until it is revoked."""
@@ -69,7 +69,7 @@ class TokenForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     kind: TokenKind
     project: str
     name: str
-    scopes: list[Scope]
+    scopes: list[TokenScope]
     created_at: datetime
     workload_id: str | None = None
     expires_at: datetime | None = None

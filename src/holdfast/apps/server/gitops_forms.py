@@ -13,19 +13,19 @@ from urllib.parse import urlsplit, urlunsplit
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import Hold
-from holdfast.core.gitops.inventory import KeptPlan, KeptRule
+from holdfast.core.gitops.objects import ObjectHealth, ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.source import Declared
-from holdfast.core.gitops.standing import Health, Seen, Standing
+from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
+from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.gitops.track import entry_of
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.signals import APPLIED, Finding
+from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
 from holdfast.core.redact import redact
 from holdfast.core.tree import Path
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.ports import Entry
-from holdfast.reconcile.gitops.report import report
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_status import application_status
+from holdfast.reconcile.gitops.ports import JournalEntry
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     DiffFieldForm,
@@ -46,27 +46,27 @@ from holdfast.wire.gitops_v1 import object_to_json
 from holdfast.wire.ledger_v1 import entry_to_json
 from holdfast.wire.plan_v1 import writer_to_json
 
-_WAITING = (DriftState.AWAITING,)
-_LEFT_ALONE = (FieldClass.DELEGATED, FieldClass.IGNORED)
+_WAITING_STATES = (DriftState.AWAITING,)
+_TOLERATED_CLASSES = (FieldClass.DELEGATED, FieldClass.IGNORED)
 
 
-def followed(following: Following, now: datetime) -> FollowedForm:
+def application_form(following: ApplicationContext, now: datetime) -> FollowedForm:
     """Write one application."""
-    status, shelf = report(following, now), following.shelf
+    status, shelf = application_status(following, now), following.state
     application = following.application
     sync = application.spec.sync or SyncSpec()
     waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
     plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
     return FollowedForm(
         id=str(application.id), label=application.id.label, project=application.spec.project,
-        sync=status.sync, health=Health(status.health), message=redact(status.message),
-        revision=status.revision or "", source=_source(following), objects=status.objects,
+        sync=status.sync, health=ObjectHealth(status.health), message=redact(status.message),
+        revision=status.revision or "", source=_source_form(following), objects=status.objects,
         drifted=status.drifted, ahead=status.ahead, held=status.held,
         tolerated=status.tolerated, orphans=status.orphans, awaiting=waiting + len(plans),
         suspended=bool(application.spec.suspend), looked_at=following.looked_at,
         automatic=bool(sync.automatic), prunes=bool(sync.prune),
-        holds=holds(following, now),
-        plans=[waiting_plan(following, plan) for plan in plans],
+        holds=hold_forms(following, now),
+        plans=[waiting_plan_form(following, plan) for plan in plans],
         conditions=[
             ConditionForm(type=each.type, status=each.status, reason=each.reason,
                           message=redact(each.message))
@@ -75,18 +75,18 @@ def followed(following: Following, now: datetime) -> FollowedForm:
     )  # fmt: skip
 
 
-def _source(following: Following) -> SourceForm:
-    spec, source = following.application.spec.source, following.follower.last
+def _source_form(following: ApplicationContext) -> SourceForm:
+    spec, source = following.application.spec.source, following.poller.last
     commit = source.commit
     return SourceForm(
-        url=plain_url(spec.url), revision=spec.revision or "main", path=spec.path or "",
+        url=url_without_credentials(spec.url), revision=spec.revision or "main", path=spec.path or "",
         commit=commit.sha if commit else "", subject=redact(commit.subject) if commit else "",
         author=redact(commit.author) if commit else "", fetched_at=source.fetched_at,
         stale=redact(source.stale),
     )  # fmt: skip
 
 
-def plain_url(url: str) -> str:
+def url_without_credentials(url: str) -> str:
     """Write the address of a repository without whatever could be a credential."""
     if "://" not in url:
         return redact(url)
@@ -95,9 +95,9 @@ def plain_url(url: str) -> str:
     return redact(urlunsplit((parts.scheme, host, parts.path, "", "")))
 
 
-def holds(following: Following, now: datetime) -> list[HoldForm]:
+def hold_forms(following: ApplicationContext, now: datetime) -> list[HoldForm]:
     """Write the holds of an application that still hold, those that end first first."""
-    found = [hold for hold in following.shelf.holds.values() if hold.until > now]
+    found = [hold for hold in following.state.holds.values() if hold.until > now]
     return [hold_form(hold) for hold in sorted(found, key=lambda hold: (hold.until, hold.id))]
 
 
@@ -111,7 +111,7 @@ def hold_form(hold: Hold) -> HoldForm:
     )  # fmt: skip
 
 
-def waiting_plan(following: Following, plan: KeptPlan) -> WaitingPlanForm:
+def waiting_plan_form(following: ApplicationContext, plan: PendingPlan) -> WaitingPlanForm:
     """Write a plan that waits."""
     return WaitingPlanForm(
         id=plan.id, digest=plan.digest, application=str(following.application.id),
@@ -121,12 +121,12 @@ def waiting_plan(following: Following, plan: KeptPlan) -> WaitingPlanForm:
     )  # fmt: skip
 
 
-def standings(following: Following, now: datetime) -> list[ObjectStandingForm]:
+def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectStandingForm]:
     """Write every object as it was seen last, with the drift of it that waits for somebody."""
-    every = sorted(following.shelf.drifts.values(), key=lambda each: each.state in _WAITING)
+    every = sorted(following.state.drifts.values(), key=lambda each: each.state in _WAITING_STATES)
     drifts = {drift.object: drift.id for drift in every}
     found = []
-    for ref, glance in sorted(following.glances.items()):
+    for ref, glance in sorted(following.object_states.items()):
         hold = following.hold_of(ref, now)
         found.append(
             ObjectStandingForm(
@@ -139,52 +139,54 @@ def standings(following: Following, now: datetime) -> list[ObjectStandingForm]:
     return found
 
 
-def differences(following: Following, seen: Sequence[Seen]) -> list[ObjectDiffForm]:
+def diff_forms(
+    following: ApplicationContext, seen: Sequence[ObservedObject]
+) -> list[ObjectDiffForm]:
     """Write every object that differs, or that only a rule keeps from being drift."""
-    drifts = {drift.object: drift.id for drift in following.shelf.drifts.values()}
+    drifts = {drift.object: drift.id for drift in following.state.drifts.values()}
     found = []
     for each in sorted(seen, key=lambda one: one.ref):
-        fields = list(_fields(each))
-        if each.standing is Standing.IN_SYNC and not fields:
+        fields = list(_field_forms(each))
+        if each.standing is SyncStatus.IN_SYNC and not fields:
             continue
         found.append(
             ObjectDiffForm(
                 object=object_to_json(each.ref), standing=each.standing, health=each.health,
-                message=redact(each.message), where=_where(each.declared, ()),
+                message=redact(each.message), where=_source_location(each.declared, ()),
                 drift=drifts.get(each.ref, ""), owner=each.owner, fields=fields,
             )
         )  # fmt: skip
     return found
 
 
-def _fields(seen: Seen) -> Iterator[DiffFieldForm]:
-    judged = seen.verdict.findings if seen.verdict else ()
+def _field_forms(seen: ObservedObject) -> Iterator[DiffFieldForm]:
+    judged = seen.diff.field_drifts if seen.diff else ()
     for found in (*judged, *seen.running):
-        state = _state(found, seen)
-        if state is None or found.change.path == APPLIED:
+        state = _diff_state(found, seen)
+        if state is None or found.change.path == APPLIED_PATH:
             continue
         entry = entry_of(found)
         yield DiffFieldForm(
             path=entry.path, state=state, kind=entry.kind, live=entry.live, git=entry.desired,
             cause=entry.cause, evidence=redact(entry.evidence), rule=found.rule or "",
             writer=writer_to_json(entry.writer) if entry.writer else None,
-            where=_where(seen.declared, found.change.path),
+            where=_source_location(seen.declared, found.change.path),
         )  # fmt: skip
 
 
-def _state(found: Finding, seen: Seen) -> DiffState | None:
-    if found.field_class in _LEFT_ALONE:
+def _diff_state(found: FieldDrift, seen: ObservedObject) -> DiffState | None:
+    if found.field_class in _TOLERATED_CLASSES:
         return DiffState.TOLERATED
     if found.field_class is not FieldClass.OWNED or not found.confirmed:
         return None
     return DiffState.PENDING if found.pending or not seen.applied else DiffState.DRIFTED
 
 
-def _where(declared: Declared | None, path: Path) -> str:
+def _source_location(declared: DeclaredObject | None, path: Path) -> str:
     return "" if declared is None else declared.where(path)
 
 
-def sync_plan(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
+def sync_plan_form(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
     """Write what a sync would do."""
     return SyncPlanForm(
         id=plan.id, digest=plan.digest, application=str(plan.application), commit=plan.commit,
@@ -197,7 +199,7 @@ def sync_plan(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
     )  # fmt: skip
 
 
-def ignored(rule: KeptRule) -> IgnoredForm:
+def ignore_rule_form(rule: TemporaryIgnoreRule) -> IgnoredForm:
     """Write a rule of a moment."""
     ref = ObjectRef(
         api_version="", kind=rule.kind, name=rule.object_name,
@@ -209,7 +211,7 @@ def ignored(rule: KeptRule) -> IgnoredForm:
     )  # fmt: skip
 
 
-def journal_entry(entry: Entry) -> JournalEntryForm:
+def journal_entry_form(entry: JournalEntry) -> JournalEntryForm:
     """Write a line of the journal."""
     return JournalEntryForm(
         seq=entry.seq, at=entry.at, application=entry.application, subject=entry.subject,

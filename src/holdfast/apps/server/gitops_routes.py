@@ -5,36 +5,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
 
-from holdfast.apps.server import gitops_forms as forms
+from holdfast.apps.server import gitops_forms
 from holdfast.apps.server.errors import HttpError
-from holdfast.apps.server.gitops_departed import with_departed
-from holdfast.apps.server.request import Answer, Request, json_answer
+from holdfast.apps.server.request import HttpResponse, HttpStream, Request, json_response, read_body
 from holdfast.apps.server.services import Services
 from holdfast.core.drift import DriftKind
 from holdfast.core.errors import AuthError, NotFound, PermissionDenied
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.redact import redact
-from holdfast.reconcile.gitops.desk import Desk
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.ports import Book, RecordKind
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_state import PROJECTS_KEY, projects_in
+from holdfast.reconcile.gitops.ledger_store import export_drifts, export_journal, iter_entries
+from holdfast.reconcile.gitops.ports import JournalEntry, LedgerStore, RecordKind
+from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.wire.gitops_http_v1 import (
     ApplicationDriftListForm,
     DiffForm,
     FollowedListForm,
     HoldListForm,
+    JournalForm,
     ObjectListForm,
 )
-from holdfast.wire.gitops_v1 import ApplicationDriftForm, drift_from_json, drift_to_json, read
+from holdfast.wire.gitops_v1 import (
+    ApplicationDriftForm,
+    decode_record,
+    drift_from_json,
+    drift_to_json,
+    parse_app_id,
+)
+
+MAX_DEPARTED_DRIFTS = 1_000
+"""Of the drifts that ended last, of whichever application, so many are looked through."""
+
+
+async def list_with_departed(
+    desk: ReviewService, book: LedgerStore, project: str, name: str
+) -> tuple[Sequence[ApplicationContext], Sequence[ObjectDrift]]:
+    """Return the applications of a project that are followed, and ended drifts of those it had.
+
+    With a name those of one application: the one that is followed, or one that was.
+    """
+    if not name:
+        return desk.applications(project), await _list_departed_drifts(desk, book, project)
+    try:
+        return [desk.application(project, name)], ()
+    except NotFound:
+        found = await _list_departed_drifts(desk, book, project)
+        found = [drift for drift in found if drift.application.is_called(name)]
+        if not found:
+            raise
+        return (), found
+
+
+async def _list_departed_drifts(
+    desk: ReviewService, book: LedgerStore, project: str
+) -> list[ObjectDrift]:
+    records = await book.records(RecordKind.DRIFT, state="closed", limit=MAX_DEPARTED_DRIFTS)
+    drifts = [drift_from_json(decode_record(ApplicationDriftForm, each.body)) for each in records]
+    here = {each.application.id for each in desk.applications(project)}
+    return [drift for drift in drifts if drift.project == project and drift.application not in here]
+
 
 MAX_ROWS = 1_000
-_STATES = ("open", "all", *(state.value for state in DriftState))
+_DRIFT_STATES = ("open", "all", *(state.value for state in DriftState))
 
 
-def desk_of(services: Services) -> tuple[Desk, Book]:
+def require_gitops(services: Services) -> tuple[ReviewService, LedgerStore]:
     """Return the parts that are there wherever these routes are, once they know anything."""
     if services.waiting:
         raise HttpError(503, "unavailable", services.waiting, retry_after=1)
@@ -43,92 +84,94 @@ def desk_of(services: Services) -> tuple[Desk, Book]:
     return services.desk, services.book
 
 
-def application_of(services: Services, request: Request) -> Following:
+def find_application(services: Services, request: Request) -> ApplicationContext:
     """Return the application that the path names, by name or `namespace.name`."""
-    desk, _ = desk_of(services)
+    desk, _ = require_gitops(services)
     return desk.application(request.params["project"], request.params["application"])
 
 
-async def list_applications(services: Services, request: Request) -> Answer:
+async def list_applications(services: Services, request: Request) -> HttpResponse:
     """List the applications of a project: how they stand, their holds, the plans that wait."""
-    desk, _ = desk_of(services)
+    desk, _ = require_gitops(services)
     now = services.clock.now()
     found = desk.applications(request.params["project"])
-    return json_answer(FollowedListForm(applications=[forms.followed(one, now) for one in found]))
+    return json_response(
+        FollowedListForm(applications=[gitops_forms.application_form(one, now) for one in found])
+    )
 
 
-async def get_application(services: Services, request: Request) -> Answer:
+async def get_application(services: Services, request: Request) -> HttpResponse:
     """Tell how one application stands."""
-    following = application_of(services, request)
-    return json_answer(forms.followed(following, services.clock.now()))
+    following = find_application(services, request)
+    return json_response(gitops_forms.application_form(following, services.clock.now()))
 
 
-async def list_objects(services: Services, request: Request) -> Answer:
+async def list_objects(services: Services, request: Request) -> HttpResponse:
     """List the objects of an application as they were seen last."""
-    following = application_of(services, request)
-    found = forms.standings(following, services.clock.now())
-    return json_answer(ObjectListForm(application=str(following.application.id), objects=found))
+    following = find_application(services, request)
+    found = gitops_forms.object_forms(following, services.clock.now())
+    return json_response(ObjectListForm(application=str(following.application.id), objects=found))
 
 
-async def diff(services: Services, request: Request) -> Answer:
+async def diff_application(services: Services, request: Request) -> HttpResponse:
     """Look at Git and at everything now, and tell which fields differ and who wrote them.
 
     Tolerated fields are told with the rule that hides them. Values of Secrets are never told.
     """
-    desk, _ = desk_of(services)
-    following = application_of(services, request)
-    with cluster_answers():
-        found = await desk.look(following)
-    return json_answer(
+    desk, _ = require_gitops(services)
+    following = find_application(services, request)
+    with translate_cluster_refusals():
+        found = await desk.compare(following)
+    return json_response(
         DiffForm(
             application=str(following.application.id),
             commit=found.commit,
             stale=redact(found.stale),
             looked_at=services.clock.now(),
-            objects=forms.differences(following, found.seen),
+            objects=gitops_forms.diff_forms(following, found.seen),
         )
     )
 
 
-async def plan(services: Services, request: Request) -> Answer:
+async def plan_application(services: Services, request: Request) -> HttpResponse:
     """Say what a sync would do now. Deletions are in it with `prune`, or where it is the rule."""
-    desk, _ = desk_of(services)
+    desk, _ = require_gitops(services)
     query = request.known_query("prune")
-    following = application_of(services, request)
+    following = find_application(services, request)
     sync = following.application.spec.sync or SyncSpec()
-    prune = _flag(query.get("prune", "false"), "prune") or bool(sync.prune)
-    with cluster_answers():
+    prune = _parse_flag(query.get("prune", "false"), "prune") or bool(sync.prune)
+    with translate_cluster_refusals():
         made, stale = await desk.plan(following, prune=prune)
-    return json_answer(forms.sync_plan(made, prune=prune, stale=stale))
+    return json_response(gitops_forms.sync_plan_form(made, prune=prune, stale=stale))
 
 
-async def get_plan(services: Services, request: Request) -> Answer:
+async def get_plan(services: Services, request: Request) -> HttpResponse:
     """Return a plan that waits for a person."""
-    desk, _ = desk_of(services)
+    desk, _ = require_gitops(services)
     following, kept = desk.waiting_plan(request.params["project"], request.params["id"])
-    return json_answer(forms.waiting_plan(following, kept))
+    return json_response(gitops_forms.waiting_plan_form(following, kept))
 
 
-async def list_drifts(services: Services, request: Request) -> Answer:
+async def list_application_drifts(services: Services, request: Request) -> HttpResponse:
     """List drifts, newest first: the open ones, those in one state, or with `state=all` every one.
 
     `type` is the kind of drift; a drift of several kinds matches each of them.
     """
-    desk, book = desk_of(services)
+    desk, book = require_gitops(services)
     query = request.known_query("state", "application", "type", "namespace", "limit")
     state, kind = query.get("state", "open"), query.get("type", "")
-    _one_of(state, _STATES, "state")
-    _one_of(kind, ("", *DriftKind), "type")
+    _check_one_of(state, _DRIFT_STATES, "state")
+    _check_one_of(kind, ("", *DriftKind), "type")
     limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
     project = request.params["project"]
     name = query.get("application", "")
     found: list[ObjectDrift] = []
     if state in ("all", DriftState.RESOLVED):
-        chosen, gone = await with_departed(desk, book, project, name)
-        found += [*gone, *await _closed(book, chosen, project, limit)]
+        chosen, gone = await list_with_departed(desk, book, project, name)
+        found += [*gone, *await _read_closed_drifts(book, chosen, project, limit)]
     else:
         chosen = [desk.application(project, name)] if name else desk.applications(project)
-    found += [drift for following in chosen for drift in following.shelf.drifts.values()]
+    found += [drift for following in chosen for drift in following.state.drifts.values()]
     namespace = query.get("namespace", "")
     wanted = [
         drift
@@ -138,44 +181,44 @@ async def list_drifts(services: Services, request: Request) -> Answer:
         and namespace in ("", drift.object.namespace)
     ]
     wanted.sort(key=lambda drift: (drift.first_seen, drift.id), reverse=True)
-    return json_answer(
+    return json_response(
         ApplicationDriftListForm(drifts=[drift_to_json(drift) for drift in wanted[:limit]])
     )
 
 
-async def get_drift(services: Services, request: Request) -> Answer:
+async def get_application_drift(services: Services, request: Request) -> HttpResponse:
     """Return one drift, open or ended."""
-    found = await find_drift(services, request.params["project"], request.params["id"])
-    return json_answer(drift_to_json(found))
+    found = await find_application_drift(services, request.params["project"], request.params["id"])
+    return json_response(drift_to_json(found))
 
 
-async def find_drift(services: Services, project: str, id: str) -> ObjectDrift:
+async def find_application_drift(services: Services, project: str, id: str) -> ObjectDrift:
     """Return a drift of a project, from the controller or from the ledger."""
-    desk, book = desk_of(services)
+    desk, book = require_gitops(services)
     try:
         return desk.drift(project, id)[1]
     except NotFound:
         for record in await book.records(RecordKind.DRIFT, key=id):
-            drift = drift_from_json(read(ApplicationDriftForm, record.body))
+            drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
             if drift.project == project:
                 return drift
         raise
 
 
-async def list_holds(services: Services, request: Request) -> Answer:
+async def list_holds(services: Services, request: Request) -> HttpResponse:
     """List the holds of a project, those that end first first."""
-    desk, _ = desk_of(services)
+    desk, _ = require_gitops(services)
     now = services.clock.now()
     found = [
         hold
         for following in desk.applications(request.params["project"])
-        for hold in forms.holds(following, now)
+        for hold in gitops_forms.hold_forms(following, now)
     ]
-    return json_answer(HoldListForm(holds=sorted(found, key=lambda hold: (hold.until, hold.id))))
+    return json_response(HoldListForm(holds=sorted(found, key=lambda hold: (hold.until, hold.id))))
 
 
 @contextmanager
-def cluster_answers() -> Iterator[None]:
+def translate_cluster_refusals() -> Iterator[None]:
     """Keep a cluster's refusal of this controller from looking like one of the caller."""
     try:
         yield
@@ -184,8 +227,8 @@ def cluster_answers() -> Iterator[None]:
         raise HttpError(503, "unavailable", message, retry_after=30) from error
 
 
-async def _closed(
-    book: Book, chosen: Sequence[Following], project: str, limit: int
+async def _read_closed_drifts(
+    book: LedgerStore, chosen: Sequence[ApplicationContext], project: str, limit: int
 ) -> list[ObjectDrift]:
     found = []
     for following in chosen:
@@ -193,18 +236,143 @@ async def _closed(
         for record in await book.records(
             RecordKind.DRIFT, application=name, state="closed", limit=limit
         ):
-            drift = drift_from_json(read(ApplicationDriftForm, record.body))
+            drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
             if drift.project == project:
                 found.append(drift)
     return found
 
 
-def _flag(text: str, name: str) -> bool:
-    _one_of(text, ("true", "false"), name)
+def _parse_flag(text: str, name: str) -> bool:
+    _check_one_of(text, ("true", "false"), name)
     return text == "true"
 
 
-def _one_of(text: str, known: Sequence[str], name: str) -> None:
+def _check_one_of(text: str, known: Sequence[str], name: str) -> None:
     if text not in known:
         shown = ", ".join(each for each in known if each)
         raise HttpError(400, "invalid", f"The parameter {name} is one of {shown}.")
+
+
+MAX_JOURNAL_ROWS = 1_000
+MAX_WEBHOOK_BODY = 1024 * 1024
+JSON_LINES = "application/jsonl"
+_WEBHOOK_ERROR_CODES = {
+    400: "bad_request", 401: "unauthenticated", 404: "not_found", 413: "too_large",
+    429: "too_many_requests",
+}  # fmt: skip
+
+
+async def list_journal(services: Services, request: Request) -> HttpResponse:
+    """List lines of the journal, newest first; `before` goes on from the `next` of a page.
+
+    `subject` is the id of a drift, a plan or a hold.
+    """
+    query = request.known_query("application", "subject", "since", "before", "limit")
+    limit = request.number("limit", default=100, high=MAX_JOURNAL_ROWS)
+    before = request.number("before", default=0, high=2**62, low=0)
+    book, names = await _find_application_names(
+        services, request.params["project"], query.get("application", "")
+    )
+    project, since = request.params["project"], _parse_since(query.get("since"))
+    found: list[JournalEntry] = []
+    for name in names:
+        lines = iter_entries(
+            book, application=name, project=project, subject=query.get("subject", ""),
+            since=since, before=before,
+        )  # fmt: skip
+        async with aclosing(lines) as some:
+            most = limit
+            async for entry in some:
+                found.append(entry)
+                most -= 1
+                if not most:
+                    break
+    found.sort(key=lambda entry: entry.seq, reverse=True)
+    page = found[:limit]
+    more = page[-1].seq if len(page) == limit else None
+    return json_response(
+        JournalForm(entries=[gitops_forms.journal_entry_form(entry) for entry in page], next=more)
+    )
+
+
+async def export_history(services: Services, request: Request) -> HttpStream:
+    """Give every drift, or with `what=journal` every line of the journal, as lines of JSON.
+
+    One application after the other. A line says in `kind` what it is.
+    """
+    query = request.known_query("application", "what")
+    what = query.get("what", "drifts")
+    if what not in ("drifts", "journal"):
+        raise HttpError(400, "invalid", "The parameter what is either drifts or journal.")
+    project = request.params["project"]
+    book, names = await _find_application_names(services, project, query.get("application", ""))
+    chunks = (
+        _journal_chunks(book, names, project)
+        if what == "journal"
+        else _drift_chunks(book, names, project)
+    )
+    return HttpStream(headers=[(b"content-type", JSON_LINES.encode())], chunks=chunks)
+
+
+async def _journal_chunks(
+    book: LedgerStore, names: Sequence[str], project: str
+) -> AsyncIterator[bytes]:
+    for name in names:
+        async for line in export_journal(book, application=name, project=project):
+            yield line
+
+
+async def _drift_chunks(
+    book: LedgerStore, names: Sequence[str], project: str
+) -> AsyncIterator[bytes]:
+    for name in names:
+        async for line in export_drifts(book, application=name, project=project):
+            yield line
+
+
+async def receive_webhook(services: Services, request: Request) -> HttpResponse:
+    """Take a webhook of a forge. It is checked by its signature, and only hastens the next look.
+
+    There is no such route where no webhooks are configured.
+    """
+    if services.hook is None:
+        raise HttpError(404, "no_such_route", "There is nothing at this path.")
+    body = await read_body(request, MAX_WEBHOOK_BODY)
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()
+    }
+    answer = await services.hook(request.params["provider"], headers, body)
+    if answer.status in _WEBHOOK_ERROR_CODES:
+        raise HttpError(answer.status, _WEBHOOK_ERROR_CODES[answer.status], answer.message)
+    return HttpResponse(status=answer.status)
+
+
+async def _find_application_names(
+    services: Services, project: str, name: str
+) -> tuple[LedgerStore, list[str]]:
+    """The applications that are asked about: one, or all of the project, gone ones too."""
+    desk, book = require_gitops(services)
+    owned = await book.records(RecordKind.REVISION, key=PROJECTS_KEY)
+    had = {record.application for record in owned if project in projects_in(record)}
+    names = {each for each in had if not name or parse_app_id(each).is_called(name)}
+    try:
+        chosen, gone = await list_with_departed(desk, book, project, name)
+    except NotFound:
+        if not names:
+            raise
+        return book, sorted(names)
+    names |= {str(each.application.id) for each in chosen}
+    names |= {str(each.application) for each in gone}
+    return book, sorted(names)
+
+
+def _parse_since(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise HttpError(
+            400, "invalid", "The parameter since is a time such as 2026-11-20T18:00:00Z."
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

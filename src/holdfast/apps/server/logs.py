@@ -52,13 +52,13 @@ class _AccessLine(msgspec.Struct, kw_only=True):
     peer: str
 
 
-def _text_line(entry: _AccessLine) -> bytes:
+def _format_access_line(entry: _AccessLine) -> bytes:
     fields = list(entry.__struct_fields__[3:])
-    pairs = " ".join(f"{name}={_shown(getattr(entry, name))}" for name in fields)
+    pairs = " ".join(f"{name}={_format_value(getattr(entry, name))}" for name in fields)
     return f"{entry.at[11:19]} info    request {pairs}".encode()
 
 
-class Access:
+class AccessLog:
     """The access log: one line a request, gathered and written a few times a second.
 
     It bypasses `logging`, which takes longer over a line than the server over the request.
@@ -103,7 +103,7 @@ class Access:
             token=token,
             peer=peer,
         )
-        self._lines.append(_text_line(entry) if self._text else _encode(entry))
+        self._lines.append(_format_access_line(entry) if self._text else _encode(entry))
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_later(0.2, self.flush)
@@ -115,10 +115,10 @@ class Access:
             write_stderr(b"\n".join([*lines, b""]).decode())
 
 
-access = Access()
+access_log = AccessLog()
 
 
-class _Format(logging.Formatter):
+class _RecordFormat(logging.Formatter):
     def _fields(self, record: logging.LogRecord) -> dict[str, Tree]:
         # Other libraries log whole sentences: they are masked as text. Adapters log as we do,
         # with what varies as attributes of the record.
@@ -143,7 +143,7 @@ class _Format(logging.Formatter):
         return fields
 
 
-class JsonFormat(_Format):
+class JsonFormat(_RecordFormat):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -158,7 +158,7 @@ class JsonFormat(_Format):
         return _encode({**head, **masked}).decode()
 
 
-class TextFormat(_Format):
+class TextFormat(_RecordFormat):
     """One line for a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -166,9 +166,9 @@ class TextFormat(_Format):
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         masked = redact_tree(self._fields(record))
         assert isinstance(masked, dict)  # noqa: S101  # a mapping is masked into a mapping
-        pairs = " ".join(f"{name}={_shown(value)}" for name, value in masked.items())
+        pairs = " ".join(f"{name}={_format_value(value)}" for name, value in masked.items())
         message = redact(record.getMessage())
-        return f"{at} {record.levelname.lower():7} {_shown(message)} {pairs}".rstrip()
+        return f"{at} {record.levelname.lower():7} {_format_value(message)} {pairs}".rstrip()
 
 
 def configure(*, form: str, level: str) -> None:
@@ -181,9 +181,9 @@ def configure(*, form: str, level: str) -> None:
         each.handlers = [handler]
         each.propagate = False
         each.setLevel(max(numeric, least))
-    access.configure(on=numeric <= logging.INFO, text=form == "text")
+    access_log.configure(on=numeric <= logging.INFO, text=form == "text")
 
 
-def _shown(value: Tree) -> str:
+def _format_value(value: Tree) -> str:
     text = value if isinstance(value, str) else _encode(value).decode()
     return text if text.isprintable() and " " not in text else ascii(text)

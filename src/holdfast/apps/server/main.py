@@ -23,24 +23,22 @@ import uvloop
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.runner import RunEvent, Runner
-from holdfast.adapters.store import Mode, Store
+from holdfast.adapters.store import OpenMode, Store
 from holdfast.apps.server import logs
-from holdfast.apps.server.app import Application
-from holdfast.apps.server.authorize import Authorizer
-from holdfast.apps.server.cluster import ClusterWorkloads
+from holdfast.apps.server.app import HttpApplication
+from holdfast.apps.server.authorize import Authorizer, StoreCache, TokenBuckets
+from holdfast.apps.server.cluster_routes import ClusterWorkloads
 from holdfast.apps.server.config import ServerConfig
-from holdfast.apps.server.events import Hub
-from holdfast.apps.server.limits import Buckets
-from holdfast.apps.server.metrics import Metrics
-from holdfast.apps.server.protocol import protocol_with
-from holdfast.apps.server.recent import Recent
+from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.apps.server.protocol import make_protocol
 from holdfast.apps.server.services import Services
-from holdfast.apps.server.supervise import Supervisor
+from holdfast.apps.server.streams import ChangeHub
+from holdfast.apps.server.supervisor import ServerSupervisor
 from holdfast.core.errors import ConfigurationError
 
 BACKLOG = 1_024
-_OPEN_FILES = 16_384
-Beside = Callable[[Services, Callable[[], None]], contextlib.AbstractAsyncContextManager[None]]
+_MAX_OPEN_FILES = 16_384
+Companion = Callable[[Services, Callable[[], None]], contextlib.AbstractAsyncContextManager[None]]
 """Something that runs for as long as the server does: entered before it listens, left after the
 last request and before the store is closed. It may set what it offers in the services, ends in
 order once `closing` is set, and may ask for the end of the server by calling its argument."""
@@ -50,14 +48,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def serve(config: ServerConfig) -> None:
     """Serve until a signal comes. Raises our errors when the server cannot start."""
     logs.configure(form=config.log_format, level=config.log_level)
-    _allow_open_files()
+    _raise_open_file_limit()
     Server(config).run()
 
 
-def _allow_open_files() -> None:
+def _raise_open_file_limit() -> None:
     """Ask for as many open files as we may have: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    most = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -66,7 +64,7 @@ def _allow_open_files() -> None:
 class Server:
     """One server. `stop` may be called from any thread."""
 
-    def __init__(self, config: ServerConfig, *, beside: Beside | None = None) -> None:
+    def __init__(self, config: ServerConfig, *, beside: Companion | None = None) -> None:
         self._config = config
         self._beside = beside
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,8 +87,8 @@ class Server:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         config = self._config
-        async with _services(config) as services, contextlib.AsyncExitStack() as stack:
-            bound = stack.enter_context(_bound(config))
+        async with _open_services(config) as services, contextlib.AsyncExitStack() as stack:
+            bound = stack.enter_context(_bind_socket(config))
             services.url = _url(bound)
             services.store.announce(services.url, one_project=config.one_project)
             _check_one_project(services)
@@ -115,8 +113,8 @@ class _Listener(uvicorn.Server):
         limits = services.config.limits
         super().__init__(
             uvicorn.Config(
-                Application(services),
-                http=protocol_with(limits),
+                HttpApplication(services),
+                http=make_protocol(limits),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -157,21 +155,28 @@ class _Listener(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _services(config: ServerConfig) -> AsyncIterator[Services]:
+async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
     clock = SystemClock()
     store = Store.open(
-        config.db, mode=Mode.SERVER, clock=clock, accept_rollback=config.accept_rollback
+        config.db, mode=OpenMode.SERVER, clock=clock, accept_rollback=config.accept_rollback
     )
     with contextlib.closing(store):
-        limits, metrics, hub, recent = config.limits, Metrics(), Hub(), Recent(store)
-        supervisor = Supervisor(store, _runner(config, clock, lambda: supervisor), hub, metrics)
+        limits, metrics, hub, recent = (
+            config.limits,
+            ServerMetrics(),
+            ChangeHub(),
+            StoreCache(store),
+        )
+        supervisor = ServerSupervisor(
+            store, _make_runner(config, clock, lambda: supervisor), hub, metrics
+        )
         if config.cluster is None:
             metrics.watch_phases(supervisor.phases)
         rate = config.rate
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_time)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
         async with (
-            _workloads(config, clock) as cluster,
+            _open_cluster(config, clock) as cluster,
             aiohttp.ClientSession(
                 connector=connector,
                 timeout=timeout,
@@ -187,12 +192,12 @@ async def _services(config: ServerConfig) -> AsyncIterator[Services]:
                 authorizer=Authorizer(
                     store,
                     recent,
-                    failures=Buckets(
+                    failures=TokenBuckets(
                         rate=limits.failure_rate,
                         burst=limits.failure_rate * 10,
                         monotonic=clock.monotonic,
                     ),
-                    rates=Buckets(rate=rate, burst=rate * 2, monotonic=clock.monotonic)
+                    rates=TokenBuckets(rate=rate, burst=rate * 2, monotonic=clock.monotonic)
                     if rate
                     else None,
                 ),
@@ -206,7 +211,7 @@ async def _services(config: ServerConfig) -> AsyncIterator[Services]:
 
 
 @contextlib.asynccontextmanager
-async def _workloads(
+async def _open_cluster(
     config: ServerConfig, clock: SystemClock
 ) -> AsyncIterator[ClusterWorkloads | None]:
     if config.cluster is None:
@@ -216,12 +221,12 @@ async def _workloads(
         yield cluster
 
 
-def _runner(
-    config: ServerConfig, clock: SystemClock, owner: Callable[[], Supervisor]
+def _make_runner(
+    config: ServerConfig, clock: SystemClock, owner: Callable[[], ServerSupervisor]
 ) -> Runner | None:
     if not config.runs:
         return None
-    home = config.home or _home(config.db)
+    home = config.home or _runner_home(config.db)
 
     def report(happened: RunEvent) -> None:
         owner().report(happened)
@@ -245,40 +250,40 @@ def _check_one_project(services: Services) -> None:
         raise ConfigurationError(
             f"This store has {len(projects)} projects ({names}), and this server would run their "
             "workloads as one user: each could read the others' secrets, store and tokens.",
-            todo="Say --shared-runner if all projects trust each other, --no-run if this server "
+            hint="Say --shared-runner if all projects trust each other, --no-run if this server "
             "need not run workloads, or give each project a server and a store of its own.",
         )
 
 
-def _home(db: Path) -> Path:
+def _runner_home(db: Path) -> Path:
     """Beside the real file; beside a link to it where an earlier server had it there."""
     named, real = Path(f"{db}.run"), Path(f"{db.resolve()}.run")
     return named if named.exists() else real
 
 
 @contextlib.contextmanager
-def _bound(config: ServerConfig) -> Iterator[socket.socket]:
+def _bind_socket(config: ServerConfig) -> Iterator[socket.socket]:
     try:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(found[0], found[1])
     except OSError as error:
-        raise _unbound(config, error) from error
+        raise _bind_error(config, error) from error
     with bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(found[4])
         except OSError as error:
-            raise _unbound(config, error) from error
+            raise _bind_error(config, error) from error
         bound.setblocking(False)
         yield bound
 
 
-def _unbound(config: ServerConfig, error: OSError) -> ConfigurationError:
+def _bind_error(config: ServerConfig, error: OSError) -> ConfigurationError:
     return ConfigurationError(
         f"The server cannot listen on {config.host} port {config.port}: {error.strerror}.",
-        todo="Choose another --host or --port, or stop what uses it.",
+        hint="Choose another --host or --port, or stop what uses it.",
     )
 
 

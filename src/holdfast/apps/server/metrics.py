@@ -23,10 +23,26 @@ from prometheus_client.registry import Collector
 from holdfast.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+_DURATION_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    120,
+)
 
 
-class Metrics:
+class ServerMetrics:
     """All figures of one server, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -35,7 +51,7 @@ class Metrics:
         self._answered: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
         """Answers of each route by duration, and the sum of their durations."""
-        new.register(_Requests(self))
+        new.register(_RequestCollector(self))
         self.streams = Gauge("holdfast_streams_open", "Open event streams", registry=new)
         self.proxied = Counter(
             "holdfast_proxy_requests", "Requests passed to workloads", ["outcome"], registry=new
@@ -58,17 +74,17 @@ class Metrics:
         info = Gauge("holdfast_build_info", "Always 1", ["version"], registry=new)
         info.labels(__version__).set(1)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_response(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. Plain numbers: this is done for every one of them."""
         key = (method, route, status)
         self._answered[key] = self._answered.get(key, 0) + 1
         found = self._seconds.get(route)
         if found is None:
-            found = self._seconds[route] = ([0] * (len(_SECONDS) + 1), [0.0])
-        found[0][bisect_left(_SECONDS, seconds)] += 1
+            found = self._seconds[route] = ([0] * (len(_DURATION_BUCKETS) + 1), [0.0])
+        found[0][bisect_left(_DURATION_BUCKETS, seconds)] += 1
         found[1][0] += seconds
 
-    def families(self) -> Iterable[Metric]:
+    def request_families(self) -> Iterable[Metric]:
         """Give the figures about requests in the form that is rendered."""
         requests = CounterMetricFamily(
             "holdfast_http_requests", "Requests answered", labels=["method", "route", "status"]
@@ -81,7 +97,7 @@ class Metrics:
             labels=["route"],
         )
         for route, (counts, total) in self._seconds.items():
-            bounds = [*map(str, _SECONDS), "+Inf"]
+            bounds = [*map(str, _DURATION_BUCKETS), "+Inf"]
             steps = list(zip(bounds, accumulate(counts), strict=True))
             seconds.add_metric([route], steps, total[0])
         in_flight = GaugeMetricFamily("holdfast_http_requests_in_flight", "Requests under way")
@@ -90,22 +106,22 @@ class Metrics:
 
     def watch_phases(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Ask for the number of workloads by phase whenever the figures are read."""
-        self.registry.register(_Phases(count))
+        self.registry.register(_PhaseCollector(count))
 
     def render(self) -> bytes:
         """Write the figures."""
         return generate_latest(self.registry)
 
 
-class _Requests(Collector):
-    def __init__(self, metrics: Metrics) -> None:
+class _RequestCollector(Collector):
+    def __init__(self, metrics: ServerMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        return self._metrics.families()
+        return self._metrics.request_families()
 
 
-class _Phases(Collector):
+class _PhaseCollector(Collector):
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         self._count = count
 

@@ -10,35 +10,34 @@ from http import HTTPStatus
 import msgspec
 
 from holdfast.apps.server.errors import EndpointErrorForm, ErrorForm
-from holdfast.apps.server.gitops_table import GITOPS
-from holdfast.apps.server.request import encode
-from holdfast.apps.server.routes import Credential, Query, Route
-from holdfast.apps.server.table import ROUTES
-from holdfast.core.tree import Fields, Tree, plain
+from holdfast.apps.server.request import encode_json
+from holdfast.apps.server.route_table import EMBEDDED_ROUTES, GITOPS_ROUTES
+from holdfast.apps.server.routes import ApiRoute, QueryParameter, RouteCredential
+from holdfast.core.tree import Fields, Tree, plain_tree
 from holdfast.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 _ERROR: Fields = {"$ref": _REFERENCE.format(name="ErrorForm")}
 _ENDPOINT_ERROR: Fields = {"$ref": _REFERENCE.format(name="EndpointErrorForm")}
 _PARAM = re.compile(r"\{(\w+)(:path)?\}")
-_TYPES: dict[type, Fields] = {
+_SCHEMA_TYPES: dict[type, Fields] = {
     str: {"type": "string"},
     int: {"type": "integer", "minimum": 0},
     bool: {"type": "boolean"},
 }
-_BEYOND_OPEN = (400, 401, 403, 429, 503)
-_WITH_BODY = (408, 413, 415)
+_AUTHENTICATED_ERRORS = (400, 401, 403, 429, 503)
+_BODY_ERRORS = (408, 413, 415)
 
 
 @cache
-def document_bytes(*, gitops: bool = False) -> bytes:
+def openapi_bytes(*, gitops: bool = False) -> bytes:
     """Return the document as JSON; it does not change while the server runs."""
-    return encode(document(GITOPS if gitops else ROUTES))
+    return encode_json(openapi_document(GITOPS_ROUTES if gitops else EMBEDDED_ROUTES))
 
 
-def document(routes: Sequence[Route]) -> Fields:
+def openapi_document(routes: Sequence[ApiRoute]) -> Fields:
     """Describe these routes."""
-    forms = [each for route in routes for each in (route.body, route.answer) if _is_form(each)]
+    forms = [each for route in routes for each in (route.body, route.response) if _is_form(each)]
     _, schemas = msgspec.json.schema_components(
         [*forms, ErrorForm, EndpointErrorForm],
         schema_hook=lambda kind: {"description": "Any JSON value."},
@@ -61,16 +60,20 @@ def document(routes: Sequence[Route]) -> Fields:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": plain(schemas),
+            "schemas": plain_tree(schemas),
             "securitySchemes": {
-                Credential.CONTROL.value: _scheme("A control token, ik_sdk_…, of one project."),
-                Credential.DATA.value: _scheme("A data key, ik_live_…, of one workload."),
+                RouteCredential.CONTROL.value: _bearer_scheme(
+                    "A control token, ik_sdk_…, of one project."
+                ),
+                RouteCredential.DATA.value: _bearer_scheme(
+                    "A data key, ik_live_…, of one workload."
+                ),
             },
         },
     }
 
 
-def _operation(route: Route) -> Fields:
+def _operation(route: ApiRoute) -> Fields:
     path = _PARAM.sub(r"by_\1", route.path)
     name = re.sub(r"\W+", "_", route.method.lower() + path)
     operation: Fields = {
@@ -78,7 +81,9 @@ def _operation(route: Route) -> Fields:
         "summary": route.summary,
         "description": " ".join((route.handler.__doc__ or route.summary).split()),
         "tags": [route.credential.value],
-        "security": [] if route.credential is Credential.OPEN else [{route.credential.value: []}],
+        "security": []
+        if route.credential is RouteCredential.OPEN
+        else [{route.credential.value: []}],
         "parameters": [
             *(_path_parameter(match[0]) for match in _PARAM.findall(route.path)),
             *(_query_parameter(each) for each in route.query),
@@ -91,41 +96,41 @@ def _operation(route: Route) -> Fields:
     if route.body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": _of(route.body)},
+            "content": {"application/json": _schema_of(route.body)},
         }
-    elif route.credential is not Credential.CONTROL and route.method != "GET":
+    elif route.credential is not RouteCredential.CONTROL and route.method != "GET":
         operation["requestBody"] = {"content": {"*/*": {}}}
     return operation
 
 
-def _responses(route: Route) -> Fields:
+def _responses(route: ApiRoute) -> Fields:
     success: Fields = {"description": HTTPStatus(route.status).phrase}
-    if route.status != 204 and (route.answer or route.method == "GET" or route.streams):
-        schema = _of(route.answer) if route.answer else {}
+    if route.status != 204 and (route.response or route.method == "GET" or route.streams):
+        schema = _schema_of(route.response) if route.response else {}
         success["content"] = {route.media: schema}
     found: dict[int, Tree] = {route.status: success}
-    if route.credential is Credential.DATA:
+    if route.credential is RouteCredential.DATA:
         found = {"default": {"description": "What the workload answered"}}  # type: ignore[dict-item]  # the one key that is no number
     statuses = set(route.errors)
-    if route.credential is not Credential.OPEN:
-        statuses |= set(_BEYOND_OPEN)
+    if route.credential is not RouteCredential.OPEN:
+        statuses |= set(_AUTHENTICATED_ERRORS)
     elif route.path == "/readyz":
         statuses.add(503)
-    if route.body is not None or route.credential is Credential.DATA:
-        statuses |= {*_WITH_BODY, 507}
+    if route.body is not None or route.credential is RouteCredential.DATA:
+        statuses |= {*_BODY_ERRORS, 507}
     for status in sorted(statuses):
         described: Fields = {"description": HTTPStatus(status).phrase}
         if status >= 400:
-            data = route.credential is Credential.DATA
+            data = route.credential is RouteCredential.DATA
             schema = _ENDPOINT_ERROR if data else _ERROR
             described["content"] = {"application/json": {"schema": dict(schema)}}
-        elif status == 202 and route.answer:
-            described["content"] = {route.media: _of(route.answer)}
+        elif status == 202 and route.response:
+            described["content"] = {route.media: _schema_of(route.response)}
         found[status] = described
     return {str(status): answer for status, answer in found.items()}
 
 
-def _of(form: type) -> Fields:
+def _schema_of(form: type) -> Fields:
     if not _is_form(form):
         return {"schema": {"type": "object"}}
     return {"schema": {"$ref": _REFERENCE.format(name=form.__name__)}}
@@ -135,7 +140,7 @@ def _is_form(form: type | None) -> bool:
     return form is not None and issubclass(form, msgspec.Struct)
 
 
-def _scheme(about: str) -> Fields:
+def _bearer_scheme(about: str) -> Fields:
     return {"type": "http", "scheme": "bearer", "description": about}
 
 
@@ -143,17 +148,17 @@ def _path_parameter(name: str) -> Fields:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _query_parameter(query: Query) -> Fields:
+def _query_parameter(query: QueryParameter) -> Fields:
     return {
         "name": query.name,
         "in": "query",
         "required": False,
         "description": query.about,
-        "schema": dict(_TYPES[query.type]),
+        "schema": dict(_SCHEMA_TYPES[query.type]),
     }
 
 
-def _header_parameter(name: str, route: Route) -> Fields:
+def _header_parameter(name: str, route: ApiRoute) -> Fields:
     return {
         "name": name,
         "in": "header",

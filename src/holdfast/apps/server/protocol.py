@@ -24,30 +24,90 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from holdfast.apps.server.config import Limits
-from holdfast.apps.server.framing import BadFraming, Chunks
-from holdfast.apps.server.limits import peer_key
-from holdfast.apps.server.request import encode
+from holdfast.apps.server.authorize import peer_key
+from holdfast.apps.server.config import ServerLimits
+from holdfast.apps.server.request import encode_json
 
-_HOST = re.compile(
+_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
+_MAX_SIZE_LINE = 8 + 2
+
+
+class BadFraming(Exception):
+    """The body is not framed as we accept it."""
+
+
+class ChunkedBody:
+    """The state of one chunked body."""
+
+    __slots__ = ("_data", "_last", "_line", "ended")
+
+    def __init__(self) -> None:
+        self._data = 0
+        """How much of the current chunk is to come, its line end included."""
+        self._line = b""
+        self._last = False
+        self.ended = False
+
+    def feed(self, piece: bytes) -> bytes:
+        """Check the next piece; return what lies beyond the end of the body."""
+        place = 0
+        while place < len(piece) and not self.ended:
+            if self._data > 2:
+                step = min(self._data - 2, len(piece) - place)
+                self._data -= step
+                place += step
+            elif self._data:
+                if piece[place] != b"\r\n"[2 - self._data]:
+                    raise BadFraming("a chunk is longer than it said")
+                self._data -= 1
+                place += 1
+            else:
+                place = self._size_line(piece, place)
+        return piece[place:]
+
+    def _size_line(self, piece: bytes, place: int) -> int:
+        end = piece.find(b"\n", place)
+        stop = len(piece) if end < 0 else end + 1
+        self._line += piece[place:stop]
+        if len(self._line) > _MAX_SIZE_LINE:
+            raise BadFraming("a chunk has an extension")
+        if end < 0:
+            return stop
+        line, self._line = self._line, b""
+        if not line.endswith(b"\r\n"):
+            raise BadFraming("a line ends without a carriage return")
+        if self._last:
+            if line != b"\r\n":
+                raise BadFraming("there are trailers")
+            self.ended = True
+            return stop
+        if not _CHUNK_SIZE.fullmatch(line[:-2]):
+            raise BadFraming("a chunk has no plain size")
+        size = int(line[:-2], 16)
+        self._last = size == 0
+        self._data = size + 2 if size else 0
+        return stop
+
+
+_HOST_PATTERN = re.compile(
     rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
-_CHECKED = frozenset((b"host", b"content-length", b"transfer-encoding"))
-_hosts_seen: set[bytes] = set()
+_CHECKED_HEADERS = frozenset((b"host", b"content-length", b"transfer-encoding"))
+_known_hosts: set[bytes] = set()
 """Good Host headers: a server is called by very few names."""
-SKIPPED = 64 * 1024
+MAX_SKIPPED_BODY = 64 * 1024
 """Up to so much of a body that nobody wants is received, to keep the connection."""
-_LINGER = 1.0
+_LINGER_SECONDS = 1.0
 """Seconds in which a refused client may still send, so that it gets to read the refusal."""
 
 
-PROBES = frozenset({b"/healthz", b"/readyz", b"/metrics"})
+PROBE_PATHS = frozenset({b"/healthz", b"/readyz", b"/metrics"})
 """What may be asked even when there is no room for anything else."""
-WHOLE = "holdfast.whole"
+SEND_WHOLE_EXTENSION = "holdfast.whole"
 """The ASGI extension under which the application finds `send_whole`."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """This request ends here, and with it the connection."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -57,7 +117,7 @@ class Refused(Exception):
         self.message = message
 
 
-class _Closing:
+class _LingeringTransport:
     """The transport as an answer sees it: closing waits until the client could read."""
 
     __slots__ = ("_protocol", "is_closing", "write")
@@ -72,10 +132,10 @@ class _Closing:
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """One connection. Made by `protocol_with`, which gives it its limits."""
+    """One connection. Made by `make_protocol`, which gives it its limits."""
 
-    limits: Limits
-    room: Room
+    limits: ServerLimits
+    room: ConnectionLimiter
 
     def __init__(
         self,
@@ -94,21 +154,21 @@ class StrictProtocol(HttpToolsProtocol):
         """The head so far, while it comes in pieces."""
         self._behind = 0
         """How many bytes came behind the end of the head, in the same piece."""
-        self._chunks: Chunks | None = None
+        self._chunks: ChunkedBody | None = None
         """The framing of a chunked body that has not ended."""
         self._left = 0
         """How much of a body with a length is to come."""
         self._gone = False
         """Nothing that comes now is read any more."""
-        self._place = Place.FULL
+        self._place = Admission.FULL
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
-        self._closing = _Closing(self)
-        self._extensions = {WHOLE: self.send_whole}
+        self._closing = _LingeringTransport(self)
+        self._extensions = {SEND_WHOLE_EXTENSION: self.send_whole}
         self._place = self.room.enter(self, transport.get_extra_info("peername"))
-        if self._place is Place.NONE:
+        if self._place is Admission.NONE:
             self._refuse(_crowded())
         else:
             self._began = self.loop.time()
@@ -131,11 +191,11 @@ class StrictProtocol(HttpToolsProtocol):
             if data:
                 self._check_head(data)
                 self.parser.feed_data(data)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, Refused) else _malformed())
+            self._refuse(cause if isinstance(cause, RequestRefused) else _malformed())
         except httptools.HttpParserUpgrade:
             # We speak nothing else. What follows would not be HTTP to the parser.
             self._gone = True
@@ -151,9 +211,11 @@ class StrictProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if len(self.url) > self.limits.url_bytes:
-            raise Refused(414, "url_too_long", f"The URL is over {self.limits.url_bytes} bytes.")
+            raise RequestRefused(
+                414, "url_too_long", f"The URL is over {self.limits.url_bytes} bytes."
+            )
         if len(self.headers) > self.limits.head_fields:
-            raise Refused(
+            raise RequestRefused(
                 431, "head_too_large", f"There are over {self.limits.head_fields} headers."
             )
         version = self.parser.get_http_version()
@@ -162,10 +224,10 @@ class StrictProtocol(HttpToolsProtocol):
         if not self.url.startswith(b"/") or b"#" in self.url:
             raise _malformed()
         self._check_fields(version)
-        if self._place is Place.PROBE and self.url.partition(b"?")[0] not in PROBES:
+        if self._place is Admission.PROBE and self.url.partition(b"?")[0] not in PROBE_PATHS:
             raise _crowded()
         super().on_headers_complete()
-        if self._place is Place.PROBE:
+        if self._place is Admission.PROBE:
             self.cycle.keep_alive = False
         self.cycle.transport = self._closing  # type: ignore[assignment]  # what it uses of it
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]  # and ours
@@ -197,7 +259,7 @@ class StrictProtocol(HttpToolsProtocol):
         return True
 
     def on_response_complete(self) -> None:
-        if self._chunks is not None or self._left > SKIPPED:
+        if self._chunks is not None or self._left > MAX_SKIPPED_BODY:
             # Answered before the body was read, and the rest is not worth waiting for.
             self.server_state.total_requests += 1
             self.close_gently()
@@ -274,23 +336,23 @@ class StrictProtocol(HttpToolsProtocol):
         end = head.find(b"\r\n\r\n")
         if (len(head) if end < 0 else end) > self.limits.head_bytes:
             if b"\r\n" not in head[: self.limits.head_bytes]:
-                raise Refused(414, "url_too_long", "The URL is too long.")
-            raise Refused(
+                raise RequestRefused(414, "url_too_long", "The URL is too long.")
+            raise RequestRefused(
                 431, "head_too_large", f"The head is over {self.limits.head_bytes} bytes."
             )
         self._in_head = end < 0
         self._head = head if end < 0 else b""
         self._behind = len(head) - end - 4
         if end >= 0 and b"\r\ntransfer-encoding:" in head[:end].lower():
-            self._chunks = Chunks()
+            self._chunks = ChunkedBody()
             if self._fed(self._chunks, head[end + 4 :]):
                 raise _pipelined()
 
-    def _fed(self, chunks: Chunks, data: bytes) -> bytes:
+    def _fed(self, chunks: ChunkedBody, data: bytes) -> bytes:
         try:
             behind = chunks.feed(data)
         except BadFraming as error:
-            raise Refused(400, "bad_request", f"The body is malformed: {error}.") from error
+            raise RequestRefused(400, "bad_request", f"The body is malformed: {error}.") from error
         if chunks.ended:
             self._chunks = None
         return behind
@@ -300,10 +362,10 @@ class StrictProtocol(HttpToolsProtocol):
         length = 0
         chunked = False
         for name, value in self.headers:
-            if name in _CHECKED:
+            if name in _CHECKED_HEADERS:
                 if name == b"host":
                     hosts += 1
-                    if value not in _hosts_seen:
+                    if value not in _known_hosts:
                         _check_host(value)
                 elif name == b"content-length":
                     if not value.isdigit():
@@ -312,9 +374,11 @@ class StrictProtocol(HttpToolsProtocol):
                 elif value.lower() == b"chunked" and version == "1.1":
                     chunked = True
                 else:
-                    raise Refused(400, "bad_request", "The only transfer encoding is chunked.")
+                    raise RequestRefused(
+                        400, "bad_request", "The only transfer encoding is chunked."
+                    )
         if hosts != 1 and (hosts or version == "1.1"):
-            raise Refused(400, "bad_request", "There must be exactly one Host header.")
+            raise RequestRefused(400, "bad_request", "There must be exactly one Host header.")
         if not chunked:
             self._left = length - self._behind
             if self._left < 0:
@@ -344,9 +408,9 @@ class StrictProtocol(HttpToolsProtocol):
         elif not self._received:
             self.transport.close()
         else:
-            self._refuse(Refused(408, "too_slow", "The request did not arrive in time."))
+            self._refuse(RequestRefused(408, "too_slow", "The request did not arrive in time."))
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         busy = self.cycle is not None and not self.cycle.response_complete
         if busy and self.cycle.response_started:
             # An answer is under way and may end; this connection then ends too.
@@ -359,7 +423,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._gone = True
             self.cycle.keep_alive = False
             return
-        body = encode({"error": refused.code, "message": refused.message})
+        body = encode_json({"error": refused.code, "message": refused.message})
         head = [
             STATUS_LINE[refused.status],
             b"content-type: application/json\r\ncontent-length: ",
@@ -379,7 +443,7 @@ class StrictProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
-        self._timer = self.loop.call_later(_LINGER, self.transport.close)
+        self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def eof_received(self) -> None:
         # The other side has said all it will; lingering has no more purpose.
@@ -394,13 +458,13 @@ class StrictProtocol(HttpToolsProtocol):
 
 
 def _check_host(value: bytes) -> None:
-    if not _HOST.fullmatch(value):
-        raise Refused(400, "bad_request", "The Host header is malformed.")
-    if len(_hosts_seen) < 256:
-        _hosts_seen.add(value)
+    if not _HOST_PATTERN.fullmatch(value):
+        raise RequestRefused(400, "bad_request", "The Host header is malformed.")
+    if len(_known_hosts) < 256:
+        _known_hosts.add(value)
 
 
-def protocol_with(limits: Limits) -> type[StrictProtocol]:
+def make_protocol(limits: ServerLimits) -> type[StrictProtocol]:
     """Return the protocol class for a server with these limits.
 
     Each connection is an open file, and one to a workload may be another: there are never more
@@ -410,10 +474,12 @@ def protocol_with(limits: Limits) -> type[StrictProtocol]:
     if allowed != resource.RLIM_INFINITY:
         most = min(limits.connections, max(16, allowed // 2 - limits.probe_connections))
         limits = replace(limits, connections=most)
-    return type("LimitedProtocol", (StrictProtocol,), {"limits": limits, "room": Room(limits)})
+    return type(
+        "LimitedProtocol", (StrictProtocol,), {"limits": limits, "room": ConnectionLimiter(limits)}
+    )
 
 
-class Place(Enum):
+class Admission(Enum):
     """What a connection may be used for."""
 
     FULL = auto()
@@ -422,7 +488,7 @@ class Place(Enum):
     NONE = auto()
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """What the room asks of a connection."""
 
     @property
@@ -430,7 +496,7 @@ class Connection(Protocol):
     def make_room(self) -> None: ...
 
 
-class Room:
+class ConnectionLimiter:
     """Who is connected, so that nobody can take up all the room by holding on to it.
 
     A new connection that finds a limit reached takes the place of the longest idle one under
@@ -438,34 +504,38 @@ class Room:
     them are being answered is it let in for probes alone, and then refused.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._peers: dict[str, dict[Connection, None]] = {}
-        self._peer_of: dict[Connection, str] = {}
+        self._peers: dict[str, dict[LimitedConnection, None]] = {}
+        self._peer_of: dict[LimitedConnection, str] = {}
 
-    def enter(self, connection: Connection, peer: object) -> Place:
+    def enter(self, connection: LimitedConnection, peer: object) -> Admission:
         """Find a place for a connection that was accepted."""
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         key, local = peer_key(address), _is_loopback(address)
         limits = self._limits
         own = self._peers.get(key, {})
         most = limits.connections - (0 if local else limits.loopback_connections)
-        place = Place.FULL
+        place = Admission.FULL
         if not local and len(own) >= limits.peer_connections:
-            place = Place.FULL if self._closed_one(own) else Place.PROBE
+            place = Admission.FULL if self._closed_one(own) else Admission.PROBE
         elif len(self._peer_of) >= most:
             crowd = max(self._peers.values(), key=len, default={})
-            place = Place.FULL if self._closed_one(crowd) or self._closed_one(own) else Place.PROBE
+            place = (
+                Admission.FULL
+                if self._closed_one(crowd) or self._closed_one(own)
+                else Admission.PROBE
+            )
         if (
-            place is Place.PROBE
+            place is Admission.PROBE
             and len(self._peer_of) >= limits.connections + limits.probe_connections
         ):
-            return Place.NONE
+            return Admission.NONE
         self._peers.setdefault(key, {})[connection] = None
         self._peer_of[connection] = key
         return place
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: LimitedConnection) -> None:
         """Forget a connection that ended."""
         key = self._peer_of.pop(connection, None)
         if key is not None:
@@ -473,7 +543,7 @@ class Room:
             if not self._peers[key]:
                 del self._peers[key]
 
-    def _closed_one(self, connections: Iterable[Connection]) -> bool:
+    def _closed_one(self, connections: Iterable[LimitedConnection]) -> bool:
         """End the oldest idle one; False when none is idle."""
         found = next((each for each in connections if each.idle), None)
         if found is not None:
@@ -491,13 +561,13 @@ def _is_loopback(address: str) -> bool:
     return (mapped or parsed).is_loopback
 
 
-def _crowded() -> Refused:
-    return Refused(503, "too_many_connections", "The server has no room left. Try again.")
+def _crowded() -> RequestRefused:
+    return RequestRefused(503, "too_many_connections", "The server has no room left. Try again.")
 
 
-def _malformed() -> Refused:
-    return Refused(400, "bad_request", "The request is malformed.")
+def _malformed() -> RequestRefused:
+    return RequestRefused(400, "bad_request", "The request is malformed.")
 
 
-def _pipelined() -> Refused:
-    return Refused(400, "pipelined", "Send the next request once this one is answered.")
+def _pipelined() -> RequestRefused:
+    return RequestRefused(400, "pipelined", "Send the next request once this one is answered.")

@@ -18,42 +18,45 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.adapters.runner import Lease
-from holdfast.apps.server.authorize import keyed_record
-from holdfast.apps.server.body import (
-    ClientLeft,
+from holdfast.adapters.runner import ReplicaLease
+from holdfast.apps.server.authorize import find_keyed_record
+from holdfast.apps.server.errors import HttpError
+from holdfast.apps.server.request import (
+    ClientDisconnected,
+    Headers,
+    HttpResponse,
+    HttpStream,
+    Request,
+    body_too_large,
     check_body,
     declared_length,
-    next_part,
     read_body,
-    too_large,
+    receive_part,
 )
-from holdfast.apps.server.errors import HttpError
-from holdfast.apps.server.request import Answer, Headers, Request, Stream
 from holdfast.apps.server.services import Services
-from holdfast.apps.server.streams import Ended, event, watching
+from holdfast.apps.server.streams import StreamEnd, server_sent_event, watch_client
 from holdfast.core.live import Phase, Status
 from holdfast.core.names import WorkloadId
-from holdfast.core.quantity import shown_seconds
+from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields
 
-ATTEMPTS = 3
-_WHOLE = 256 * 1024
+MAX_ATTEMPTS = 3
+_MAX_BUFFERED = 256 * 1024
 """Answers up to this size are read before anything is sent, so that they can be had anew."""
 
-_HOP = frozenset(
+_HOP_BY_HOP = frozenset(
     (
         b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te"
         b" trailer trailers transfer-encoding upgrade"
     ).split()
 )
-_NOT_SENT = _HOP | frozenset(
+_DROPPED_REQUEST_HEADERS = _HOP_BY_HOP | frozenset(
     (
         b"authorization host content-length cookie expect forwarded x-forwarded-for"
         b" x-forwarded-host x-forwarded-proto x-real-ip x-request-id"
     ).split()
 )
-_RETURNED = frozenset(
+_RETURNED_HEADERS = frozenset(
     (
         b"content-type content-encoding content-language content-disposition content-range"
         b" accept-ranges retry-after allow x-accel-buffering"
@@ -65,44 +68,46 @@ _RETURNED_PREFIXES = (
 )  # fmt: skip
 """What a workload may say beside its answer. The rest is dropped: on this origin a cookie, a
 permission for other origins, a redirect or an order to a proxy would speak for the server."""
-_SANDBOX: Headers = [
+_SANDBOX_HEADERS: Headers = [
     (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 """A page that a workload answers with runs nothing and belongs to no origin."""
-_SKIPPED = frozenset({"User-Agent", "Accept-Encoding", "Accept", "Content-Type"})
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SKIPPED_AUTO_HEADERS = frozenset({"User-Agent", "Accept-Encoding", "Accept", "Content-Type"})
+_BODY_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Interrupted(Exception):
+class StreamInterrupted(Exception):
     """The replica stopped in the middle of its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedWorkload:
     """A workload that may be asked, wherever it runs."""
 
     id: WorkloadId
     fields: Fields
-    acquire: Callable[[], Lease | None]
+    acquire: Callable[[], ReplicaLease | None]
     """Take a replica for one request; None while there is none."""
     status: Callable[[], Status]
 
 
-async def proxy(services: Services, request: Request) -> Answer | Stream:
+async def proxy_request(services: Services, request: Request) -> HttpResponse | HttpStream:
     """Pass a request to the workload that the key opens."""
-    record = keyed_record(services.store, services.recent, request)
+    record = find_keyed_record(services.store, services.recent, request)
     supervisor = services.supervisor
-    served = Served(
+    served = ServedWorkload(
         id=record.id,
         fields=record.fields,
         acquire=partial(supervisor.acquire, record.uid),
         status=partial(supervisor.status, record.uid),
     )
-    return await pass_on(services, request, served)
+    return await forward_request(services, request, served)
 
 
-async def pass_on(services: Services, request: Request, served: Served) -> Answer | Stream:
+async def forward_request(
+    services: Services, request: Request, served: ServedWorkload
+) -> HttpResponse | HttpStream:
     """Pass a request that was let in to its workload."""
     limits = services.config.limits
     check_body(request, limits.data_body)
@@ -115,22 +120,22 @@ async def pass_on(services: Services, request: Request, served: Served) -> Answe
         body = await read_body(request, limits.replay_body)
     else:
         upload = _Upload(request, limits.data_body)
-    async with watching(
+    async with watch_client(
         services, request, until_closing=False, body_read=upload.done if upload else None
     ) as watch:
         if upload is None:
-            return await _first_answer(services, request, served, body)
-        return await _only_answer(services, request, served, upload)
-    raise ClientLeft if watch.ended is Ended.LEFT else _revoked()
+            return await _forward_with_retries(services, request, served, body)
+        return await _forward_once(services, request, served, upload)
+    raise ClientDisconnected if watch.ended is StreamEnd.LEFT else _revoked()
 
 
-async def _first_answer(
-    services: Services, request: Request, served: Served, body: bytes
-) -> Answer | Stream:
+async def _forward_with_retries(
+    services: Services, request: Request, served: ServedWorkload, body: bytes
+) -> HttpResponse | HttpStream:
     tried: list[str] = []
     while True:
-        lease = _lease(services, served)
-        if lease.replica in tried or len(tried) >= ATTEMPTS:
+        lease = _acquire_lease(services, served)
+        if lease.replica in tried or len(tried) >= MAX_ATTEMPTS:
             lease.release()
             services.metrics.proxied.labels("unreachable").inc()
             raise _unreachable()
@@ -139,14 +144,16 @@ async def _first_answer(
         tried.append(lease.replica)
         # A replica that failed is doubted, so the next lease prefers another.
         with suppress(aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
-            return await _open(services, request, served, body, lease)
+            return await _send_to_replica(services, request, served, body, lease)
 
 
-async def _only_answer(
-    services: Services, request: Request, served: Served, upload: _Upload
-) -> Answer | Stream:
+async def _forward_once(
+    services: Services, request: Request, served: ServedWorkload, upload: _Upload
+) -> HttpResponse | HttpStream:
     try:
-        return await _open(services, request, served, upload, _lease(services, served))
+        return await _send_to_replica(
+            services, request, served, upload, _acquire_lease(services, served)
+        )
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
         if upload.problem is not None:
             raise upload.problem from error
@@ -154,48 +161,50 @@ async def _only_answer(
         raise _unreachable() from error
 
 
-async def _open(
+async def _send_to_replica(
     services: Services,
     request: Request,
-    served: Served,
+    served: ServedWorkload,
     body: bytes | _Upload,
-    lease: Lease,
-) -> Answer | Stream:
+    lease: ReplicaLease,
+) -> HttpResponse | HttpStream:
     """Send the request and wait for the head of the answer. The lease is given back always."""
     limits = services.config.limits
     answer: aiohttp.ClientResponse | None = None
     kept = False
     try:
-        sent = _named_model(body, served, lease) if isinstance(body, bytes) else aiter(body)
+        sent = _with_model_name(body, served, lease) if isinstance(body, bytes) else aiter(body)
         async with asyncio.timeout(limits.answer_time):
             answer = await services.session.request(
                 request.method,
-                _url(request, lease),
+                _replica_url(request, lease),
                 headers=_request_headers(request),
                 data=sent or None,
-                skip_auto_headers=_SKIPPED,
+                skip_auto_headers=_SKIPPED_AUTO_HEADERS,
                 allow_redirects=False,
             )
             if not 200 <= answer.status <= 599:
                 raise _not_http()
-            headers = _answer_headers(answer, lease)
+            headers = _response_headers(answer, lease)
             length = answer.content_length
-            if (length is not None and length <= _WHOLE) or request.method == "HEAD":
-                whole = Answer(status=answer.status, body=await answer.read(), headers=headers)
+            if (length is not None and length <= _MAX_BUFFERED) or request.method == "HEAD":
+                whole = HttpResponse(
+                    status=answer.status, body=await answer.read(), headers=headers
+                )
                 services.metrics.proxied.labels("answered").inc()
                 return whole
         if length is not None:
             headers.append((b"content-length", str(length).encode()))
-        chunks = _chunks(services, answer, lease)
+        chunks = _response_chunks(services, answer, lease)
         kept = True
-        return Stream(status=answer.status, headers=headers, chunks=chunks)
+        return HttpStream(status=answer.status, headers=headers, chunks=chunks)
     except TimeoutError as error:
         lease.failed()
         services.metrics.proxied.labels("timeout").inc()
         raise HttpError(
             504,
             "workload_timeout",
-            f"The workload did not begin its answer within {shown_seconds(limits.answer_time)}.",
+            f"The workload did not begin its answer within {format_seconds(limits.answer_time)}.",
         ) from error
     except aiohttp.ClientError as error:
         lease.failed()
@@ -210,8 +219,8 @@ async def _open(
             lease.release()
 
 
-async def _chunks(
-    services: Services, answer: aiohttp.ClientResponse, lease: Lease
+async def _response_chunks(
+    services: Services, answer: aiohttp.ClientResponse, lease: ReplicaLease
 ) -> AsyncIterator[bytes]:
     """Yield the body as it comes. A stream of events that breaks ends with an error event."""
     events = answer.content_type == "text/event-stream"
@@ -226,7 +235,7 @@ async def _chunks(
                 outcome = "interrupted"
                 late = isinstance(error, TimeoutError)
                 if not events:
-                    raise Interrupted from error
+                    raise StreamInterrupted from error
                 yield interrupted_event("fell silent" if late else "broke off")
                 return
             if not chunk:
@@ -243,7 +252,7 @@ async def _chunks(
 def interrupted_event(how: str) -> bytes:
     """Say in the stream itself that it is incomplete. No [DONE] follows."""
     message = f"The workload's answer {how}; what came so far is incomplete."
-    return b"\n\n" + event(
+    return b"\n\n" + server_sent_event(
         {"error": {"message": message, "type": "upstream_error", "code": "stream_interrupted"}}
     )
 
@@ -263,20 +272,20 @@ class _Upload:
         more = True
         try:
             while more:
-                part, more = await next_part(self._request.receive)
+                part, more = await receive_part(self._request.receive)
                 size += len(part)
                 if size > self._limit:
-                    raise too_large(self._limit)
+                    raise body_too_large(self._limit)
                 if part:
                     yield part
-        except (HttpError, ClientLeft) as problem:
+        except (HttpError, ClientDisconnected) as problem:
             self.problem = problem
             raise
         finally:
             self.done.set()
 
 
-def _lease(services: Services, served: Served) -> Lease:
+def _acquire_lease(services: Services, served: ServedWorkload) -> ReplicaLease:
     lease = served.acquire()
     if lease is not None:
         return lease
@@ -290,13 +299,13 @@ def _lease(services: Services, served: Served) -> Lease:
     )
 
 
-def _named_model(body: bytes, served: Served, lease: Lease) -> bytes:
+def _with_model_name(body: bytes, served: ServedWorkload, lease: ReplicaLease) -> bytes:
     """Let clients call the model by the workload's slug, which is all they have to know."""
     slug = f'"{served.id.slug}"'.encode()
     if slug not in body:
         return body
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        fields = _FIELDS.decode(body)
+        fields = _BODY_DECODER.decode(body)
         if bytes(fields.get("model", b"")) == slug:
             model = served.fields.get("model")
             canary = served.fields.get("canary")
@@ -307,14 +316,14 @@ def _named_model(body: bytes, served: Served, lease: Lease) -> bytes:
     return body
 
 
-def _url(request: Request, lease: Lease) -> URL:
+def _replica_url(request: Request, lease: ReplicaLease) -> URL:
     query = request.scope["query_string"].decode("ascii")
     path = f"{lease.url}/v1/{request.params['path']}"
     return URL(f"{path}?{query}" if query else path, encoded=True)
 
 
 def _request_headers(request: Request) -> CIMultiDict[str]:
-    dropped = _NOT_SENT | _named_in(request.headers.get(b"connection", b""))
+    dropped = _DROPPED_REQUEST_HEADERS | _header_tokens(request.headers.get(b"connection", b""))
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in request.scope["headers"]:
         if name not in dropped:
@@ -323,19 +332,20 @@ def _request_headers(request: Request) -> CIMultiDict[str]:
     return headers
 
 
-def _answer_headers(answer: aiohttp.ClientResponse, lease: Lease) -> Headers:
+def _response_headers(answer: aiohttp.ClientResponse, lease: ReplicaLease) -> Headers:
     connection = answer.headers.get("connection", "").encode("latin-1", "replace")
-    dropped = _named_in(connection)
+    dropped = _header_tokens(connection)
     headers = [(name.lower(), value) for name, value in answer.raw_headers]
     kept = [
         (name, value)
         for name, value in headers
-        if (name in _RETURNED or name.startswith(_RETURNED_PREFIXES)) and name not in dropped
+        if (name in _RETURNED_HEADERS or name.startswith(_RETURNED_PREFIXES))
+        and name not in dropped
     ]
-    return [*kept, *_SANDBOX, (b"x-holdfast-replica", lease.replica.encode())]
+    return [*kept, *_SANDBOX_HEADERS, (b"x-holdfast-replica", lease.replica.encode())]
 
 
-def _named_in(connection: bytes) -> frozenset[bytes]:
+def _header_tokens(connection: bytes) -> frozenset[bytes]:
     return frozenset(part.strip().lower() for part in connection.split(b","))
 
 

@@ -14,16 +14,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from holdfast.adapters.store import Scope
+from holdfast.adapters.store import TokenScope
 
 if TYPE_CHECKING:
-    from holdfast.apps.server.request import Answer, Request, Stream
+    from holdfast.apps.server.request import HttpResponse, HttpStream, Request
     from holdfast.apps.server.services import Services
 
-Handler: TypeAlias = "Callable[[Services, Request], Awaitable[Answer | Stream]]"
+Handler: TypeAlias = "Callable[[Services, Request], Awaitable[HttpResponse | HttpStream]]"
 
 
-class Credential(StrEnum):
+class RouteCredential(StrEnum):
     """What a route asks for."""
 
     OPEN = "open"
@@ -34,7 +34,7 @@ class Credential(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryParameter:
     """One query parameter."""
 
     name: str
@@ -43,21 +43,21 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class ApiRoute:
     """One method on one path."""
 
     method: str
     path: str
     handler: Handler
-    credential: Credential
-    scope: Scope | None = None
+    credential: RouteCredential
+    scope: TokenScope | None = None
     summary: str
     body: type | None = None
-    answer: type | None = None
+    response: type | None = None
     """The form of a successful answer; None when it has no JSON body."""
     status: int = 200
     media: str = "application/json"
-    query: tuple[Query, ...] = ()
+    query: tuple[QueryParameter, ...] = ()
     headers: tuple[str, ...] = ()
     """Request headers that mean something here."""
     errors: tuple[int, ...] = ()
@@ -65,31 +65,31 @@ class Route:
     streams: bool = False
 
 
-_MOST_SEEN = 4_096
+_MAX_CACHED_PATHS = 4_096
 _SEGMENT = re.compile(rb"[A-Za-z0-9._~-]{1,253}")
 _TAIL = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:@%/-]{1,1024}")
 
 
-class Node:
+class PathNode:
     """One step of a path: what may follow it, and what may be asked of it."""
 
     __slots__ = ("literal", "methods", "name", "param", "tail", "tail_name")
 
     def __init__(self) -> None:
-        self.literal: dict[bytes, Node] = {}
-        self.param: Node | None = None
+        self.literal: dict[bytes, PathNode] = {}
+        self.param: PathNode | None = None
         self.name = ""
-        self.methods: dict[str, Route] = {}
-        self.tail: dict[str, Route] = {}
+        self.methods: dict[str, ApiRoute] = {}
+        self.tail: dict[str, ApiRoute] = {}
         self.tail_name = ""
 
 
-class Matcher:
+class RouteMatcher:
     """Finds the route of a raw path in as many steps as the path has segments."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._root = Node()
-        self._seen: dict[bytes, tuple[dict[str, Route], dict[str, str]]] = {}
+    def __init__(self, routes: Sequence[ApiRoute]) -> None:
+        self._root = PathNode()
+        self._seen: dict[bytes, tuple[dict[str, ApiRoute], dict[str, str]]] = {}
         for route in routes:
             node = self._root
             for part in route.path.split("/")[1:]:
@@ -98,27 +98,27 @@ class Matcher:
                     node.tail_name = part[1:-6]
                     break
                 if part.startswith("{"):
-                    node.param = node.param or Node()
+                    node.param = node.param or PathNode()
                     node = node.param
                     node.name = part[1:-1]
                 else:
-                    node = node.literal.setdefault(part.encode(), Node())
+                    node = node.literal.setdefault(part.encode(), PathNode())
             else:
                 node.methods[route.method] = route
 
-    def match(self, raw_path: bytes) -> tuple[dict[str, Route], dict[str, str]]:
+    def match(self, raw_path: bytes) -> tuple[dict[str, ApiRoute], dict[str, str]]:
         """Return the routes of a path by method, and its parameters; empty when it has none."""
         found = self._seen.get(raw_path)
         if found is None:
             params: dict[str, str] = {}
             found = (self._walk(raw_path, params), params)
             if found[0] and len(raw_path) <= 256:
-                if len(self._seen) >= _MOST_SEEN:
+                if len(self._seen) >= _MAX_CACHED_PATHS:
                     self._seen.clear()
                 self._seen[raw_path] = found
         return found
 
-    def _walk(self, raw_path: bytes, params: dict[str, str]) -> dict[str, Route]:
+    def _walk(self, raw_path: bytes, params: dict[str, str]) -> dict[str, ApiRoute]:
         node = self._root
         parts = raw_path.split(b"/")
         for index in range(1, len(parts)):
@@ -127,7 +127,7 @@ class Matcher:
             if child is None:
                 if node.tail:
                     tail = b"/".join(parts[index:])
-                    if not harmless_tail(tail):
+                    if not is_harmless_tail(tail):
                         return {}
                     params[node.tail_name] = tail.decode("ascii")
                     return node.tail
@@ -139,7 +139,7 @@ class Matcher:
         return node.methods
 
 
-def harmless_tail(tail: bytes) -> bool:
+def is_harmless_tail(tail: bytes) -> bool:
     """True for a path that stays where it is put, however often it is decoded once."""
     if not _TAIL.fullmatch(tail):
         return False

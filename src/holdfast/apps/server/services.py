@@ -10,35 +10,34 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.store import Record, Store, StoreTarget, Token
-from holdfast.apps.server.authorize import Authorizer
+from holdfast.adapters.store import Store, StoreTarget, Token, WorkloadRecord
+from holdfast.apps.server.authorize import Authorizer, StoreCache
 from holdfast.apps.server.config import ServerConfig
-from holdfast.apps.server.errors import not_found
-from holdfast.apps.server.events import Hub
-from holdfast.apps.server.metrics import Metrics
-from holdfast.apps.server.recent import Recent
-from holdfast.apps.server.supervise import Supervisor
-from holdfast.core.capabilities import unhonoured
+from holdfast.apps.server.errors import not_found_error
+from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.apps.server.streams import ChangeHub
+from holdfast.apps.server.supervisor import ServerSupervisor
+from holdfast.core.capabilities import unsupported_fields
 from holdfast.core.live import Live, Status, Writer
-from holdfast.reconcile.ports import Control
+from holdfast.reconcile.ports import ControlTarget
 
 if TYPE_CHECKING:
-    from holdfast.apps.server.cluster import ClusterWorkloads
-    from holdfast.reconcile.gitops.desk import Desk
-    from holdfast.reconcile.gitops.ports import Book
+    from holdfast.apps.server.cluster_routes import ClusterWorkloads
+    from holdfast.reconcile.gitops.ports import LedgerStore
+    from holdfast.reconcile.gitops.review import ReviewService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookAnswer:
+class WebhookResponse:
     """What became of a webhook's delivery. It says nothing about repositories."""
 
     status: int
     """202 taken, 200 about nothing here, 400 unreadable, 401 not genuine, 404 no webhooks are
     configured, 413 too large, 429 too many at once, or too many that were not genuine."""
-    told: str
+    message: str
 
 
-Hook = Callable[[str, Mapping[str, str], bytes], Awaitable[HookAnswer]]
+WebhookHandler = Callable[[str, Mapping[str, str], bytes], Awaitable[WebhookResponse]]
 """Takes a delivery: the provider's name, the headers and the raw body."""
 
 
@@ -49,22 +48,22 @@ class Services:
     config: ServerConfig
     clock: SystemClock
     store: Store
-    recent: Recent
+    recent: StoreCache
     authorizer: Authorizer
-    metrics: Metrics
-    hub: Hub
-    supervisor: Supervisor
+    metrics: ServerMetrics
+    hub: ChangeHub
+    supervisor: ServerSupervisor
     session: aiohttp.ClientSession
     """To the workloads' own ports."""
     closing: asyncio.Event
     """Set once the server was told to stop."""
     cluster: ClusterWorkloads | None = None
     """Set where a cluster keeps the workloads, and the store only projects and tokens."""
-    desk: Desk | None = None
+    desk: ReviewService | None = None
     """Set where the GitOps controller runs beside the server: what people may ask and decide."""
-    book: Book | None = None
+    book: LedgerStore | None = None
     """The controller's ledger; set when `desk` is."""
-    hook: Hook | None = None
+    hook: WebhookHandler | None = None
     """Takes the webhooks of forges; set when `desk` is."""
     url: str = ""
     ready: bool = False
@@ -82,17 +81,17 @@ class Services:
         if found is None:
             project = self.store.project(slug)
             if project is None:
-                raise not_found()
+                raise not_found_error()
             found = self._project_ids[slug] = project.id
         return found
 
-    def status(self, record: Record) -> Status:
+    def status(self, record: WorkloadRecord) -> Status:
         """Say how a workload is doing and where it answers."""
         endpoint = f"{self.url}/endpoint/{record.id.project}/{record.id.slug}/v1"
         status = self.supervisor.status(record.uid)
         message = status.message
         # The published wire lets these be declared; nobody shall think that they are honoured.
-        if ignored := ", ".join(problem.field for problem in unhonoured(record.fields)):
+        if ignored := ", ".join(problem.field for problem in unsupported_fields(record.fields)):
             message = f"{message} Not honoured on this machine: {ignored}.".strip()
         return replace(status, message=message, endpoint=endpoint)
 
@@ -101,7 +100,7 @@ class Services:
         endpoint = f"{self.url}/endpoint/{live.id.project}/{live.id.slug}/v1"
         return replace(live, status=replace(live.status, endpoint=endpoint))
 
-    def target(self, writer: Writer) -> Control:
+    def target(self, writer: Writer) -> ControlTarget:
         """Return where workloads are kept, writing as the given writer."""
         if self.cluster is not None:
             return self.cluster.target(writer)

@@ -3,28 +3,81 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.apps.server.request import Request, Stream, encode
+from holdfast.apps.server.request import HttpStream, Request, encode_json
+from holdfast.core.names import WorkloadId
 
 if TYPE_CHECKING:
     from holdfast.apps.server.services import Services
 
-SSE = [
+MAX_QUEUED_CHANGES = 256
+
+
+class ChangeSubscription:
+    """One stream's queue. `get` answers None once the stream was cut."""
+
+    __slots__ = ("_cut", "_queue", "project")
+
+    def __init__(self, project: str) -> None:
+        self.project = project
+        self._queue: asyncio.Queue[WorkloadId] = asyncio.Queue(MAX_QUEUED_CHANGES)
+        self._cut = False
+
+    def put(self, workload: WorkloadId) -> None:
+        """Add a change, or cut the stream when nobody takes them."""
+        try:
+            self._queue.put_nowait(workload)
+        except asyncio.QueueFull:
+            self._cut = True
+
+    async def get(self) -> WorkloadId | None:
+        """Wait for the next change."""
+        return None if self._cut else await self._queue.get()
+
+
+class ChangeHub:
+    """All event streams of a server, by project. Used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._streams: defaultdict[str, set[ChangeSubscription]] = defaultdict(set)
+
+    def publish(self, changed: Iterable[WorkloadId]) -> None:
+        """Tell every stream of the projects concerned."""
+        for workload in changed:
+            for stream in self._streams.get(workload.project, ()):
+                stream.put(workload)
+
+    def subscribe(self, project: str) -> ChangeSubscription:
+        """Open a queue."""
+        stream = ChangeSubscription(project)
+        self._streams[project].add(stream)
+        return stream
+
+    def unsubscribe(self, stream: ChangeSubscription) -> None:
+        """Close a queue."""
+        streams = self._streams[stream.project]
+        streams.discard(stream)
+        if not streams:
+            del self._streams[stream.project]
+
+
+SSE_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-PING = 15.0
+PING_SECONDS = 15.0
 """Seconds of silence after which a stream says that it is alive."""
 
 T = TypeVar("T")
 
 
-class Ended(StrEnum):
+class StreamEnd(StrEnum):
     """Why a stream was ended from outside."""
 
     LEFT = "left"
@@ -32,30 +85,32 @@ class Ended(StrEnum):
     CLOSING = "closing"
 
 
-class Watch:
+class ClientWatch:
     """Says afterwards why the work was ended; None when it ended by itself."""
 
-    ended: Ended | None = None
+    ended: StreamEnd | None = None
 
 
 @asynccontextmanager
-async def watching(
+async def watch_client(
     services: Services,
     request: Request,
     *,
     until_closing: bool,
     body_read: asyncio.Event | None = None,
-) -> AsyncIterator[Watch]:
+) -> AsyncIterator[ClientWatch]:
     """Cancel the block when the client leaves or its credential is revoked.
 
     With `until_closing` also when the server is told to stop. The cancellation stays inside:
     after the block, `Watch.ended` has the reason. A block that reads the request's body itself
     says with `body_read` when it is done, for only one may wait for what the client sends.
     """
-    watch = Watch()
+    watch = ClientWatch()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101  # we run in one
-    watcher = asyncio.create_task(_watch(services, request, watch, task, until_closing, body_read))
+    watcher = asyncio.create_task(
+        _watch_until_end(services, request, watch, task, until_closing, body_read)
+    )
     try:
         yield watch
     except asyncio.CancelledError:
@@ -68,15 +123,15 @@ async def watching(
             await watcher
 
 
-async def _watch(
+async def _watch_until_end(
     services: Services,
     request: Request,
-    watch: Watch,
+    watch: ClientWatch,
     task: asyncio.Task[object],
     until_closing: bool,
     body_read: asyncio.Event | None,
 ) -> None:
-    left = asyncio.create_task(_disconnected(request, body_read))
+    left = asyncio.create_task(_wait_for_disconnect(request, body_read))
     closing = asyncio.create_task(services.closing.wait())
     try:
         while watch.ended is None:
@@ -87,40 +142,42 @@ async def _watch(
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if left.done():
-                watch.ended = Ended.LEFT
+                watch.ended = StreamEnd.LEFT
             elif until_closing and closing.done():
-                watch.ended = Ended.CLOSING
+                watch.ended = StreamEnd.CLOSING
             elif request.token and not services.still_good(request.token):
-                watch.ended = Ended.REVOKED
+                watch.ended = StreamEnd.REVOKED
         task.cancel()
     finally:
         left.cancel()
         closing.cancel()
 
 
-async def _disconnected(request: Request, body_read: asyncio.Event | None) -> None:
+async def _wait_for_disconnect(request: Request, body_read: asyncio.Event | None) -> None:
     if body_read is not None:
         await body_read.wait()
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def event(form: object) -> bytes:
+def server_sent_event(form: object) -> bytes:
     """Write one server-sent event."""
-    return b"data: " + encode(form) + b"\n\n"
+    return b"data: " + encode_json(form) + b"\n\n"
 
 
-def event_stream(services: Services, request: Request, forms: AsyncIterator[object]) -> Stream:
+def event_stream_response(
+    services: Services, request: Request, forms: AsyncIterator[object]
+) -> HttpStream:
     """Answer with events, and with a sign of life while there are none."""
-    return Stream(headers=list(SSE), chunks=_events(services, request, forms))
+    return HttpStream(headers=list(SSE_HEADERS), chunks=_event_chunks(services, request, forms))
 
 
-async def _events(
+async def _event_chunks(
     services: Services, request: Request, forms: AsyncIterator[object]
 ) -> AsyncIterator[bytes]:
     with services.metrics.streams.track_inprogress():
         async for chunk in with_pings(forms, b": alive\n\n"):
-            yield chunk if isinstance(chunk, bytes) else event(chunk)
+            yield chunk if isinstance(chunk, bytes) else server_sent_event(chunk)
 
 
 async def with_pings(items: AsyncIterator[T], ping: bytes) -> AsyncIterator[T | bytes]:
@@ -129,7 +186,7 @@ async def with_pings(items: AsyncIterator[T], ping: bytes) -> AsyncIterator[T | 
     try:
         while True:
             pending = pending or asyncio.ensure_future(anext(items))
-            done, _ = await asyncio.wait([pending], timeout=PING)
+            done, _ = await asyncio.wait([pending], timeout=PING_SECONDS)
             if not done:
                 yield ping
                 continue

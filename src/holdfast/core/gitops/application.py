@@ -13,27 +13,82 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.forms import Count, Duration, ObjectName, Percent, Slug, Text
-from holdfast.core.gitops.forms import (
-    SOME,
-    Cron,
-    GitUrl,
-    Moment,
-    Namespace,
-    PathGlob,
-    Pattern,
-    Pointer,
-    RepositoryPath,
-    Revision,
-    SecretKey,
-    Zone,
+from holdfast.core.custom_resource import (
+    Condition,
+    Count,
+    Duration,
+    ObjectName,
+    Percent,
+    Slug,
+    Text,
+    ValueFormat,
+    raise_problems,
 )
-from holdfast.core.gitops.notice import Severity
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.notification import Severity
 from holdfast.core.gitops.source import Renderer
-from holdfast.core.ownership.ignore import Amount
-from holdfast.core.resource import Condition
-from holdfast.core.shape_check import refuse
+from holdfast.core.ownership.ignore import AmountKind
+
+GitUrl = Annotated[
+    str, ValueFormat(description="the address of a repository", pattern=r"^\S+$", max_length=1000)
+]
+Revision = Annotated[
+    str,
+    ValueFormat(description="a branch, a tag or a commit", pattern=r"^[A-Za-z0-9][^\s~^:?*\[\\]*$"),
+]
+RepositoryPath = Annotated[
+    str,
+    ValueFormat(
+        description="a path inside the repository", pattern=r"^[^/\s\\][^\s\\]*$", max_length=1000
+    ),
+]
+Pattern = Annotated[
+    str, ValueFormat(description="a name, with * for any text", pattern=r"^[^\s?\[\]]+$")
+]
+PathGlob = Annotated[
+    str, ValueFormat(description="a path, with * and ** for any", max_length=500, pattern=r"\S")
+]
+Namespace = Annotated[
+    str,
+    ValueFormat(
+        description="the name of a namespace",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        max_length=63,
+    ),
+]
+SecretKey = Annotated[
+    str, ValueFormat(description="a key of a Secret", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+]
+Pointer = Annotated[
+    str,
+    ValueFormat(
+        description="a JSON pointer such as /spec/replicas", pattern=r"^/.*/.+", max_length=500
+    ),
+]
+Moment = Annotated[
+    str,
+    ValueFormat(
+        description="a time such as 2026-11-20T18:00:00Z",
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$",
+        max_length=40,
+    ),
+]
+Cron = Annotated[
+    str,
+    ValueFormat(
+        description="a schedule of five fields such as 0 22 * * 1-5",
+        pattern=r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$",
+    ),
+]
+NOT_EMPTY = ValueFormat(description="a list of at least one", minimum=1)
+"""An empty list would read as "nothing" to one and as "no matter" to another."""
+Zone = Annotated[
+    str,
+    ValueFormat(
+        description="a time zone such as Europe/Madrid", pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$"
+    ),
+]
+
 
 KIND = "Application"
 PLURAL = "applications"
@@ -50,7 +105,7 @@ class Remediation(StrEnum):
     IGNORE = "ignore"
 
 
-class PullKind(StrEnum):
+class PullRequestKind(StrEnum):
     """What a pull request about a drift proposes."""
 
     CODIFY = "codify"
@@ -90,7 +145,7 @@ class WindowKind(StrEnum):
     DENY = "deny"
 
 
-class Provider(StrEnum):
+class ForgeProvider(StrEnum):
     """A kind of forge. Forgejo speaks as Gitea does."""
 
     GITHUB = "github"
@@ -107,7 +162,7 @@ class ChannelKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRef:
+class SecretKeyRef:
     """One value in a Secret of the Application's own namespace."""
 
     name: ObjectName
@@ -177,16 +232,16 @@ class SyncSpec:
 class MatchSpec:
     """Which drift a route is for. Every list that is given must have a match."""
 
-    drift: Annotated[tuple[DriftKind, ...], SOME] | None = None
-    kinds: Annotated[tuple[Pattern, ...], SOME] | None = None
+    drift: Annotated[tuple[DriftKind, ...], NOT_EMPTY] | None = None
+    kinds: Annotated[tuple[Pattern, ...], NOT_EMPTY] | None = None
     """Kinds of objects: `Deployment`, `*Route`."""
-    namespaces: Annotated[tuple[Pattern, ...], SOME] | None = None
-    names: Annotated[tuple[Pattern, ...], SOME] | None = None
-    paths: Annotated[tuple[PathGlob, ...], SOME] | None = None
+    namespaces: Annotated[tuple[Pattern, ...], NOT_EMPTY] | None = None
+    names: Annotated[tuple[Pattern, ...], NOT_EMPTY] | None = None
+    paths: Annotated[tuple[PathGlob, ...], NOT_EMPTY] | None = None
     """As in ignore rules: `spec.**.env[name=HTTP_*]`."""
-    managers: Annotated[tuple[Pattern, ...], SOME] | None = None
+    managers: Annotated[tuple[Pattern, ...], NOT_EMPTY] | None = None
     """Field managers: `kubectl*`."""
-    causes: Annotated[tuple[Cause, ...], SOME] | None = None
+    causes: Annotated[tuple[Cause, ...], NOT_EMPTY] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +252,7 @@ class RouteSpec:
     match: MatchSpec | None = None
     """Everything when unset."""
     remediation: Remediation
-    pull: PullKind | None = None
+    pull: PullRequestKind | None = None
     """For pull requests: codify when unset."""
 
 
@@ -217,7 +272,7 @@ class IgnoreSpec:
     security: bool | None = None
     lands: bool | None = None
     """Lets a change of the field in Git through, while drift of it stays hidden."""
-    same_as: Amount | None = None
+    same_as: AmountKind | None = None
     """Compares the field as a quantity or a duration, and hides nothing else of it."""
 
 
@@ -243,10 +298,10 @@ class DriftSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullsSpec:
+class PullRequestSpec:
     """How pull requests are opened."""
 
-    provider: Provider | None = None
+    provider: ForgeProvider | None = None
     """Told from the address where it is a well-known host."""
     api: Text | None = None
     """The forge's own address, such as https://git.example.com."""
@@ -269,9 +324,9 @@ class ChannelSpec:
 
     name: Slug
     kind: ChannelKind
-    url: KeyRef | None = None
+    url: SecretKeyRef | None = None
     """An address is a secret: it stands in one."""
-    signing: KeyRef | None = None
+    signing: SecretKeyRef | None = None
     """The secret that signs a webhook's body."""
     least: Severity | None = None
     """What is quieter is not sent."""
@@ -289,14 +344,14 @@ class ApplicationSpec:
     """Look at nothing and write nothing until it is unset."""
     sync: SyncSpec | None = None
     drift: DriftSpec | None = None
-    pull_requests: PullsSpec | None = None
+    pull_requests: PullRequestSpec | None = None
     notify: tuple[ChannelSpec, ...] | None = None
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, unless nothing is."""
-        from holdfast.core.gitops.application_check import problems  # it needs the types
+        from holdfast.core.gitops.application_validation import spec_problems  # it needs the types
 
-        refuse(KIND, problems(self))
+        raise_problems(KIND, spec_problems(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +400,7 @@ class ApplicationStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class AppId:
+class ApplicationId:
     """One Application by name. The namespace is empty for one from a file."""
 
     namespace: str
@@ -368,7 +423,7 @@ class AppId:
 class Application:
     """The whole object."""
 
-    id: AppId
+    id: ApplicationId
     uid: str = ""
     generation: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -383,6 +438,6 @@ class Application:
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, the name included."""
-        from holdfast.core.gitops.application_check import name_problems, problems
+        from holdfast.core.gitops.application_validation import name_problems, spec_problems
 
-        refuse(KIND, [*name_problems(self.id), *problems(self.spec)])
+        raise_problems(KIND, [*name_problems(self.id), *spec_problems(self.spec)])

@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.align import align
-from holdfast.core.diff import same
+from holdfast.core.diff import same_value
 from holdfast.core.errors import ValidationError
 from holdfast.core.normalize import Rules, item_segment
-from holdfast.core.objects import ObjectRef
-from holdfast.core.ownership.objects import (
-    BOOKKEEPING,
-    PRESENCE,
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import (
+    BOOKKEEPING_ANNOTATIONS,
+    PRESENCE_FIELDS,
     is_default,
     is_item,
-    raw_at,
+    raw_value_at,
     rules_for,
 )
-from holdfast.core.ownership.owned import read_ownership, touches
-from holdfast.core.ownership.signals import Finding, Signal
+from holdfast.core.ownership.managed_fields import read_ownership, touches
+from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Fields, Path, Tree, show_path
 
@@ -49,7 +49,7 @@ class FileLines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Codified:
+class CodifyResult:
     """The edit that makes a repository declare what is live."""
 
     files: Mapping[str, bytes | None]
@@ -64,7 +64,7 @@ class Codified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class FieldEdit:
     """One field of an object as it should be declared."""
 
     path: Path
@@ -73,39 +73,41 @@ class Wish:
     """It should not be declared any more; `value` says nothing then."""
 
 
-def wishes(
-    findings: Sequence[Finding],
+def field_edits(
+    field_drifts: Sequence[FieldDrift],
     *,
     declared: Fields,
     live: Fields,
     rules: Rules,
     sealed: bool = False,
-) -> tuple[Wish, ...]:
+) -> tuple[FieldEdit, ...]:
     """Return what to declare so that each finding is none any more. `sealed`: in encrypted form.
 
     Raises SecretInClear when a value looks like a credential, or stands under a name for one.
     """
-    found: list[Wish] = []
-    for finding in findings:
+    found: list[FieldEdit] = []
+    for finding in field_drifts:
         change = finding.change
-        if not change.path or same(change.desired, change.live):
+        if not change.path or same_value(change.desired, change.live):
             continue
-        raw = raw_at(live, change.path, rules)
+        raw = raw_value_at(live, change.path, rules)
         if change.live is None or raw is None:
-            found.append(Wish(path=change.path, value=None, gone=True))
+            found.append(FieldEdit(path=change.path, value=None, gone=True))
             continue
         # What pods run is not in the object, so there is no spelling of it there.
-        value = change.live if finding.signal is Signal.RUNNING else _spelled(change.live, raw)
+        value = (
+            change.live if finding.signal is Signal.RUNNING else _server_spelling(change.live, raw)
+        )
         if finding.signal is Signal.ADDED:
             value = without_defaults(change.path, value)
-        found.append(Wish(path=change.path, value=value))
-    found = _pruned(found, declared, live, rules)
+        found.append(FieldEdit(path=change.path, value=value))
+    found = _without_empty_parents(found, declared, live, rules)
     if not sealed:
         _check_no_secret(found, live, rules)
     return tuple(found)
 
 
-def steps(tree: Tree, path: Path, rules: Rules) -> tuple[str | int, ...]:
+def counted_path(tree: Tree, path: Path, rules: Rules) -> tuple[str | int, ...]:
     """Write a path that names list items by key as one that counts them, in a given tree.
 
     An item that is not there gets the index behind the last one.
@@ -126,15 +128,15 @@ def steps(tree: Tree, path: Path, rules: Rules) -> tuple[str | int, ...]:
     return tuple(found)
 
 
-def partial(wish: Wish, whole: Fields, rules: Rules) -> Tree:
+def merge_patch_for(wish: FieldEdit, whole: Fields, rules: Rules) -> Tree:
     """Return the least part of an object that says a wish, as a strategic merge patch would."""
-    return _partial(wish, wish.path, whole, rules, "")
+    return _merge_patch_part(wish, wish.path, whole, rules, "")
 
 
-def merged(tree: Tree, part: Tree, rules: Rules, name: str = "") -> Tree:
+def merge_patch(tree: Tree, part: Tree, rules: Rules, name: str = "") -> Tree:
     """Put a part of an object into another, list items matched by their key."""
     if isinstance(tree, dict) and isinstance(part, dict):
-        inner = {key: merged(tree.get(key), value, rules, key) for key, value in part.items()}
+        inner = {key: merge_patch(tree.get(key), value, rules, key) for key, value in part.items()}
         return {**tree, **inner}
     if isinstance(tree, list) and isinstance(part, list):
         items = list(tree)
@@ -144,7 +146,7 @@ def merged(tree: Tree, part: Tree, rules: Rules, name: str = "") -> Tree:
             if index is None:
                 items.append(item)
             else:
-                items[index] = merged(items[index], item, rules)
+                items[index] = merge_patch(items[index], item, rules)
         return items if rules.keyed.get(name) else part
     return part
 
@@ -165,12 +167,12 @@ def manifest_of(live: Fields) -> Fields:
     named: Fields = {key: source[key] for key in ("name", "namespace") if source.get(key)}
     for key in ("labels", "annotations"):
         pairs = source.get(key)
-        kept = {name: text for name, text in pairs.items() if _users_own(name)} \
+        kept = {name: text for name, text in pairs.items() if _is_user_key(name)} \
             if isinstance(pairs, dict) else {}  # fmt: skip
         if kept:
             named[key] = kept
     body: Fields = {
-        name: _claimed((name,), value, claimed, rules)
+        name: _claimed_part((name,), value, claimed, rules)
         for name, value in live.items()
         if name not in ("apiVersion", "kind", "metadata", "status")
         and (not claimed or touches(claimed, (name,)))
@@ -189,7 +191,7 @@ def without_defaults(path: Path, value: Tree) -> Tree:
         return {
             name: without_defaults((*path, name), item)
             for name, item in value.items()
-            if name in PRESENCE or not is_default((*path, name), item)
+            if name in PRESENCE_FIELDS or not is_default((*path, name), item)
         }
     if isinstance(value, list):
         return [without_defaults((*path, "[]"), item) for item in value]
@@ -208,58 +210,64 @@ def touched_lines(file: str, before: bytes | None, after: bytes | None) -> FileL
     return FileLines(file=file, added=tuple(added), removed=tuple(removed))
 
 
-def _spelled(form: Tree, raw: Tree) -> Tree:
+def _server_spelling(form: Tree, raw: Tree) -> Tree:
     """Give a canonical value the server's spelling, without what was left out of the former."""
     if isinstance(form, dict) and isinstance(raw, dict):
-        return {name: _spelled(form[name], item) for name, item in raw.items() if name in form}
+        return {
+            name: _server_spelling(form[name], item) for name, item in raw.items() if name in form
+        }
     if isinstance(form, dict) and isinstance(raw, list) and len(form) == len(raw):
-        return [_spelled(inner, item) for inner, item in zip(form.values(), raw, strict=True)]
+        return [
+            _server_spelling(inner, item) for inner, item in zip(form.values(), raw, strict=True)
+        ]
     if isinstance(form, list) and isinstance(raw, list) and len(form) == len(raw):
-        return [_spelled(inner, item) for inner, item in zip(form, raw, strict=True)]
+        return [_server_spelling(inner, item) for inner, item in zip(form, raw, strict=True)]
     return raw
 
 
-def _pruned(found: list[Wish], declared: Fields, live: Fields, rules: Rules) -> list[Wish]:
+def _without_empty_parents(
+    found: list[FieldEdit], declared: Fields, live: Fields, rules: Rules
+) -> list[FieldEdit]:
     """Where everything in a mapping or list goes and the live side has none, it goes itself."""
     while True:
         gone = [wish for wish in found if wish.gone and len(wish.path) > 1]
         for wish in gone:
             around = wish.path[:-1]
-            held = raw_at(declared, around, rules)
+            held = raw_value_at(declared, around, rules)
             inside = sum(other.path[:-1] == around for other in gone)
-            empty = raw_at(live, around, rules) in (None, {}, [])
+            empty = raw_value_at(live, around, rules) in (None, {}, [])
             if empty and isinstance(held, dict | list) and inside == len(held):
                 kept = [other for other in found if other.path[: len(around)] != around]
-                found = [*kept, Wish(path=around, value=None, gone=True)]
+                found = [*kept, FieldEdit(path=around, value=None, gone=True)]
                 break
         else:
             return found
 
 
-def _check_no_secret(found: Sequence[Wish], live: Fields, rules: Rules) -> None:
+def _check_no_secret(found: Sequence[FieldEdit], live: Fields, rules: Rules) -> None:
     masked = redact_tree(live)
     for wish in found:
         if wish.gone:
             continue
-        plain = raw_at(live, wish.path, rules)
-        if not same(raw_at(masked, wish.path, rules), plain):
+        plain = raw_value_at(live, wish.path, rules)
+        if not same_value(raw_value_at(masked, wish.path, rules), plain):
             raise _credential(f"The live value of {show_path(wish.path)}")
 
 
 def refuse_credentials(item: Fields, name: str) -> None:
     """Raise SecretInClear when something in an object looks like a credential."""
-    if not same(redact_tree(item), item):
+    if not same_value(redact_tree(item), item):
         raise _credential(f"Something in {name}")
 
 
 def _credential(what: str) -> SecretInClear:
     return SecretInClear(
         f"{what} looks like a credential, which Git would hold in clear.",
-        todo="Keep it in an encrypted Secret and refer to that, or put the declared value back.",
+        hint="Keep it in an encrypted Secret and refer to that, or put the declared value back.",
     )
 
 
-def _partial(wish: Wish, rest: Path, whole: Tree, rules: Rules, name: str) -> Tree:
+def _merge_patch_part(wish: FieldEdit, rest: Path, whole: Tree, rules: Rules, name: str) -> Tree:
     if not rest:
         return None if wish.gone else wish.value
     segment = rest[0]
@@ -271,10 +279,10 @@ def _partial(wish: Wish, rest: Path, whole: Tree, rules: Rules, name: str) -> Tr
         if len(rest) == 1:
             inner: Tree = {"$patch": "delete"} if wish.gone else wish.value
         else:
-            inner = _partial(wish, rest[1:], found, rules, segment)
+            inner = _merge_patch_part(wish, rest[1:], found, rules, segment)
         return [{**keys, **(inner if isinstance(inner, dict) else {})}]
     below = whole.get(segment) if isinstance(whole, dict) else None
-    return {segment: _partial(wish, rest[1:], below, rules, segment)}
+    return {segment: _merge_patch_part(wish, rest[1:], below, rules, segment)}
 
 
 def _key_fields(item: Tree, segment: str) -> Fields:
@@ -288,15 +296,15 @@ def _same_item(old: Tree, item: Tree, name: str, rules: Rules) -> bool:
         segment = item_segment(item, key)
         if segment is not None:
             return item_segment(old, key) == segment
-    return same(old, item)
+    return same_value(old, item)
 
 
-def _claimed(path: Path, value: Tree, claimed: frozenset[Path], rules: Rules) -> Tree:
+def _claimed_part(path: Path, value: Tree, claimed: frozenset[Path], rules: Rules) -> Tree:
     if not claimed:
         return value
     if isinstance(value, dict):
         return {
-            name: _claimed((*path, name), item, claimed, rules)
+            name: _claimed_part((*path, name), item, claimed, rules)
             for name, item in value.items()
             if touches(claimed, (*path, name))
         }
@@ -305,12 +313,12 @@ def _claimed(path: Path, value: Tree, claimed: frozenset[Path], rules: Rules) ->
         segments = [item_segment(item, key) for item in value] if isinstance(value, list) else []
         if segments and all(segments) and isinstance(value, list):
             return [
-                _claimed((*path, segment), item, claimed, rules)
+                _claimed_part((*path, segment), item, claimed, rules)
                 for segment, item in zip(segments, value, strict=True)
                 if segment and touches(claimed, (*path, segment))
             ]
     return value
 
 
-def _users_own(name: str) -> bool:
-    return name not in BOOKKEEPING and not name.startswith("holdfast.dev/")
+def _is_user_key(name: str) -> bool:
+    return name not in BOOKKEEPING_ANNOTATIONS and not name.startswith("holdfast.dev/")

@@ -10,20 +10,20 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from holdfast.core.gitops import fight
-from holdfast.core.gitops.application import PullKind, Remediation
+from holdfast.core import fight
+from holdfast.core.gitops.application import PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.hold import Hold
-from holdfast.core.gitops.standing import Owner
+from holdfast.core.gitops.objects import ForeignOwner
 from holdfast.core.gitops.window import WindowState
 
-RECHECK = timedelta(minutes=5)
+ADMISSION_RECHECK = timedelta(minutes=5)
 """How long what the server's admission changes is left alone where nobody says otherwise."""
-TRUCE = timedelta(minutes=30)
+FIGHT_TRUCE = timedelta(minutes=30)
 """How long a drift that somebody keeps putting back is left alone."""
 
 
-class Move(StrEnum):
+class DriftAction(StrEnum):
     """What is done now."""
 
     LEAVE = "leave"
@@ -35,24 +35,24 @@ class Move(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DriftDecision:
     """A move, and how the drift stands from now on."""
 
-    move: Move
+    move: DriftAction
     state: DriftState
     note: str = ""
     until: datetime | None = None
 
 
-def decide(
+def decide_drift(
     drift: ObjectDrift,
     *,
-    owner: Owner | None,
+    owner: ForeignOwner | None,
     hold: Hold | None,
     window: WindowState,
     now: datetime,
     recheck_at: datetime | None = None,
-) -> Decision:
+) -> DriftDecision:
     """Say what to do about a drift. Total over every remediation and state.
 
     A hold beats every move; what a person said should stay is not asked again when it ends. An
@@ -60,76 +60,84 @@ def decide(
     What a person approved is done outside of windows too: they were there to see it. What the
     server stores otherwise each time is not written again before `recheck_at`.
     """
-    if drift.state is DriftState.SNOOZED and _waits(drift, now):
-        return _as_it_is(drift)
+    if drift.state is DriftState.SNOOZED and _is_waiting(drift, now):
+        return _unchanged(drift)
     if drift.state is DriftState.REJECTED:
-        return _as_it_is(drift)
+        return _unchanged(drift)
     if hold is not None:
         told = f"On hold by {hold.by}: {hold.reason}"
-        return Decision(move=Move.LEAVE, state=DriftState.HELD, note=told, until=hold.until)
+        return DriftDecision(
+            move=DriftAction.LEAVE, state=DriftState.HELD, note=told, until=hold.until
+        )
     writes = drift.remediation in (Remediation.SELF_HEAL, Remediation.REVIEW) or (
         drift.state is DriftState.APPROVED
-        or (drift.remediation is Remediation.PULL_REQUEST and drift.pull is PullKind.REVERT)
+        or (drift.remediation is Remediation.PULL_REQUEST and drift.pull is PullRequestKind.REVERT)
     )
     if writes and owner is not None:
         told = f"{owner} applies this object, so it is observed and never written."
-        return Decision(move=Move.LEAVE, state=DriftState.DETECTED, note=told)
+        return DriftDecision(move=DriftAction.LEAVE, state=DriftState.DETECTED, note=told)
     if writes and not drift.healable:
         told = "No apply can put this back: the object is right, and its pods are not."
-        return Decision(move=Move.LEAVE, state=DriftState.PARKED, note=told)
+        return DriftDecision(move=DriftAction.LEAVE, state=DriftState.BLOCKED, note=told)
     if writes and drift.altered:
-        return Decision(
-            move=Move.LEAVE,
-            state=DriftState.PARKED,
-            note=fight.altered(drift.entries),
-            until=recheck_at or now + RECHECK,
+        return DriftDecision(
+            move=DriftAction.LEAVE,
+            state=DriftState.BLOCKED,
+            note=fight.describe_admission_change(drift.entries),
+            until=recheck_at or now + ADMISSION_RECHECK,
         )
-    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _rests(drift, now):
-        return _as_it_is(drift)  # the last try failed a moment ago
+    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _is_resting(drift, now):
+        return _unchanged(drift)  # the last try failed a moment ago
     if drift.state is DriftState.APPROVED:
-        return Decision(move=Move.HEAL, state=DriftState.APPROVED, note=drift.note)
+        return DriftDecision(move=DriftAction.HEAL, state=DriftState.APPROVED, note=drift.note)
     match drift.remediation:
         case Remediation.REPORT | Remediation.IGNORE:
-            return Decision(move=Move.LEAVE, state=DriftState.DETECTED)
+            return DriftDecision(move=DriftAction.LEAVE, state=DriftState.DETECTED)
         case Remediation.SELF_HEAL:
             return _self_heal(drift, window, now)
         case Remediation.REVIEW:
-            return Decision(move=Move.ASK, state=DriftState.AWAITING, note=drift.note)
+            return DriftDecision(move=DriftAction.ASK, state=DriftState.AWAITING, note=drift.note)
         case Remediation.PULL_REQUEST:
             if drift.state in (DriftState.HELD, DriftState.SNOOZED):
-                return Decision(move=Move.PULL, state=DriftState.DETECTED)
-            return Decision(move=Move.PULL, state=drift.state, note=drift.note, until=drift.until)
+                return DriftDecision(move=DriftAction.PULL, state=DriftState.DETECTED)
+            return DriftDecision(
+                move=DriftAction.PULL, state=drift.state, note=drift.note, until=drift.until
+            )
         case _:
             assert_never(drift.remediation)
 
 
-def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> Decision:
+def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> DriftDecision:
     if not window.open:
-        return Decision(
-            move=Move.LEAVE, state=DriftState.PARKED, note=window.why, until=window.until
+        return DriftDecision(
+            move=DriftAction.LEAVE, state=DriftState.BLOCKED, note=window.why, until=window.until
         )
-    if drift.state is DriftState.FIGHTING and _rests(drift, now):
-        return _as_it_is(drift)
-    if drift.fought and fight.fighting(drift.rounds, now):
-        return Decision(
-            move=Move.LEAVE, state=DriftState.FIGHTING, note=fight.kept_up(drift.entries),
-            until=now + TRUCE,
+    if drift.state is DriftState.FIGHTING and _is_resting(drift, now):
+        return _unchanged(drift)
+    if drift.fought and fight.is_fighting(drift.rounds, now):
+        return DriftDecision(
+            move=DriftAction.LEAVE, state=DriftState.FIGHTING, note=fight.describe_fight(drift.entries),
+            until=now + FIGHT_TRUCE,
         )  # fmt: skip
-    later = fight.not_before(drift.rounds, now)
+    later = fight.next_heal_at(drift.rounds, now)
     if later is not None:
-        told = f"Healed {len(fight.recent(drift.rounds, now))} times already; waiting."
-        return Decision(move=Move.LEAVE, state=DriftState.HEALING, note=told, until=later)
-    return Decision(move=Move.HEAL, state=DriftState.HEALING)
+        told = f"Healed {len(fight.recent_rounds(drift.rounds, now))} times already; waiting."
+        return DriftDecision(
+            move=DriftAction.LEAVE, state=DriftState.HEALING, note=told, until=later
+        )
+    return DriftDecision(move=DriftAction.HEAL, state=DriftState.HEALING)
 
 
-def _waits(drift: ObjectDrift, now: datetime) -> bool:
+def _is_waiting(drift: ObjectDrift, now: datetime) -> bool:
     return drift.until is not None and now < drift.until
 
 
-def _rests(drift: ObjectDrift, now: datetime) -> bool:
+def _is_resting(drift: ObjectDrift, now: datetime) -> bool:
     """True during a pause of our own making. A clock that was set back makes none longer."""
-    return drift.until is not None and now < drift.until <= now + TRUCE
+    return drift.until is not None and now < drift.until <= now + FIGHT_TRUCE
 
 
-def _as_it_is(drift: ObjectDrift) -> Decision:
-    return Decision(move=Move.LEAVE, state=drift.state, note=drift.note, until=drift.until)
+def _unchanged(drift: ObjectDrift) -> DriftDecision:
+    return DriftDecision(
+        move=DriftAction.LEAVE, state=drift.state, note=drift.note, until=drift.until
+    )

@@ -11,9 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.core.drift import Cause, DriftKind
-from holdfast.core.gitops.application import AppId, PullKind, Remediation
+from holdfast.core.gitops.application import ApplicationId, PullRequestKind, Remediation
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import digest
 
 
@@ -32,7 +32,7 @@ class DriftState(StrEnum):
     """Somebody puts it back each time: left alone, and an alarm."""
     PULL_REQUEST = "pull-request"
     HELD = "held"
-    PARKED = "parked"
+    BLOCKED = "parked"
     """The guard, a window, a missing right or the server's own admission keeps it from being
     healed; `note` says which."""
     RESOLVED = "resolved"
@@ -61,7 +61,7 @@ class ObjectDrift:
     """One drift. Every value in it was redacted when it was made."""
 
     id: str
-    application: AppId
+    application: ApplicationId
     project: str
     object: ObjectRef
     uid: str = ""
@@ -72,7 +72,7 @@ class ObjectDrift:
     """File and line that declare it."""
     commit: str
     remediation: Remediation
-    pull: PullKind = PullKind.CODIFY
+    pull: PullRequestKind = PullRequestKind.CODIFY
     route: str = ""
     """The name of the route; empty when none matched."""
     chosen_by: str = ""
@@ -148,7 +148,9 @@ class ObjectDrift:
         ])  # fmt: skip
 
 
-def drift_id(application: AppId, object: ObjectRef, route: str, first_seen: datetime) -> str:
+def drift_id(
+    application: ApplicationId, object: ObjectRef, route: str, first_seen: datetime
+) -> str:
     """Name a drift: one object, one route, one time that it began."""
     basis = [str(application), object.api_version, str(object), route, first_seen.isoformat()]
     return "drf-" + digest(basis).removeprefix("sha256:")[:10]

@@ -15,37 +15,37 @@ from enum import StrEnum
 
 from holdfast.core.gitops.application import GuardSpec
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.source import Ancestry, Declared
-from holdfast.core.objects import ObjectRef
-from holdfast.core.ownership.objects import at
+from holdfast.core.gitops.source import Ancestry, DeclaredObject
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import value_at
 from holdfast.core.plan import Action
 from holdfast.core.tree import digest, show_path
 
-_NOTHING = (
+_EMPTY_MESSAGE = (
     "The repository declares nothing any more. Nothing is deleted unless sync.allowEmpty says that "
     "this may be meant, and somebody agrees."
 )
-_HASHED = re.compile(r"(.+)-[bcdfghkmt2456789]{10}")
+_HASHED_NAME = re.compile(r"(.+)-[bcdfghkmt2456789]{10}")
 """A name that Kustomize made of a stem and the hash of the content."""
-OBJECTS = 5
-PERCENT = 20
-UPDATES = 20
+DEFAULT_OBJECTS = 5
+DEFAULT_PERCENT = 20
+MIN_UPDATES = 20
 """So many objects may be updated within a day, however small the application."""
 UPDATE_WEIGHT = 0.25
 """What an update counts, where a deletion counts 1."""
-DAY = timedelta(hours=24)
+GUARD_PERIOD = timedelta(hours=24)
 """How long what was done without asking counts: a series of commits is one change."""
-LASTING = frozenset({
+IRREPLACEABLE = frozenset({
     ("", "Namespace"), ("", "PersistentVolume"), ("", "PersistentVolumeClaim"),
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
 })  # fmt: skip
 """Kinds that take along what is in them, which no apply brings back."""
 REPLICAS = ("spec", "replicas")
-TOGETHER = timedelta(minutes=1)
+HEAL_BURST = timedelta(minutes=1)
 """Heals that lie closer than this count as one."""
 
 
-class Park(StrEnum):
+class ApprovalReason(StrEnum):
     """Why a plan waits for a person."""
 
     EMPTY = "empty"
@@ -61,23 +61,23 @@ class Park(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class ApprovalRequirement:
     """One reason, in a sentence for whoever is asked."""
 
-    why: Park
+    why: ApprovalReason
     told: str
 
     @property
     def whole(self) -> bool:
         """True when it keeps back all of a plan, and not only its deletions."""
-        return self.why in WHOLE
+        return self.why in WHOLE_PLAN_REASONS
 
 
-WHOLE = frozenset({Park.MASS_CHANGE, Park.TO_ZERO})
+WHOLE_PLAN_REASONS = frozenset({ApprovalReason.MASS_CHANGE, ApprovalReason.TO_ZERO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnaskedChanges:
+class UnapprovedChanges:
     """What one sync did without anybody having agreed to it. Objects are named by `short`."""
 
     at: datetime
@@ -91,128 +91,132 @@ class SyncExtent:
 
     inventory: int
     """Objects that were applied."""
-    declared: Sequence[Declared]
-    lately: Sequence[UnaskedChanges] = ()
+    declared: Sequence[DeclaredObject]
+    lately: Sequence[UnapprovedChanges] = ()
     by_itself: bool = False
     """True when the plan would be carried out without anybody asking for it."""
     acting: bool = True
     """True when the plan would be carried out at all, now or in the next window."""
 
 
-def short(ref: ObjectRef) -> str:
+def short_name(ref: ObjectRef) -> str:
     """Name an object where thousands are kept."""
     return digest([ref.group, ref.kind, ref.namespace, ref.name]).removeprefix("sha256:")[:12]
 
 
-def lasting(ref: ObjectRef) -> bool:
+def is_irreplaceable(ref: ObjectRef) -> bool:
     """True for an object whose deletion always asks, however few they are."""
-    return (ref.group, ref.kind) in LASTING
+    return (ref.group, ref.kind) in IRREPLACEABLE
 
 
-def limit(inventory: int, guard: GuardSpec | None, *, least: int = OBJECTS) -> int:
+def change_limit(inventory: int, guard: GuardSpec | None, *, least: int = DEFAULT_OBJECTS) -> int:
     """How many objects may go: the larger of a number and a share."""
     guard = guard or GuardSpec()
     objects = least if guard.objects is None else guard.objects
-    percent = PERCENT if guard.percent is None else guard.percent
+    percent = DEFAULT_PERCENT if guard.percent is None else guard.percent
     return max(objects, inventory * percent // 100)
 
 
-def park_commit(ancestry: Ancestry, commit: str) -> Parked | None:
+def approval_for_commit(ancestry: Ancestry, commit: str) -> ApprovalRequirement | None:
     """Say why a commit as a whole is not followed before somebody agrees."""
     shown = commit[:7]
     match ancestry:
         case Ancestry.UNRELATED:
             told = f"Commit {shown} has no history in common with what was applied."
-            return Parked(why=Park.UNRELATED, told=told)
+            return ApprovalRequirement(why=ApprovalReason.UNRELATED, told=told)
         case Ancestry.REWOUND:
             told = f"The branch was set back to {shown}, which is older than what was applied."
-            return Parked(why=Park.REWOUND, told=told)
+            return ApprovalRequirement(why=ApprovalReason.REWOUND, told=told)
         case _:
             return None
 
 
-def park_sync(
+def approvals_for_sync(
     plan: SyncPlan,
     extent: SyncExtent,
     *,
     guard: GuardSpec | None,
     ancestry: Ancestry,
     now: datetime,
-) -> tuple[Parked, ...]:
+) -> tuple[ApprovalRequirement, ...]:
     """Say why a plan must not be carried out by itself."""
     deletes = [step for step in plan.steps if step.action is Action.DELETE]
-    found: list[Parked] = []
+    found: list[ApprovalRequirement] = []
     if extent.inventory and not extent.declared:
-        found.append(Parked(why=Park.EMPTY, told=_NOTHING))
-    found += _weighed(plan, extent, guard, now)
+        found.append(ApprovalRequirement(why=ApprovalReason.EMPTY, told=_EMPTY_MESSAGE))
+    found += _mass_change_approvals(plan, extent, guard, now)
     if deletes and ancestry is Ancestry.DIVERGED:
         told = f"The branch was rewritten, and {len(deletes)} objects would be deleted."
-        found.append(Parked(why=Park.DIVERGED, told=told))
-    if kept := [str(step.ref) for step in deletes if lasting(step.ref)]:
-        told = f"{_some(kept)} would be deleted, with all that is in there: somebody has to agree."
-        found.append(Parked(why=Park.DATA_LOSS, told=told))
+        found.append(ApprovalRequirement(why=ApprovalReason.DIVERGED, told=told))
+    if kept := [str(step.ref) for step in deletes if is_irreplaceable(step.ref)]:
+        told = f"{_some_names(kept)} would be deleted, with all that is in there: somebody has to agree."
+        found.append(ApprovalRequirement(why=ApprovalReason.DATA_LOSS, told=told))
     if claimed := [f"{step.ref} ({step.claimed_by})" for step in deletes if step.claimed_by]:
         told = (
-            f"{_some(claimed)} would be deleted, and others have put their mark on it since it"
+            f"{_some_names(claimed)} would be deleted, and others have put their mark on it since it"
             " was applied: somebody has to agree."
         )
-        found.append(Parked(why=Park.CLAIMED, told=told))
-    if extent.acting and (zero := _to_zero(plan, extent.declared)):
-        told = f"{_some(zero)} would be scaled to zero, and then nothing runs any more."
-        found.append(Parked(why=Park.TO_ZERO, told=told))
+        found.append(ApprovalRequirement(why=ApprovalReason.CLAIMED, told=told))
+    if extent.acting and (zero := _scaled_to_zero(plan, extent.declared)):
+        told = f"{_some_names(zero)} would be scaled to zero, and then nothing runs any more."
+        found.append(ApprovalRequirement(why=ApprovalReason.TO_ZERO, told=told))
     return tuple(found)
 
 
-def changes_of(plan: SyncPlan, declared: Sequence[Declared], now: datetime) -> UnaskedChanges:
+def unapproved_changes_of(
+    plan: SyncPlan, declared: Sequence[DeclaredObject], now: datetime
+) -> UnapprovedChanges:
     """Note what a plan is about to do by itself."""
-    return UnaskedChanges(
+    return UnapprovedChanges(
         at=now,
-        deleted=tuple(short(ref) for ref in _deleted(plan, declared)),
-        updated=tuple(short(step.ref) for step in plan.steps if step.action is Action.UPDATE),
+        deleted=tuple(short_name(ref) for ref in _deleted_refs(plan, declared)),
+        updated=tuple(short_name(step.ref) for step in plan.steps if step.action is Action.UPDATE),
     )
 
 
-def recent_changes(batches: Iterable[UnaskedChanges], now: datetime) -> tuple[UnaskedChanges, ...]:
+def recent_changes(
+    batches: Iterable[UnapprovedChanges], now: datetime
+) -> tuple[UnapprovedChanges, ...]:
     """What still counts. A clock that was set back makes none of it count for ever."""
-    return tuple(each for each in batches if abs(now - each.at) < DAY)
+    return tuple(each for each in batches if abs(now - each.at) < GUARD_PERIOD)
 
 
-def _weighed(
+def _mass_change_approvals(
     plan: SyncPlan, extent: SyncExtent, guard: GuardSpec | None, now: datetime
-) -> Iterator[Parked]:
+) -> Iterator[ApprovalRequirement]:
     """Weigh a plan together with what was done in the last day without asking."""
     batches = recent_changes(extent.lately, now)
     gone = {name for each in batches for name in each.deleted}
-    deletes = {short(ref) for ref in _deleted(plan, extent.declared)}
-    updates = {short(step.ref) for step in plan.steps if step.action is Action.UPDATE}
+    deletes = {short_name(ref) for ref in _deleted_refs(plan, extent.declared)}
+    updates = {short_name(step.ref) for step in plan.steps if step.action is Action.UPDATE}
     before = len(gone - deletes)
     after = f", after {before} within a day" if before else ""
     deleted = gone | deletes
     applied = extent.inventory + before
-    most = limit(applied, guard, least=min(OBJECTS, max(1, applied // 2)))
+    most = change_limit(applied, guard, least=min(DEFAULT_OBJECTS, max(1, applied // 2)))
     if deletes and len(deleted) > most:
         told = (
             f"{len(deletes)} of {extent.inventory} objects would be deleted{after}; {most} may be "
             "without asking."
         )
-        yield Parked(why=Park.MASS_DELETE, told=told)
+        yield ApprovalRequirement(why=ApprovalReason.MASS_DELETE, told=told)
     if not updates or not extent.by_itself:
         return
     updated = {name for each in batches for name in each.updated} | updates
     every = max(applied, len(extent.declared))
-    most = limit(every, guard)
+    most = change_limit(every, guard)
     weight = len(deleted) + UPDATE_WEIGHT * len(updated - deleted)
-    if len(updated) > UPDATES and weight > most:
+    if len(updated) > MIN_UPDATES and weight > most:
         earlier = len(updated - updates)
         after = f", after {earlier} within a day" if earlier else ""
         told = (
             f"{len(updates)} of {every} objects would be updated{after}; an update counts a "
             f"quarter of a deletion, and {most} deletions may be without asking."
         )
-        yield Parked(why=Park.MASS_CHANGE, told=told)
+        yield ApprovalRequirement(why=ApprovalReason.MASS_CHANGE, told=told)
 
 
-def _deleted(plan: SyncPlan, declared: Sequence[Declared]) -> Iterator[ObjectRef]:
+def _deleted_refs(plan: SyncPlan, declared: Sequence[DeclaredObject]) -> Iterator[ObjectRef]:
     """What a plan deletes, but for those that have another name for other content by now."""
     stems = {stem for each in declared if (stem := _stem(each.ref))}
     for step in plan.steps:
@@ -222,13 +226,13 @@ def _deleted(plan: SyncPlan, declared: Sequence[Declared]) -> Iterator[ObjectRef
 
 def _stem(ref: ObjectRef) -> tuple[str, ...] | None:
     """Name an object without the hash that Kustomize gave it; None for one that has none."""
-    found = _HASHED.fullmatch(ref.name) if ref.kind in ("ConfigMap", "Secret") else None
+    found = _HASHED_NAME.fullmatch(ref.name) if ref.kind in ("ConfigMap", "Secret") else None
     return (ref.kind, ref.namespace, found[1]) if found else None
 
 
-def _to_zero(plan: SyncPlan, declared: Sequence[Declared]) -> list[str]:
+def _scaled_to_zero(plan: SyncPlan, declared: Sequence[DeclaredObject]) -> list[str]:
     """Name what a plan scales to zero, where nothing else of the application would run."""
-    counts = [at(each.item, REPLICAS) for each in declared]
+    counts = [value_at(each.item, REPLICAS) for each in declared]
     if any(count != 0 for count in counts if count is not None):
         return []
     path = show_path(REPLICAS)
@@ -239,26 +243,26 @@ def _to_zero(plan: SyncPlan, declared: Sequence[Declared]) -> list[str]:
     ]  # fmt: skip
 
 
-def _some(names: Sequence[str]) -> str:
+def _some_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
-def park_heals(
+def approval_for_heals(
     now: datetime,
     *,
     healing: int,
     rounds: Sequence[datetime],
     inventory: int,
     guard: GuardSpec | None,
-) -> Parked | None:
+) -> ApprovalRequirement | None:
     """Say why so much drift at once is not healed by itself.
 
     `rounds` are heals of the recent past: drift comes in as it is noticed, not all in one pass.
     """
-    together = healing + sum(now - at < TOGETHER for at in rounds)
-    most = limit(inventory, guard)
+    together = healing + sum(now - at < HEAL_BURST for at in rounds)
+    most = change_limit(inventory, guard)
     if together <= most:
         return None
     told = f"{together} of {inventory} objects drifted at once; {most} are healed by themselves."
-    return Parked(why=Park.MASS_HEAL, told=told)
+    return ApprovalRequirement(why=ApprovalReason.MASS_HEAL, told=told)

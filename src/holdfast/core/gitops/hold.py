@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from holdfast.core.gitops.application import AppId, HoldEnd
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.application import ApplicationId, HoldEnd
+from holdfast.core.object_ref import ObjectRef
 
 PAUSED_UNTIL = "holdfast.dev/paused-until"
 PAUSE_REASON = "holdfast.dev/pause-reason"
@@ -19,7 +19,7 @@ BREAK_GLASS = "holdfast.dev/break-glass"
 ANNOTATION_BUDGET = timedelta(hours=24)
 """So long annotations may hold one object, all their holds together, within the period."""
 ANNOTATION_PERIOD = timedelta(days=7)
-LEAST_GRANTED = timedelta(minutes=10)
+MIN_GRANTED = timedelta(minutes=10)
 """What is left of the budget is granted from here on: less would be a hold every other minute."""
 HoldTime: TypeAlias = tuple[datetime, datetime]
 """When a hold began, and when it ended."""
@@ -30,7 +30,7 @@ class Hold:
     """Nothing is written to an object, or to a whole application, until it ends."""
 
     id: str
-    application: AppId
+    application: ApplicationId
     object: ObjectRef | None
     """None holds everything of the application."""
     reason: str

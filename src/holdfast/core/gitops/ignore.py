@@ -1,7 +1,7 @@
 """Ignore rules of an application: those of its spec, and those that an object itself carries.
 
 What a rule hides is decided in one place, `core.ownership.ignore`; here it is only made, and
-refused when it would hide too much. Whoever surveys an application calls `rules_of` once and
+refused when it would hide too much. Whoever surveys an application calls `ignore_rules_of` once and
 `annotated_rules` for each object.
 """
 
@@ -14,9 +14,9 @@ from datetime import datetime
 
 from holdfast.core.errors import ConfigurationError, Problem
 from holdfast.core.gitops.application import IgnoreSpec
-from holdfast.core.objects import ObjectRef, ref_of
+from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.ownership.ignore import IgnoreRule, concerns_security
-from holdfast.core.redact import quoted
+from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Path, parse_pointer
 
 FIELDS = "holdfast.dev/ignore-fields"
@@ -25,7 +25,7 @@ _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])+){2,32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ParsedIgnoreRules:
     """Rules that were read, and what could not be."""
 
     rules: tuple[IgnoreRule, ...] = ()
@@ -33,15 +33,15 @@ class Rules:
     """A sentence for each."""
 
 
-NO_RULES = Rules()
+NO_IGNORE_RULES = ParsedIgnoreRules()
 
 
-def rules_of(specs: Iterable[IgnoreSpec]) -> tuple[IgnoreRule, ...]:
+def ignore_rules_of(specs: Iterable[IgnoreSpec]) -> tuple[IgnoreRule, ...]:
     """Make the rules of a spec that was validated."""
-    return tuple(rule_of(spec) for spec in specs)
+    return tuple(ignore_rule_of(spec) for spec in specs)
 
 
-def rule_of(spec: IgnoreSpec) -> IgnoreRule:
+def ignore_rule_of(spec: IgnoreSpec) -> IgnoreRule:
     """Make one rule. Raises ConfigurationError when it would hide a whole object."""
     return IgnoreRule(
         name=spec.name,
@@ -59,7 +59,7 @@ def rule_of(spec: IgnoreSpec) -> IgnoreRule:
     )
 
 
-def annotated_rules(item: Fields) -> Rules:
+def annotated_rules(item: Fields) -> ParsedIgnoreRules:
     """Read the rules that an object carries in its annotations.
 
     Give the declared object: an annotation that was put on the live one alone is a change that
@@ -69,27 +69,27 @@ def annotated_rules(item: Fields) -> Rules:
     found = metadata.get("annotations") if isinstance(metadata, dict) else None
     annotations = found if isinstance(found, dict) else {}
     if FIELDS not in annotations and MANAGERS not in annotations:
-        return NO_RULES
+        return NO_IGNORE_RULES
     ref = ref_of(item)
     rules: list[IgnoreRule] = []
     wrong: list[str] = []
-    for pointer in _listed(annotations.get(FIELDS)):
+    for pointer in _split_list(annotations.get(FIELDS)):
         named = f"annotation {FIELDS} of {ref}"
         problem = pointer_problem(pointer, kind=ref.kind)
         if problem:
-            wrong.append(f"{named}: {quoted(pointer)}: {problem}")
+            wrong.append(f"{named}: {quote_text(pointer)}: {problem}")
         else:
-            rules.append(_about(ref, name=named, pointer=pointer))
-    for manager in _listed(annotations.get(MANAGERS)):
+            rules.append(_rule_about(ref, name=named, pointer=pointer))
+    for manager in _split_list(annotations.get(MANAGERS)):
         named = f"annotation {MANAGERS} of {ref}"
         if manager.strip("*"):
-            rules.append(_about(ref, name=named, manager=manager))
+            rules.append(_rule_about(ref, name=named, manager=manager))
         else:
-            wrong.append(f"{named}: {quoted(manager)}: it would hide the whole object.")
-    return Rules(rules=tuple(rules), not_understood=tuple(wrong))
+            wrong.append(f"{named}: {quote_text(manager)}: it would hide the whole object.")
+    return ParsedIgnoreRules(rules=tuple(rules), not_understood=tuple(wrong))
 
 
-def _about(
+def _rule_about(
     ref: ObjectRef, *, name: str, pointer: str | None = None, manager: str | None = None
 ) -> IgnoreRule:
     return IgnoreRule(
@@ -111,11 +111,11 @@ def ignore_problems(spec: IgnoreSpec, field: str) -> list[Problem]:
     if spec.pointer is not None:
         problem = pointer_problem(spec.pointer, kind=kind, security=allowed)
         if problem:
-            return [Problem(field=f"{field}.pointer", reason=problem, fix=_NARROW)]
+            return [Problem(field=f"{field}.pointer", reason=problem, fix=_NARROW_HINT)]
     if spec.path is not None:
         problem = _path_problem(spec.path, kind=kind, security=allowed)
         if problem:
-            return [Problem(field=f"{field}.path", reason=problem, fix=_NARROW)]
+            return [Problem(field=f"{field}.path", reason=problem, fix=_NARROW_HINT)]
     if spec.expires is not None:
         try:
             datetime.fromisoformat(spec.expires)
@@ -123,13 +123,13 @@ def ignore_problems(spec: IgnoreSpec, field: str) -> list[Problem]:
             fix = "Write it like 2026-11-20T18:00:00Z."
             return [Problem(field=f"{field}.expires", reason="it is not a time.", fix=fix)]
     try:
-        rule_of(spec)
+        ignore_rule_of(spec)
     except ConfigurationError as error:
-        return [Problem(field=field, reason="it would hide a whole object.", fix=error.todo)]
+        return [Problem(field=field, reason="it would hide a whole object.", fix=error.hint)]
     return []
 
 
-_NARROW = (
+_NARROW_HINT = (
     "Name a field below spec, data or metadata; for one of security or an image, say "
     "security: true too."
 )
@@ -151,15 +151,15 @@ def pointer_problem(
     path = parse_pointer(text)
     if images and path[-1:] == ("image",):
         path = path[:-1]
-    return _security(path, kind=kind, allowed=security)
+    return _security_problem(path, kind=kind, allowed=security)
 
 
 def _path_problem(text: str, *, kind: str, security: bool) -> str | None:
     path = tuple(part for part in re.split(r"[.\[\]]+", text) if part)
-    return _security(path, kind=kind, allowed=security)
+    return _security_problem(path, kind=kind, allowed=security)
 
 
-def _security(path: Path, *, kind: str, allowed: bool) -> str | None:
+def _security_problem(path: Path, *, kind: str, allowed: bool) -> str | None:
     if not allowed and concerns_security(path, kind):
         return "it would hide a field that concerns security."
     if not allowed and path[-1:] == ("image",):
@@ -167,7 +167,7 @@ def _security(path: Path, *, kind: str, allowed: bool) -> str | None:
     return None
 
 
-def _listed(value: object) -> Sequence[str]:
+def _split_list(value: object) -> Sequence[str]:
     """The parts of an annotation, parted by commas or line ends."""
     text = value if isinstance(value, str) else ""
     return [part.strip() for part in re.split(r"[,\n]", text) if part.strip()]

@@ -15,25 +15,25 @@ from datetime import datetime
 from urllib.parse import quote
 
 from holdfast.core.drift import DriftKind
-from holdfast.core.gitops.fight import SERVER
-from holdfast.core.gitops.notice import Notice, Severity
-from holdfast.core.ink import clean
+from holdfast.core.fight import API_SERVER
+from holdfast.core.gitops.notification import Notice, Severity
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.redact import MASK, is_reference, names_a_secret, redact, redact_tree
-from holdfast.core.show import readable
+from holdfast.core.show import readable_value
+from holdfast.core.text_style import escape_unprintable
 from holdfast.core.tree import Fields, Tree
 
-_SHOWN = 5
+_MAX_SHOWN_FIELDS = 5
 """Fields named in the text of a notice."""
-_KEPT = 50
+_MAX_DATA_FIELDS = 50
 """Fields in its data."""
-_WIDE = 60
-_LONGEST = 500
+_MAX_VALUE = 60
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class NoticeSubject:
     """What a notice is about: an application, or one drift of one of its objects."""
 
     application: str
@@ -50,7 +50,7 @@ class About:
 
 
 def drift_detected(
-    about: About,
+    about: NoticeSubject,
     *,
     kinds: Sequence[DriftKind],
     fields: Sequence[DriftEntry],
@@ -64,9 +64,9 @@ def drift_detected(
     return _notice(
         about, "drift.detected", Severity.WARNING,
         title=f"{about} drifted ({', '.join(kinds) or DriftKind.RESOURCE})",
-        text=f"{about} of {about.application} was changed{by}.{asks}\n{_lines(fields)}",
+        text=f"{about} of {about.application} was changed{by}.{asks}\n{_field_lines(fields)}",
         facts={
-            "kinds": [kind.value for kind in kinds], "fields": _fields(fields),
+            "kinds": [kind.value for kind in kinds], "fields": _field_data(fields),
             "writer": writer, "remediation": remediation,
         },
         who=writer,
@@ -74,10 +74,10 @@ def drift_detected(
 
 
 def drift_tolerated(
-    about: About, *, reason: str, until: datetime | None = None, actor: str = ""
+    about: NoticeSubject, *, reason: str, until: datetime | None = None, actor: str = ""
 ) -> Notice:
     """A drift stays for now: snoozed, held, or left by a rule."""
-    end = f" until {_time(until)}" if until else ""
+    end = f" until {_format_time(until)}" if until else ""
     by = f" {actor} decided it." if actor else ""
     return _notice(
         about, "drift.tolerated", Severity.INFO, reason, _iso(until) or "",
@@ -88,7 +88,7 @@ def drift_tolerated(
     )  # fmt: skip
 
 
-def drift_approved(about: About, *, actor: str, plan: str, comment: str = "") -> Notice:
+def drift_approved(about: NoticeSubject, *, actor: str, plan: str, comment: str = "") -> Notice:
     """A reviewer agreed to one plan, named by its digest."""
     return _notice(
         about, "drift.approved", Severity.INFO, plan,
@@ -99,7 +99,7 @@ def drift_approved(about: About, *, actor: str, plan: str, comment: str = "") ->
     )  # fmt: skip
 
 
-def drift_rejected(about: About, *, actor: str, reason: str, plan: str = "") -> Notice:
+def drift_rejected(about: NoticeSubject, *, actor: str, reason: str, plan: str = "") -> Notice:
     """A reviewer said that a plan is not carried out."""
     return _notice(
         about, "drift.rejected", Severity.INFO, plan, reason,
@@ -110,7 +110,9 @@ def drift_rejected(about: About, *, actor: str, reason: str, plan: str = "") -> 
     )  # fmt: skip
 
 
-def drift_healed(about: About, *, actor: str = "", fields: Sequence[DriftEntry] = ()) -> Notice:
+def drift_healed(
+    about: NoticeSubject, *, actor: str = "", fields: Sequence[DriftEntry] = ()
+) -> Notice:
     """A live object was put back to what is declared. `actor` agreed to it, where asked.
 
     A drift that comes back keeps its id, so each time counts for itself.
@@ -119,13 +121,13 @@ def drift_healed(about: About, *, actor: str = "", fields: Sequence[DriftEntry] 
     return _notice(
         about, "drift.healed", Severity.INFO, about.at.isoformat(),
         title=f"{about} is as declared again",
-        text=f"{about} of {about.application} was put back.{by}\n{_lines(fields)}",
-        facts={"actor": actor, "fields": _fields(fields)},
+        text=f"{about} of {about.application} was put back.{by}\n{_field_lines(fields)}",
+        facts={"actor": actor, "fields": _field_data(fields)},
         who=actor,
     )  # fmt: skip
 
 
-def drift_codified(about: About, *, pull: str, merged: bool = False) -> Notice:
+def drift_codified(about: NoticeSubject, *, pull: str, merged: bool = False) -> Notice:
     """A pull request would declare what runs, or was merged."""
     done = "was merged" if merged else "is open"
     now = "The repository declares what runs now" if merged else "It would declare what runs"
@@ -137,18 +139,20 @@ def drift_codified(about: About, *, pull: str, merged: bool = False) -> Notice:
     )  # fmt: skip
 
 
-def drift_expired(about: About, *, ended: datetime, follows: str, reason: str = "") -> Notice:
+def drift_expired(
+    about: NoticeSubject, *, ended: datetime, follows: str, reason: str = ""
+) -> Notice:
     """A hold, snooze or deadline ended with the drift still there; `follows` says what is done."""
     why = f" It was tolerated because: {_sentence(reason)}" if reason else ""
     return _notice(
         about, "drift.expired", Severity.WARNING, ended.isoformat(),
         title=f"Drift of {about} is no longer tolerated",
-        text=f"Its time ended at {_time(ended)}. {_sentence(follows)}{why}",
+        text=f"Its time ended at {_format_time(ended)}. {_sentence(follows)}{why}",
         facts={"ended": ended.isoformat(), "follows": follows, "reason": reason},
     )  # fmt: skip
 
 
-def heal_failed(about: About, *, reason: str) -> Notice:
+def heal_failed(about: NoticeSubject, *, reason: str) -> Notice:
     """A drift should have been healed, and was not. Told once for each reason."""
     return _notice(
         about, "drift.failed", Severity.WARNING, reason,
@@ -159,7 +163,7 @@ def heal_failed(about: About, *, reason: str) -> Notice:
 
 
 def fight(
-    about: About, *, ours: str, theirs: Sequence[str], rounds: int, since: datetime
+    about: NoticeSubject, *, ours: str, theirs: Sequence[str], rounds: int, since: datetime
 ) -> Notice:
     """What is put back does not stay; names who or what changes it.
 
@@ -167,13 +171,13 @@ def fight(
     """
     others = ", ".join(theirs) or "somebody unknown"
     title, ways = f"{ours} and {others} fight over {about}", "stop the other writer, "
-    if tuple(theirs) == (SERVER,):
+    if tuple(theirs) == (API_SERVER,):
         title, ways = f"{about} does not stay as it is written", ""
     often = "once" if rounds == 1 else f"{rounds} times"
     return _notice(
         about, "drift.fight", Severity.CRITICAL, since.isoformat(),
         title=title,
-        text=f"{about} was put back {often} since {_time(since)} and changed each time by "
+        text=f"{about} was put back {often} since {_format_time(since)} and changed each time by "
         f"{others}. It is left as it is until somebody decides: {ways}declare that value, or "
         "ignore the field.",
         facts={
@@ -183,7 +187,9 @@ def fight(
     )  # fmt: skip
 
 
-def parked(about: About, *, plan: str, reasons: Sequence[str], changes: int) -> Notice:
+def approval_required(
+    about: NoticeSubject, *, plan: str, reasons: Sequence[str], changes: int
+) -> Notice:
     """A plan is too much, or too strange, to be carried out without a person."""
     waits = "change waits" if changes == 1 else "changes wait"
     told = " ".join(_sentence(reason) for reason in reasons)
@@ -196,13 +202,13 @@ def parked(about: About, *, plan: str, reasons: Sequence[str], changes: int) -> 
 
 
 def source_stale(
-    about: About, *, repository: str, revision: str, since: datetime, reason: str
+    about: NoticeSubject, *, repository: str, revision: str, since: datetime, reason: str
 ) -> Notice:
     """What a repository declares is unknown; what it declared last still counts."""
     return _notice(
         about, "source.stale", Severity.WARNING, repository, revision, since.isoformat(),
         title=f"The source of {about} is stale",
-        text=f"{_sentence(reason)} Since {_time(since)} the state of {revision} is unknown, so "
+        text=f"{_sentence(reason)} Since {_format_time(since)} the state of {revision} is unknown, so "
         "what was declared last still counts.",
         facts={
             "repository": repository, "revision": revision, "since": since.isoformat(),
@@ -214,7 +220,7 @@ def source_stale(
 
 
 def source_recovered(
-    about: About, *, repository: str, revision: str, since: datetime, commit: str
+    about: NoticeSubject, *, repository: str, revision: str, since: datetime, commit: str
 ) -> Notice:
     """A repository that was stale since a time can be read again."""
     return _notice(
@@ -229,7 +235,7 @@ def source_recovered(
 
 
 def _notice(
-    about: About,
+    about: NoticeSubject,
     word: str,
     severity: Severity,
     *marks: str,
@@ -261,18 +267,18 @@ def _notice(
         id=f"{word}-{hashlib.sha256(basis.encode()).hexdigest()[:24]}",
         type=f"dev.holdfast.{word}.v1",
         source=f"{source}/namespaces/{quote(namespace, safe='')}" if namespace else source,
-        subject=_shown(subject),
+        subject=_shorten(subject),
         at=about.at,
         severity=severity,
-        title=_shown(title),
-        text="\n".join(_shown(line, 4 * _LONGEST) for line in text.strip().split("\n")),
+        title=_shorten(title),
+        text="\n".join(_shorten(line, 4 * _MAX_TEXT) for line in text.strip().split("\n")),
         data=data,
         url=about.url if about.url.startswith(("https://", "http://")) else "",
     )
 
 
-def _shown(text: str, limit: int = _LONGEST) -> str:
-    text = clean(redact(text))
+def _shorten(text: str, limit: int = _MAX_TEXT) -> str:
+    text = escape_unprintable(redact(text))
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -281,7 +287,7 @@ def _sentence(text: str) -> str:
     return text if not text or text[-1] in ".!?…" else text + "."
 
 
-def _time(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M %Z").rstrip()
 
 
@@ -289,45 +295,47 @@ def _iso(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
 
 
-def _lines(fields: Sequence[DriftEntry]) -> str:
+def _field_lines(fields: Sequence[DriftEntry]) -> str:
     lines = []
-    for entry in fields[:_SHOWN]:
+    for entry in fields[:_MAX_SHOWN_FIELDS]:
         if not entry.path:
             lines.append(f"• the whole object: {entry.evidence or 'not as declared'}")
         elif _is_secret(entry):
             lines.append(f"• {entry.path}: changed (a secret)")
         else:
-            live, declared = _value(entry, entry.live), _value(entry, entry.desired)
+            live, declared = _shown_value(entry, entry.live), _shown_value(entry, entry.desired)
             lines.append(f"• {entry.path}: {live}, declared {declared}")
-    if len(fields) > _SHOWN:
-        lines.append(f"• … and {len(fields) - _SHOWN} more")
+    if len(fields) > _MAX_SHOWN_FIELDS:
+        lines.append(f"• … and {len(fields) - _MAX_SHOWN_FIELDS} more")
     return "\n".join(lines)
 
 
-def _value(entry: DriftEntry, value: Tree) -> str:
+def _shown_value(entry: DriftEntry, value: Tree) -> str:
     if value is None:
         return "(not set)"
-    value = readable(re.split(r"[./]", entry.path), redact_tree(value))
+    value = readable_value(re.split(r"[./]", entry.path), redact_tree(value))
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-    text = clean(text)
-    return text if len(text) <= _WIDE else f"{text[: _WIDE // 2]}…{text[-_WIDE // 2 :]}"
+    text = escape_unprintable(text)
+    return (
+        text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE // 2]}…{text[-_MAX_VALUE // 2 :]}"
+    )
 
 
-def _fields(fields: Sequence[DriftEntry]) -> Tree:
+def _field_data(fields: Sequence[DriftEntry]) -> Tree:
     return [
         {
             "path": entry.path,
             "kind": entry.kind.value,
             "cause": entry.cause.value,
-            "desired": _kept(entry, entry.desired),
-            "live": _kept(entry, entry.live),
+            "desired": _data_value(entry, entry.desired),
+            "live": _data_value(entry, entry.live),
             "writer": str(entry.writer) if entry.writer else None,
         }
-        for entry in fields[:_KEPT]
+        for entry in fields[:_MAX_DATA_FIELDS]
     ]
 
 
-def _kept(entry: DriftEntry, value: Tree) -> Tree:
+def _data_value(entry: DriftEntry, value: Tree) -> Tree:
     """Values of secrets never, and long ones cut: a notice is no backup of an object."""
     if value is None:
         return None
@@ -335,7 +343,7 @@ def _kept(entry: DriftEntry, value: Tree) -> Tree:
         return MASK
     value = redact_tree(value)
     text = json.dumps(value, ensure_ascii=False)
-    return value if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return value if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _is_secret(entry: DriftEntry) -> bool:

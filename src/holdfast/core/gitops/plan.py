@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.gitops.application import AppId
-from holdfast.core.gitops.source import Declared
+from holdfast.core.gitops.application import ApplicationId
+from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
 from holdfast.core.tree import Path, Tree, digest
 
@@ -34,7 +34,7 @@ class ObjectStep:
     since its status moves by itself; otherwise the version."""
     leave: frozenset[Path] = frozenset()
     """Fields that keep their live value: drift that is on hold, or handled otherwise."""
-    declared: Declared | None = None
+    declared: DeclaredObject | None = None
     """What is applied; None for a deletion. Not part of the digest: its own digest is."""
     declaration: str = ""
     """The digest of what is applied. Secrets enter by their keyed mark."""
@@ -46,7 +46,7 @@ class ObjectStep:
 class SyncPlan:
     """Steps in the order in which they are carried out."""
 
-    application: AppId
+    application: ApplicationId
     commit: str
     steps: tuple[ObjectStep, ...]
     policy: str = ""

@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 
 from holdfast.core.diff import Change
 from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.objects import at
-from holdfast.core.ownership.signals import Finding, Signal
+from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.tree import Fields, Path, Tree
 
 WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
-_REMEMBERED = 8
+_MAX_HISTORY = 8
 """Values of a Secret that are told apart, by their keyed marks."""
 _TEMPLATE: Path = ("spec", "template", "spec")
 
 
 def selector_of(workload: Fields) -> str:
     """Return the selector of a workload's pods; empty when it has none that can be asked."""
-    wanted = at(workload, ("spec", "selector"))
+    wanted = value_at(workload, ("spec", "selector"))
     if not isinstance(wanted, dict) or set(wanted) != {"matchLabels"}:
         return ""
     labels = wanted["matchLabels"]
@@ -34,12 +34,12 @@ def selector_of(workload: Fields) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
-def settled(workload: Fields) -> bool:
+def is_rolled_out(workload: Fields) -> bool:
     """True when no rollout is under way, so that all pods are of the newest template."""
-    status = at(workload, ("status",))
+    status = value_at(workload, ("status",))
     if not isinstance(status, dict):
         return False
-    if status.get("observedGeneration") != at(workload, ("metadata", "generation")):
+    if status.get("observedGeneration") != value_at(workload, ("metadata", "generation")):
         return False
     if workload.get("kind") == "DaemonSet":
         wanted = status.get("desiredNumberScheduled")
@@ -52,17 +52,17 @@ def running_images(pods: Iterable[Fields]) -> dict[str, dict[str, list[str]]]:
     """Return, for each container, which digests run, and in which pods."""
     found: dict[str, dict[str, list[str]]] = {}
     for pod in pods:
-        if at(pod, ("metadata", "deletionTimestamp")) is not None:
+        if value_at(pod, ("metadata", "deletionTimestamp")) is not None:
             continue
-        for status in _items(at(pod, ("status", "containerStatuses"))):
-            digest = _digest(str(status.get("imageID") or ""))
+        for status in _items(value_at(pod, ("status", "containerStatuses"))):
+            digest = _image_digest(str(status.get("imageID") or ""))
             if digest:
                 named = found.setdefault(str(status.get("name")), {})
-                named.setdefault(digest, []).append(str(at(pod, ("metadata", "name"))))
+                named.setdefault(digest, []).append(str(value_at(pod, ("metadata", "name"))))
     return found
 
 
-def baseline(
+def image_baseline(
     workload: Fields, running: Mapping[str, Mapping[str, Sequence[str]]], known: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what each image stood for when it was first seen to run.
@@ -87,7 +87,7 @@ def baseline(
 
 def image_findings(
     workload: Fields, running: Mapping[str, Mapping[str, Sequence[str]]], known: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[FieldDrift]:
     """Tell of pods that run another image than the one that was applied."""
     for container in _containers(workload):
         name, image = str(container.get("name")), str(container.get("image") or "")
@@ -99,7 +99,7 @@ def image_findings(
                 continue
             total = sum(map(len, running[name].values()))
             reference = image.partition("@")[0]
-            yield _running(
+            yield _running_drift(
                 _image_path(name),
                 desired=image,
                 live=f"{reference}@{digest}",
@@ -126,12 +126,12 @@ def data_history(known: Mapping[str, str], mark: str, since: datetime) -> Mappin
     times = sorted(known.items())
     if times and times[-1][1] == mark:
         return known
-    return dict([*times, (since.astimezone(UTC).isoformat(), mark)][-_REMEMBERED:])
+    return dict([*times, (since.astimezone(UTC).isoformat(), mark)][-_MAX_HISTORY:])
 
 
 def stale_readers(
     secret: str, history: Mapping[str, str], pods: Iterable[Fields]
-) -> Iterator[Finding]:
+) -> Iterator[FieldDrift]:
     """Tell of pods that took another value from a Secret than it has now.
 
     One that was edited and put back has its value again, so only pods that started in between
@@ -143,16 +143,18 @@ def stale_readers(
     changed, now = times[-1]
 
     def is_late(pod: Fields) -> bool:
-        begun = _begun(pod)
+        begun = _started_at(pod)
         read = [mark for since, mark in times if begun is not None and since <= begun]
         return begun is not None and (not read or read[-1] != now)
 
     late = sorted(
-        str(at(pod, ("metadata", "name"))) for pod in pods if _reads(pod, secret) and is_late(pod)
+        str(value_at(pod, ("metadata", "name")))
+        for pod in pods
+        if _reads_secret(pod, secret) and is_late(pod)
     )
     if late:
         shown = ", ".join(late[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
-        yield _running(
+        yield _running_drift(
             ("data",),
             desired=None,
             live=None,
@@ -162,8 +164,10 @@ def stale_readers(
         )
 
 
-def _running(path: Path, *, desired: Tree, live: Tree, kind: DriftKind, evidence: str) -> Finding:
-    return Finding(
+def _running_drift(
+    path: Path, *, desired: Tree, live: Tree, kind: DriftKind, evidence: str
+) -> FieldDrift:
+    return FieldDrift(
         change=Change(path=path, desired=desired, live=live),
         kind=kind,
         signal=Signal.RUNNING,
@@ -177,30 +181,30 @@ def _image_path(container: str) -> Path:
     return (*_TEMPLATE, "containers", f"[name={container}]", "image")
 
 
-def _reads(pod: Fields, secret: str) -> bool:
+def _reads_secret(pod: Fields, secret: str) -> bool:
     for part in ("containers", "initContainers"):
-        for container in _items(at(pod, ("spec", part))):
+        for container in _items(value_at(pod, ("spec", part))):
             for source in _items(container.get("envFrom")):
-                if at(source, ("secretRef", "name")) == secret:
+                if value_at(source, ("secretRef", "name")) == secret:
                     return True
             for variable in _items(container.get("env")):
-                if at(variable, ("valueFrom", "secretKeyRef", "name")) == secret:
+                if value_at(variable, ("valueFrom", "secretKeyRef", "name")) == secret:
                     return True
     return False
 
 
-def _begun(pod: Fields) -> datetime | None:
+def _started_at(pod: Fields) -> datetime | None:
     """When the first of its containers started: one that was restarted read everything anew."""
     begun = [
         datetime.fromisoformat(str(started))
-        for status in _items(at(pod, ("status", "containerStatuses")))
-        if (started := at(status, ("state", "running", "startedAt")))
+        for status in _items(value_at(pod, ("status", "containerStatuses")))
+        if (started := value_at(status, ("state", "running", "startedAt")))
     ]
     return min(begun, default=None)
 
 
 def _containers(workload: Fields) -> Iterator[Fields]:
-    yield from _items(at(workload, (*_TEMPLATE, "containers")))
+    yield from _items(value_at(workload, (*_TEMPLATE, "containers")))
 
 
 def _items(value: Tree) -> Iterator[Fields]:
@@ -209,6 +213,6 @@ def _items(value: Tree) -> Iterator[Fields]:
     )
 
 
-def _digest(image_id: str) -> str:
+def _image_digest(image_id: str) -> str:
     found = image_id.rpartition("@")[2] if "@" in image_id else image_id
     return found if found.startswith("sha256:") else ""

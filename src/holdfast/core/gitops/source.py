@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.core.objects import ObjectRef
-from holdfast.core.tree import Fields, Path, Tree, pointer
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.tree import Fields, Path, Tree, json_pointer
 
 
 class Renderer(StrEnum):
@@ -77,7 +77,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredObject:
     """One object as a repository declares it, ready to be applied."""
 
     ref: ObjectRef
@@ -89,23 +89,23 @@ class Declared:
 
     def where(self, path: Path = ()) -> str:
         """Say which file and line set a field, or what is around it; empty if unknown."""
-        file, line = self.origin.where(pointer(_counted(self.item, path)))
+        file, line = self.origin.where(json_pointer(_counted_path(self.item, path)))
         return f"{file}:{line}" if file and line else file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendered:
+class RenderedSource:
     """Everything that one path declares at one commit."""
 
     commit: str
-    objects: tuple[Declared, ...]
+    objects: tuple[DeclaredObject, ...]
     """In the order of the files. Each reference once."""
     digest: str
     """Equal for equal objects, wherever they were declared. Covers Secrets by their encrypted
     form or keyed mark, so that it can be shown."""
 
 
-def _counted(item: Tree, path: Path) -> Path:
+def _counted_path(item: Tree, path: Path) -> Path:
     """Write a path, which names list items by key, as one that counts them, as files do.
 
     It ends before an item that is not declared: what is around it is.
@@ -113,7 +113,7 @@ def _counted(item: Tree, path: Path) -> Path:
     counted: list[str] = []
     for segment in path:
         if isinstance(item, list):
-            found = _index(item, segment)
+            found = _item_index(item, segment)
             if found is None:
                 break
             counted.append(str(found))
@@ -124,7 +124,7 @@ def _counted(item: Tree, path: Path) -> Path:
     return tuple(counted)
 
 
-def _index(items: list[Tree], segment: str) -> int | None:
+def _item_index(items: list[Tree], segment: str) -> int | None:
     """Find the item that `[name=main]`, `[containerPort=80,protocol=TCP]` or `[2]` means.
 
     A part of the key that an item does not say is a default of the server's.

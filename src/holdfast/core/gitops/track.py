@@ -12,33 +12,35 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from holdfast.core import fight
 from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind, cause_of
-from holdfast.core.gitops import fight
+from holdfast.core.fight import Heal
 from holdfast.core.gitops.application import (
     Application,
     DriftSpec,
     OrphanPolicy,
-    PullKind,
+    PullRequestKind,
     Remediation,
 )
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
-from holdfast.core.gitops.fight import Heal
-from holdfast.core.gitops.guard import lasting
+from holdfast.core.gitops.guard import is_irreplaceable
+from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.pods import declared_images
-from holdfast.core.gitops.route import REPORTED, Way, ways
-from holdfast.core.gitops.standing import Seen, Standing
+from holdfast.core.gitops.routes import NO_ROUTE, ChosenRoute, split_by_route
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX, value_at
 from holdfast.core.ownership.delegated import FieldClass
-from holdfast.core.ownership.objects import MARK, at
-from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.ownership.signals import Finding, Signal
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.redact import redact_tree
 from holdfast.core.tree import Fields, Tree, show_path
 
-FOUND = "It was there when the object was taken over, so it stays until somebody decides."
-_DECIDED = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
+FOUND_AT_ADOPTION = (
+    "It was there when the object was taken over, so it stays until somebody decides."
+)
+_DECIDED_STATES = frozenset({DriftState.REJECTED, DriftState.SNOOZED, DriftState.AWAITING})
 """States that were reached for what a reviewer saw, and end when that changes.
 
 An approval without a plan does too; one with a plan is refused as stale where it is applied.
@@ -46,7 +48,7 @@ An approval without a plan does too; one with a plan is refused as stale where i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
+class TrackedDrifts:
     """What became of the drifts of the objects that were seen."""
 
     opened: tuple[ObjectDrift, ...]
@@ -63,13 +65,13 @@ class Tracked:
 
 def track(
     application: Application,
-    seen: Iterable[Seen],
+    seen: Iterable[ObservedObject],
     before: Mapping[str, ObjectDrift],
     *,
     commit: str,
     now: datetime,
     healed: Mapping[ObjectRef, Sequence[Heal]] | None = None,
-) -> Tracked:
+) -> TrackedDrifts:
     """Compare what was seen with the drifts that are open.
 
     Objects that could not be read change nothing: their drifts stay as they are. `healed` has
@@ -79,28 +81,28 @@ def track(
     opened: list[ObjectDrift] = []
     changed: list[ObjectDrift] = []
     same: list[ObjectDrift] = []
-    known = {(drift.object, _part_of(drift)): drift for drift in before.values()}
+    known = {(drift.object, _key_of(drift)): drift for drift in before.values()}
     chosen: dict[ObjectRef, list[ObjectDrift]] = {}
     for drift in before.values():
         if drift.chosen_by:
             chosen.setdefault(drift.object, []).append(drift)
     kept: set[str] = set()
-    judged: dict[ObjectRef, Seen] = {}
+    judged: dict[ObjectRef, ObservedObject] = {}
     for each in seen:
-        if each.standing is Standing.UNKNOWN:
+        if each.standing is SyncStatus.UNKNOWN:
             continue
         judged[each.ref] = each
         heals = (healed or {}).get(each.ref, ())
-        parted = _parted(each, application, known, chosen.get(each.ref, ()), heals, now)
+        parted = _split_findings(each, application, known, chosen.get(each.ref, ()), heals, now)
         for (way, part), findings in parted.items():
             entries = tuple(map(entry_of, findings))
             open_now = known.get((each.ref, part))
             if open_now is None:
-                new = _opened(application, each, way, entries, commit, now, part)
+                new = _open_drift(application, each, way, entries, commit, now, part)
                 opened.append(replace(new, rounds=fight.rounds_of(entries, heals)))
                 continue
             kept.add(open_now.id)
-            updated = _updated(open_now, each, way, entries, commit, now)
+            updated = _update_drift(open_now, each, way, entries, commit, now)
             (same if updated.digest == open_now.digest else changed).append(updated)
     resolved = [
         replace(
@@ -110,12 +112,12 @@ def track(
         for drift in before.values()
         if drift.object in judged and drift.id not in kept
     ]  # fmt: skip
-    return Tracked(
+    return TrackedDrifts(
         opened=tuple(opened), changed=tuple(changed), same=tuple(same), resolved=tuple(resolved)
     )
 
 
-def without_declaration(
+def close_undeclared(
     before: Mapping[str, ObjectDrift], refs: Collection[ObjectRef], now: datetime
 ) -> tuple[ObjectDrift, ...]:
     """Close the drifts of objects that nobody declares or looks at any more."""
@@ -128,12 +130,12 @@ def without_declaration(
     )  # fmt: skip
 
 
-def entry_of(finding: Finding) -> DriftEntry:
+def entry_of(finding: FieldDrift) -> DriftEntry:
     """Write one finding for the ledger: masked, with its path in words."""
     return DriftEntry(
         path=show_path(finding.change.path),
-        desired=_masked(finding, finding.change.desired),
-        live=_masked(finding, finding.change.live),
+        desired=_redacted(finding, finding.change.desired),
+        live=_redacted(finding, finding.change.live),
         kind=finding.kind,
         cause=finding.cause,
         evidence=finding.evidence,
@@ -141,10 +143,10 @@ def entry_of(finding: Finding) -> DriftEntry:
     )
 
 
-def _masked(finding: Finding, value: Tree) -> Tree:
+def _redacted(finding: FieldDrift, value: Tree) -> Tree:
     path = finding.change.path
     marked = finding.kind is DriftKind.SECRET and path[:1] == ("data",)
-    if marked and isinstance(value, str) and value.startswith(MARK):
+    if marked and isinstance(value, str) and value.startswith(FINGERPRINT_PREFIX):
         return value  # a keyed mark already: it tells one value from another, and no more
     # `env[name=API_TOKEN].value` goes by the name of its list item.
     named = path[-2:] if path[-1:] == ("value",) else path[-1:]
@@ -152,7 +154,7 @@ def _masked(finding: Finding, value: Tree) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _DriftKey:
     """What of an object is one drift."""
 
     route: str
@@ -161,54 +163,54 @@ class _Part:
     fought: bool = False
 
 
-_Known = Mapping[tuple[ObjectRef, _Part], ObjectDrift]
+_KnownDrifts = Mapping[tuple[ObjectRef, _DriftKey], ObjectDrift]
 
 
-def _part_of(drift: ObjectDrift) -> _Part:
-    return _Part(drift.route, drift.healable, drift.found, drift.fought)
+def _key_of(drift: ObjectDrift) -> _DriftKey:
+    return _DriftKey(drift.route, drift.healable, drift.found, drift.fought)
 
 
-def _parted(
-    seen: Seen,
+def _split_findings(
+    seen: ObservedObject,
     application: Application,
-    known: _Known,
+    known: _KnownDrifts,
     chosen: Sequence[ObjectDrift],
     heals: Sequence[Heal],
     now: datetime,
-) -> dict[tuple[Way, _Part], tuple[Finding, ...]]:
+) -> dict[tuple[ChosenRoute, _DriftKey], tuple[FieldDrift, ...]]:
     spec = application.spec.drift or DriftSpec()
     routes = spec.routes
-    found = seen.drifted if seen.standing is Standing.DRIFTED else ()
-    if seen.standing is Standing.ORPHAN:
-        found = (_orphaned(seen),)
+    found = seen.drifted if seen.standing is SyncStatus.DRIFTED else ()
+    if seen.standing is SyncStatus.ORPHAN:
+        found = (_orphan_finding(seen),)
         if spec.orphans is not OrphanPolicy.REMEDIATE:
-            return {(REPORTED, _Part(REPORTED.route)): found}
-    parted: dict[tuple[Way, _Part], list[Finding]] = {}
+            return {(NO_ROUTE, _DriftKey(NO_ROUTE.route)): found}
+    parted: dict[tuple[ChosenRoute, _DriftKey], list[FieldDrift]] = {}
     for healable in (True, False):
         some = [each for each in found if (each.signal is not Signal.RUNNING) is healable]
-        for way, findings in ways(some, seen.ref, routes or ()).items():
-            part = _Part(way.route, healable)
+        for way, findings in split_by_route(some, seen.ref, routes or ()).items():
+            part = _DriftKey(way.route, healable)
             contested = known.get((seen.ref, replace(part, fought=True)))
             for finding in findings:
                 its, its_way = part, way
                 if way.remediation is Remediation.SELF_HEAL and healable:
                     entry = entry_of(finding)
-                    if seen.standing is Standing.ORPHAN and lasting(seen.ref):
+                    if seen.standing is SyncStatus.ORPHAN and is_irreplaceable(seen.ref):
                         its_way = replace(way, remediation=Remediation.REVIEW)
-                    elif was_found(entry.path, seen.found):
+                    elif is_from_adoption(entry.path, seen.found):
                         its_way = replace(way, remediation=Remediation.REVIEW)
                         its = replace(part, found=True)
-                    elif _is_in(entry, contested) or fight.kept_up_by(entry, heals, now):
+                    elif _contains_field(entry, contested) or fight.is_fought(entry, heals, now):
                         its = replace(part, fought=True)
-                owner = _chosen_for(finding, its, known.get((seen.ref, its)), chosen)
+                owner = _chosen_drift(finding, its, known.get((seen.ref, its)), chosen)
                 if owner is not None:
-                    its, its_way = _part_of(owner), _way_chosen(owner)
+                    its, its_way = _key_of(owner), _chosen_route(owner)
                 parted.setdefault((its_way, its), []).append(finding)
     return {key: tuple(findings) for key, findings in parted.items()}
 
 
-def _chosen_for(
-    finding: Finding, part: _Part, known: ObjectDrift | None, chosen: Iterable[ObjectDrift]
+def _chosen_drift(
+    finding: FieldDrift, part: _DriftKey, known: ObjectDrift | None, chosen: Iterable[ObjectDrift]
 ) -> ObjectDrift | None:
     """Return the drift with a way of its own that a finding stays with, though routes changed."""
     if known is not None and known.chosen_by:
@@ -221,35 +223,35 @@ def _chosen_for(
     return None
 
 
-def _way_chosen(drift: ObjectDrift) -> Way:
-    return Way(route=drift.route, remediation=drift.remediation, pull=drift.pull)
+def _chosen_route(drift: ObjectDrift) -> ChosenRoute:
+    return ChosenRoute(route=drift.route, remediation=drift.remediation, pull=drift.pull)
 
 
-def was_found(path: str, found: Iterable[str]) -> bool:
+def is_from_adoption(path: str, found: Iterable[str]) -> bool:
     """True for a path that was there when an object was taken over, and for what is inside it."""
     return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in found)
 
 
-def additions(seen: Seen) -> tuple[str, ...]:
+def added_paths(seen: ObservedObject) -> tuple[str, ...]:
     """Paths of what others have on an object beside what is declared."""
     return tuple(
         show_path(each.change.path) for each in seen.drifted if each.signal is Signal.ADDED
     )
 
 
-def _is_in(entry: DriftEntry, drift: ObjectDrift | None) -> bool:
+def _contains_field(entry: DriftEntry, drift: ObjectDrift | None) -> bool:
     return drift is not None and any(each.path == entry.path for each in drift.entries)
 
 
-def _orphaned(seen: Seen) -> Finding:
-    entries = read_ownership(at(seen.live or {}, ("metadata", "managedFields"))).entries
+def _orphan_finding(seen: ObservedObject) -> FieldDrift:
+    entries = read_ownership(value_at(seen.live or {}, ("metadata", "managedFields"))).entries
     first = min(
         (entry for entry in entries if entry.subresource is None and entry.at is not None),
         key=lambda entry: entry.at.timestamp() if entry.at else 0.0,
         default=None,
     )
     writer = first.writer if first else None
-    return Finding(
+    return FieldDrift(
         change=Change(path=(), desired=None, live=None),
         kind=DriftKind.RESOURCE,
         signal=Signal.ADDED,
@@ -260,14 +262,14 @@ def _orphaned(seen: Seen) -> Finding:
     )
 
 
-def _opened(
+def _open_drift(
     application: Application,
-    seen: Seen,
-    way: Way,
+    seen: ObservedObject,
+    way: ChosenRoute,
     entries: tuple[DriftEntry, ...],
     commit: str,
     now: datetime,
-    part: _Part,
+    part: _DriftKey,
 ) -> ObjectDrift:
     marks = (not part.healable, "running"), (part.found, "found"), (part.fought, "fought")
     mark = "/".join([way.route, *(name for has, name in marks if has)])
@@ -286,16 +288,16 @@ def _opened(
         healable=part.healable,
         found=part.found,
         fought=part.fought,
-        note=FOUND if part.found else "",
+        note=FOUND_AT_ADOPTION if part.found else "",
         first_seen=now,
         last_seen=now,
     )
 
 
-def _updated(
+def _update_drift(
     drift: ObjectDrift,
-    seen: Seen,
-    way: Way,
+    seen: ObservedObject,
+    way: ChosenRoute,
     entries: tuple[DriftEntry, ...],
     commit: str,
     now: datetime,
@@ -312,49 +314,49 @@ def _updated(
     )
     if updated.digest == drift.digest:
         return updated
-    if drift.state in _DECIDED or (drift.state is DriftState.APPROVED and not drift.plan):
+    if drift.state in _DECIDED_STATES or (drift.state is DriftState.APPROVED and not drift.plan):
         updated = replace(updated, state=DriftState.DETECTED, plan="", until=None, decided_by="")
     return replace(updated, last_seen=now)
 
 
-def _resolution(drift: ObjectDrift, seen: Seen, commit: str) -> Resolution:
-    hidden = {show_path(path) for _, path in seen.verdict.hidden} if seen.verdict else set()
+def _resolution(drift: ObjectDrift, seen: ObservedObject, commit: str) -> Resolution:
+    hidden = {show_path(path) for _, path in seen.diff.ignored_paths} if seen.diff else set()
     if any(entry.path in hidden for entry in drift.entries):
         return Resolution.IGNORED
-    if _differs_still(drift, seen):
+    if _still_differs(drift, seen):
         return Resolution.SUPERSEDED
-    if _orphaned_before(drift) and seen.declared is not None:
+    if _was_orphan(drift) and seen.declared is not None:
         return Resolution.CODIFIED
-    if not _orphaned_before(drift) and seen.declared is None:
+    if not _was_orphan(drift) and seen.declared is None:
         return Resolution.GONE
     if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:
-        return approved_as(drift)
-    if _codified(drift, seen, commit):
+        return approved_resolution(drift)
+    if _is_codified(drift, seen, commit):
         return Resolution.CODIFIED
     return Resolution.EXTERNAL
 
 
-def _differs_still(drift: ObjectDrift, seen: Seen) -> bool:
+def _still_differs(drift: ObjectDrift, seen: ObservedObject) -> bool:
     """True when a field of a drift that ended is not as declared all the same."""
-    if _orphaned_before(drift):
-        return seen.standing is Standing.AHEAD
+    if _was_orphan(drift):
+        return seen.standing is SyncStatus.OUT_OF_SYNC
     if seen.live is None:
         return seen.declared is not None
-    findings = (*(seen.verdict.differing if seen.verdict else ()), *seen.running)
+    findings = (*(seen.diff.differing if seen.diff else ()), *seen.running)
     paths = {show_path(found.change.path) for found in findings}
     return "" in paths or any(entry.path in paths for entry in drift.entries)
 
 
-def _orphaned_before(drift: ObjectDrift) -> bool:
+def _was_orphan(drift: ObjectDrift) -> bool:
     return not drift.where and all(entry.path == "" for entry in drift.entries)
 
 
-def _codified(drift: ObjectDrift, seen: Seen, commit: str) -> bool:
+def _is_codified(drift: ObjectDrift, seen: ObservedObject, commit: str) -> bool:
     """True when Git came to declare what a pull request about it proposed."""
     proposed = drift.url or drift.state is DriftState.PULL_REQUEST
-    if not proposed or drift.pull is not PullKind.CODIFY:
+    if not proposed or drift.pull is not PullRequestKind.CODIFY:
         return False
     if drift.healable:
         return commit != drift.commit
@@ -367,17 +369,17 @@ def _codified(drift: ObjectDrift, seen: Seen, commit: str) -> bool:
     )
 
 
-def approved_as(drift: ObjectDrift) -> Resolution:
+def approved_resolution(drift: ObjectDrift) -> Resolution:
     """How a drift ends that somebody agreed to put back."""
     reviewed = drift.remediation is Remediation.REVIEW
     return Resolution.APPROVED if reviewed else Resolution.REVERTED
 
 
 def _uid(live: Fields | None) -> str:
-    return str(at(live, ("metadata", "uid")) or "") if live else ""
+    return str(value_at(live, ("metadata", "uid")) or "") if live else ""
 
 
-def _where(seen: Seen, entries: tuple[DriftEntry, ...]) -> str:
+def _where(seen: ObservedObject, entries: tuple[DriftEntry, ...]) -> str:
     if seen.declared is None:
         return ""
     ours = {entry.path for entry in entries}

@@ -17,10 +17,10 @@ from cronsim import CronSim, CronSimError
 from holdfast.core.gitops.application import WindowKind, WindowSpec
 from holdfast.core.quantity import parse_duration
 
-LONGEST = timedelta(days=31)
-_FOLD = timedelta(hours=3)
+MAX_WINDOW = timedelta(days=31)
+_MAX_CLOCK_CHANGE = timedelta(hours=3)
 """More than any clock was ever set back: times of the schedule further off keep their order."""
-_STEPS = 200
+_MAX_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class WindowState:
     """A sentence."""
 
 
-def open_now(windows: Sequence[WindowSpec], now: datetime) -> WindowState:
+def window_state(windows: Sequence[WindowSpec], now: datetime) -> WindowState:
     """Say whether writing is allowed. Windows that deny beat those that allow.
 
     Without windows that allow, everything outside of those that deny is allowed.
@@ -42,8 +42,8 @@ def open_now(windows: Sequence[WindowSpec], now: datetime) -> WindowState:
     if not windows:
         return WindowState(open=True, until=None, why="There are no windows.")
     now = now.astimezone(UTC)
-    is_open, why = _at(windows, now)
-    until = _change(windows, now, is_open=is_open)
+    is_open, why = _is_open_at(windows, now)
+    until = _next_change(windows, now, is_open=is_open)
     when = f" until {until:%Y-%m-%d %H:%M} UTC" if until else ""
     return WindowState(open=is_open, until=until, why=f"{why}{when}.")
 
@@ -67,26 +67,28 @@ def zone_problem(name: str) -> str | None:
     return None
 
 
-def _at(windows: Sequence[WindowSpec], now: datetime) -> tuple[bool, str]:
-    denied = [each for each in windows if each.kind is WindowKind.DENY and _active(each, now)]
+def _is_open_at(windows: Sequence[WindowSpec], now: datetime) -> tuple[bool, str]:
+    denied = [each for each in windows if each.kind is WindowKind.DENY and _is_active(each, now)]
     if denied:
-        return False, f"{_told(denied[0])} forbids writing"
+        return False, f"{_describe_window(denied[0])} forbids writing"
     allowing = [each for each in windows if each.kind is WindowKind.ALLOW]
     if not allowing:
         return True, "No window forbids writing"
     for each in allowing:
-        if _active(each, now):
-            return True, f"{_told(each)} allows writing"
+        if _is_active(each, now):
+            return True, f"{_describe_window(each)} allows writing"
     return False, "No window allows writing"
 
 
-def _active(window: WindowSpec, now: datetime) -> bool:
-    return _begun(window, now) is not None
+def _is_active(window: WindowSpec, now: datetime) -> bool:
+    return _began_at(window, now) is not None
 
 
-def _begun(window: WindowSpec, now: datetime) -> datetime | None:
+def _began_at(window: WindowSpec, now: datetime) -> datetime | None:
     """When the window that is on at a time began, the last time if it begins while it is on."""
-    for begin in CronSim(window.schedule, (now + _FOLD).astimezone(_zone(window)), reverse=True):
+    for begin in CronSim(
+        window.schedule, (now + _MAX_CLOCK_CHANGE).astimezone(_zone(window)), reverse=True
+    ):
         # In UTC, since within one zone Python compares what the clocks show.
         since = begin.astimezone(UTC)
         if since <= now:
@@ -94,25 +96,25 @@ def _begun(window: WindowSpec, now: datetime) -> datetime | None:
     return None
 
 
-def _next(window: WindowSpec, now: datetime) -> datetime | None:
+def _next_start(window: WindowSpec, now: datetime) -> datetime | None:
     for begin in CronSim(window.schedule, now.astimezone(_zone(window))):
         if begin.astimezone(UTC) > now:
             return begin.astimezone(UTC)
     return None
 
 
-def _change(windows: Sequence[WindowSpec], now: datetime, *, is_open: bool) -> datetime | None:
+def _next_change(windows: Sequence[WindowSpec], now: datetime, *, is_open: bool) -> datetime | None:
     """When the answer becomes another one: at the begin or end of some window."""
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         edges: list[datetime] = []
         for each in windows:
-            begun, begins = _begun(each, now), _next(each, now)
+            begun, begins = _began_at(each, now), _next_start(each, now)
             edges += [begun + _length(each)] if begun else []
             edges += [begins] if begins else []
         if not edges:
             return None
         now = min(edges)
-        if _at(windows, now)[0] is not is_open:
+        if _is_open_at(windows, now)[0] is not is_open:
             return now
     return None
 
@@ -125,6 +127,6 @@ def _length(window: WindowSpec) -> timedelta:
     return timedelta(seconds=parse_duration(window.duration) or 0)
 
 
-def _told(window: WindowSpec) -> str:
+def _describe_window(window: WindowSpec) -> str:
     zone = window.time_zone or "UTC"
     return f"The window that begins at '{window.schedule}' ({zone}) for {window.duration}"

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from holdfast.core.diff import same
+from holdfast.core.diff import same_value
 from holdfast.core.drift import Cause, cause_of
 from holdfast.core.live import Writer
 from holdfast.core.ownership.ignore import concerns_security
 from holdfast.core.tree import Fields, Path, Tree, show_path
 
-SEED = "holdfast-replicas"
+REPLICA_SEED_MANAGER = "holdfast-replicas"
 """Our own manager that holds a number of replicas until an autoscaler takes it over.
 
 It counts as trusted for replicas, whoever else is: an apply of the rest must neither take them
@@ -34,7 +34,7 @@ class FieldClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class OwnershipContext:
     """What is known of the other objects that touch this one."""
 
     autoscaler: str | None = None
@@ -51,21 +51,21 @@ class Surroundings:
     """Managers whose additions are welcome."""
 
 
-ALONE = Surroundings()
-_SYSTEM = ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
+NO_CONTEXT = OwnershipContext()
+_SYSTEM_MANAGERS = ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
            "cloud-controller-manager")  # fmt: skip
-_SIDECARS = frozenset({
+_SIDECAR_CONTAINERS = frozenset({
     "istio-proxy", "istio-init", "istio-validation", "linkerd-proxy", "linkerd-init",
     "vault-agent", "vault-agent-init", "daprd", "consul-dataplane", "envoy-sidecar",
 })  # fmt: skip
-SCALED = (("spec", "replicas"), ("spec", "parallelism"))
+SCALED_PATHS = (("spec", "replicas"), ("spec", "parallelism"))
 """Numbers that autoscalers set."""
 
 
-def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str | None:
+def delegated_by_writer(path: Path, writer: Writer | None, around: OwnershipContext) -> str | None:
     """Say to whom a field is left, or None when it is ours."""
     cause = cause_of(writer)
-    if path in SCALED:
+    if path in SCALED_PATHS:
         if around.autoscaler is not None:
             return around.autoscaler or None
         return str(writer) if cause is Cause.AUTOSCALER else None
@@ -76,14 +76,16 @@ def delegated_to(path: Path, writer: Writer | None, around: Surroundings) -> str
     if path[-1:] == ("caBundle",) and cause is not Cause.PERSON:
         return str(writer) if writer else "whoever injects the certificate authority"
     if writer is None or cause is Cause.CONTROLLER:
-        sidecar = next((name for name in map(_container, path) if name in _SIDECARS), None)
+        sidecar = next(
+            (name for name in map(_container_name, path) if name in _SIDECAR_CONTAINERS), None
+        )
         if sidecar:
             return f"the injector of {sidecar}"
-    glob = _delegation(path, around.delegated)
+    glob = _matching_glob(path, around.delegated)
     return f"the delegation {glob}" if glob else None
 
 
-def delegated_kind(path: Path, desired: Fields) -> str | None:
+def delegated_by_kind(path: Path, desired: Fields) -> str | None:
     """Say which of the cluster's own controllers a field is left to, by what was declared.
 
     A role that gathers others has its rules written by it, whatever anybody else writes there.
@@ -93,7 +95,9 @@ def delegated_kind(path: Path, desired: Fields) -> str | None:
     return None
 
 
-def delegated_inside(path: Path, desired: Tree, live: Tree, around: Surroundings) -> str | None:
+def delegated_inside_list(
+    path: Path, desired: Tree, live: Tree, around: OwnershipContext
+) -> str | None:
     """Say to whom a list is left that is written as a whole, and differs in their fields alone.
 
     A route's weights under a canary have no owner of their own: the API server knows only one of
@@ -102,12 +106,14 @@ def delegated_inside(path: Path, desired: Tree, live: Tree, around: Surroundings
     if not around.delegated or not isinstance(desired, list) or not isinstance(live, list):
         return None
     globs = around.delegated
-    if same(_without(desired, path, globs), _without(live, path, globs)):
+    if same_value(_without_delegated(desired, path, globs), _without_delegated(live, path, globs)):
         return f"the delegation {', '.join(globs)}"
     return None
 
 
-def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: bool) -> bool:
+def is_accepted_addition(
+    path: Path, writer: Writer, around: OwnershipContext, *, map_declared: bool
+) -> bool:
     """True for an addition beside ours that is no drift: the cluster's own, or mere metadata.
 
     A person's label counts once the labels were declared; a controller's never does. A restart
@@ -115,10 +121,10 @@ def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: b
     """
     if writer.manager in around.trusted:
         return True
-    if writer.manager in _SYSTEM:
+    if writer.manager in _SYSTEM_MANAGERS:
         # Anyone may take that name, and none of these adds a container or a right.
         return not _in_container(path) and not concerns_security(path, "")
-    if path in SCALED or (writer.subresource == "status" and path[0] != "metadata"):
+    if path in SCALED_PATHS or (writer.subresource == "status" and path[0] != "metadata"):
         return True  # a number of replicas that was not declared is nobody's drift
     if path[-1] == "kubectl.kubernetes.io/restartedAt":
         return True
@@ -131,20 +137,20 @@ def welcome(path: Path, writer: Writer, around: Surroundings, *, map_declared: b
     return path[0] == "status"
 
 
-def _delegation(path: Path, globs: tuple[str, ...]) -> str | None:
+def _matching_glob(path: Path, globs: tuple[str, ...]) -> str | None:
     text = show_path(path)
     # Brackets are part of a path here, not a class of characters.
     return next((glob for glob in globs if fnmatchcase(text, glob.replace("[", "[[]"))), None)
 
 
-def _without(tree: Tree, path: Path, globs: tuple[str, ...]) -> Tree:
+def _without_delegated(tree: Tree, path: Path, globs: tuple[str, ...]) -> Tree:
     if isinstance(tree, list):
-        return [_without(item, (*path, f"[{at}]"), globs) for at, item in enumerate(tree)]
+        return [_without_delegated(item, (*path, f"[{at}]"), globs) for at, item in enumerate(tree)]
     if isinstance(tree, dict):
         return {
-            name: _without(value, (*path, name), globs)
+            name: _without_delegated(value, (*path, name), globs)
             for name, value in tree.items()
-            if not _delegation((*path, name), globs)
+            if not _matching_glob((*path, name), globs)
         }
     return tree
 
@@ -153,5 +159,5 @@ def _in_container(path: Path) -> bool:
     return "containers" in path or "initContainers" in path
 
 
-def _container(segment: str) -> str:
+def _container_name(segment: str) -> str:
     return segment.removeprefix("[name=").removesuffix("]") if segment.startswith("[name=") else ""

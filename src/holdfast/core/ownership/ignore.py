@@ -15,19 +15,19 @@ from typing import TypeGuard, assert_never
 
 from holdfast.core.diff import Change
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.glob import glob
+from holdfast.core.glob import compiled_glob
 from holdfast.core.live import Writer
 from holdfast.core.normalize import Rules
-from holdfast.core.ownership.objects import path_of_pointer
+from holdfast.core.ownership.canonical import path_of_pointer
 from holdfast.core.quantity import parse_duration, parse_quantity
 from holdfast.core.tree import Fields, Path, Tree, parse_pointer, show_path
 
-_SECURITY = frozenset({
+_SECURITY_FIELDS = frozenset({
     "securityContext", "privileged", "capabilities", "hostNetwork", "hostPID", "hostIPC",
     "hostPath", "hostUsers", "serviceAccountName", "serviceAccount", "roleRef", "subjects",
     "automountServiceAccountToken", "aggregationRule", "webhooks", "caBundle",
 })  # fmt: skip
-_GUARDED = frozenset({
+_SECURITY_KINDS = frozenset({
     "Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "NetworkPolicy",
     "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
     "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy",
@@ -35,7 +35,7 @@ _GUARDED = frozenset({
 """Kinds that are about security from end to end, save for their labels and annotations."""
 
 
-class Amount(StrEnum):
+class AmountKind(StrEnum):
     """What the values of a field are, where two spellings of one are the same."""
 
     QUANTITY = "quantity"
@@ -46,12 +46,12 @@ class Amount(StrEnum):
     def equal(self, one: Tree, other: Tree) -> bool:
         """True for two spellings of one amount."""
         match self:
-            case Amount.QUANTITY:
+            case AmountKind.QUANTITY:
                 if not (_is_number(one) and _is_number(other)):
                     return False
                 amount = parse_quantity(one)
                 return amount is not None and amount == parse_quantity(other)
-            case Amount.DURATION:
+            case AmountKind.DURATION:
                 if not (isinstance(one, str) and isinstance(other, str)):
                     return False  # a bare number may count anything
                 seconds = parse_duration(one)
@@ -88,7 +88,7 @@ class IgnoreRule:
     Without it the field keeps its live value whatever is declared.
     """
 
-    same_as: Amount | None = None
+    same_as: AmountKind | None = None
     """Hides no more than another spelling of the same amount: that is no difference at all."""
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class IgnoreRule:
         ):
             raise ConfigurationError(
                 f"Ignore rule {self.name} would hide a whole object.",
-                todo="Name a field below spec, data or metadata, or a field manager.",
+                hint="Name a field below spec, data or metadata, or a field manager.",
             )
 
     def hides(
@@ -180,11 +180,11 @@ def _is_number(value: Tree) -> TypeGuard[str | int | float]:
 
 def concerns_security(path: Path, kind: str) -> bool:
     """True for fields by which a workload gets more rights, and for credentials."""
-    if not _SECURITY.isdisjoint(path):
+    if not _SECURITY_FIELDS.isdisjoint(path):
         return True
-    return kind in _GUARDED and path[:1] != ("metadata",)
+    return kind in _SECURITY_KINDS and path[:1] != ("metadata",)
 
 
 def path_matches(text: str, path: Path) -> bool:
     """True when a path, or one around it, is as a glob with `*` and `**` says."""
-    return glob(text).matches(show_path(path))
+    return compiled_glob(text).matches(show_path(path))

@@ -15,39 +15,40 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from holdfast.core.diff import Change, same
+from holdfast.core.diff import Change, same_value
 from holdfast.core.drift import Cause, DriftKind, cause_of
 from holdfast.core.live import Writer
 from holdfast.core.normalize import Rules
-from holdfast.core.ownership.delegated import SEED, FieldClass
-from holdfast.core.ownership.objects import (
-    addition,
-    at,
+from holdfast.core.ownership.canonical import (
+    addition_root,
     canonical_object,
-    compare,
+    compare_objects,
     is_custom,
     is_default,
+    is_derived,
+    is_stored_form,
     is_zero,
-    kind_of_object,
-    leaves,
+    leaf_paths,
+    object_kind,
     rules_for,
+    value_at,
 )
-from holdfast.core.ownership.owned import (
-    MERGED,
-    UNTRACKED,
-    Entry,
+from holdfast.core.ownership.delegated import REPLICA_SEED_MANAGER, FieldClass
+from holdfast.core.ownership.managed_fields import (
+    MERGED_MANAGER,
+    UNTRACKED_MANAGER,
+    ManagedFieldsEntry,
     covers,
     is_ours,
     read_ownership,
     touches,
 )
-from holdfast.core.ownership.stored import derived, stored_alike
-from holdfast.core.tree import Fields, Path, Tree, digest, plain
+from holdfast.core.tree import Fields, Path, Tree, digest, plain_tree
 
 if TYPE_CHECKING:
-    from holdfast.core.ownership.recognize import Form
+    from holdfast.core.ownership.fast_path import PreparedDeclaration
 
-APPLIED: Path = ("metadata", "annotations", "holdfast.dev/applied")
+APPLIED_PATH: Path = ("metadata", "annotations", "holdfast.dev/applied")
 """Holds the digest of the declaration that was applied last."""
 
 
@@ -100,7 +101,9 @@ class Declaration:
     declared anew even where others have written since."""
     record: AppliedRecord | None = None
     """What was applied last, by our own record; None where the caller keeps no record at all."""
-    form: list[Form | None] = field(default_factory=list, init=False, repr=False, compare=False)
+    form: list[PreparedDeclaration | None] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
     """How to recognise an object that is as declared; made when it is first needed."""
 
 
@@ -112,28 +115,28 @@ def declare(item: Fields, manager: str, *, revision: str | None = None) -> Decla
     """
     revision = revision or digest(item)
     if not is_custom(str(item.get("apiVersion") or "")):
-        item = {name: _said(value) for name, value in item.items() if value is not None}
+        item = {name: _drop_nulls(value) for name, value in item.items() if value is not None}
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # every object has them
     annotations = metadata.get("annotations")
-    notes = {**(annotations if isinstance(annotations, dict) else {}), APPLIED[-1]: revision}
+    notes = {**(annotations if isinstance(annotations, dict) else {}), APPLIED_PATH[-1]: revision}
     sealed: Fields = {**item, "metadata": {**metadata, "annotations": notes}}
     return Declaration(item=sealed, digest=revision, managers=frozenset({manager}))
 
 
-def _said(value: Tree) -> Tree:
+def _drop_nulls(value: Tree) -> Tree:
     """Leave out nulls: in a manifest of a built-in kind they mean "not said".
 
     In an apply they would mean "the default, and mine", and in the key of a list item another
     item than the one the server makes of it, so that the next apply is refused.
     """
     if isinstance(value, dict):
-        return {name: _said(inner) for name, inner in value.items() if inner is not None}
-    return [_said(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _drop_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_drop_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FieldDrift:
     """One field that differs, whose it is, and why we think so.
 
     `writer` is a tool's claim. It is None for a removal, which leaves no trace.
@@ -155,7 +158,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ObjectComparison:
     """Everything that is looked at, in the form in which it can be compared."""
 
     api_version: str
@@ -165,7 +168,7 @@ class Case:
     desired: Fields
     live: Fields
     dry_run: Fields | None
-    foreign: tuple[Entry, ...]
+    foreign: tuple[ManagedFieldsEntry, ...]
     ours: frozenset[Path]
     expected: frozenset[Path] | None
     wiped: bool
@@ -183,11 +186,11 @@ class Case:
     @classmethod
     def open(
         cls, declared: Declaration, live: Fields, *, key: bytes, dry_run: Fields | None
-    ) -> Case:
+    ) -> ObjectComparison:
         api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
-        kind = kind_of_object(declared.item) or kind_of_object(live)
+        kind = object_kind(declared.item) or object_kind(live)
         named: Fields = {"apiVersion": api_version, "kind": kind}
-        ownership = read_ownership(at(live, ("metadata", "managedFields")))
+        ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
         rules = rules_for(kind, api_version, ownership)
         ours = ownership.ours(declared.managers, api_version)
         present = any(is_ours(entry, declared.managers) for entry in ownership.entries)
@@ -196,8 +199,8 @@ class Case:
         if record is not None:
             renewed = record.digest != declared.digest
         else:
-            applied = at(live, APPLIED)
-            told = any(entry.owns(APPLIED) for entry in foreign)
+            applied = value_at(live, APPLIED_PATH)
+            told = any(entry.owns(APPLIED_PATH) for entry in foreign)
             renewed = applied is not None and applied != declared.digest and not told
         return cls(
             api_version=api_version,
@@ -208,10 +211,10 @@ class Case:
             live=canonical_object(live | named, rules, key=key),
             dry_run=None if dry_run is None else canonical_object(dry_run | named, rules, key=key),
             foreign=foreign,
-            ours=frozenset(_stored(path, kind) for path in ours or ()),
+            ours=frozenset(_stored_path(path, kind) for path in ours or ()),
             expected=None
             if declared.expected is None
-            else frozenset(_stored(path, kind) for path in declared.expected),
+            else frozenset(_stored_path(path, kind) for path in declared.expected),
             wiped=declared.applied and not present,
             comparable=ours is not None,
             renewed=renewed,
@@ -223,14 +226,14 @@ class Case:
             key=key,
         )
 
-    def values(self) -> Iterator[Finding]:
+    def values(self) -> Iterator[FieldDrift]:
         """Declared fields whose live value differs."""
         seen: set[Path] = set()
-        for found in compare(desired=self.desired, live=self.live, rules=self.rules):
+        for found in compare_objects(desired=self.desired, live=self.live, rules=self.rules):
             change = self._whole_item(found)
             if change.path in seen or self._dropped(found):
                 continue
-            if stored_alike(found, self.api_version, self.kind, self.rules):
+            if is_stored_form(found, self.api_version, self.kind, self.rules):
                 continue
             seen.add(change.path)
             writer = self.writer(change.path)
@@ -238,7 +241,7 @@ class Case:
             found_now = self.finding(
                 change, Signal.VALUE, evidence, writer=writer, cause=cause, confirmed=confirmed
             )
-            untouched = writer is None or writer.manager == SEED
+            untouched = writer is None or writer.manager == REPLICA_SEED_MANAGER
             pending = self.renewed and untouched and cause is not Cause.ADMISSION
             pending = pending and self._may_be_new(change.path)
             if pending and self.as_recorded(change.path) is False:
@@ -246,30 +249,32 @@ class Case:
                 continue
             yield replace(found_now, pending=pending)
 
-    def lost(self) -> Iterator[Finding]:
+    def lost(self) -> Iterator[FieldDrift]:
         """What we should own and do not, although the value is as declared."""
         if not self.comparable:
             return
         should = self.expected
         if should is None:
-            should = frozenset(path for path in leaves(self.desired) if self._owned_if_sent(path))
+            should = frozenset(
+                path for path in leaf_paths(self.desired) if self._owned_if_sent(path)
+            )
         for path in sorted(should):
             if touches(self.ours, path):
                 continue
-            value = at(self.desired, path)
+            value = value_at(self.desired, path)
             writer = self.writer(path)
-            evidence = f"we no longer own it; {_told(writer)}"
+            evidence = f"we no longer own it; {_describe_writer(writer)}"
             yield self.settled(Change(path=path, desired=value, live=value), Signal.LOST, evidence)
 
-    def kept(self) -> Iterator[Finding]:
+    def kept(self) -> Iterator[FieldDrift]:
         """What we still own and no longer declare: the next apply removes it."""
         seen: set[Path] = set()
         for path in sorted(self.ours if self.expected is None else self.ours - self.expected):
-            root = addition(self.desired, path)
+            root = addition_root(self.desired, path)
             if root is None or root in seen:
                 continue
             seen.add(root)
-            value = at(self.live, root)
+            value = value_at(self.live, root)
             if value is None:
                 continue
             evidence = "it was applied before, and is no longer declared"
@@ -279,40 +284,40 @@ class Case:
             kept = self.settled(Change(path=root, desired=None, live=value), Signal.KEPT, evidence)
             yield replace(kept, pending=ours)
 
-    def additions(self) -> Iterator[Finding]:
+    def additions(self) -> Iterator[FieldDrift]:
         """What other writers put beside ours, which an apply would leave in place."""
         seen: set[Path] = set()
         for entry in self.foreign:
             for path in sorted(entry.paths):
-                root = addition(self.desired, path)
+                root = addition_root(self.desired, path)
                 if root is None or root in seen or covers(self.ours, root):
                     continue
                 seen.add(root)
-                value = at(self.live, root)
-                if value is None or is_default(root, value) or derived(root, value, self.live):
+                value = value_at(self.live, root)
+                if value is None or is_default(root, value) or is_derived(root, value, self.live):
                     continue
                 yield self.finding(
                     Change(path=root, desired=None, live=value),
                     Signal.ADDED,
-                    f"not declared; {_told(entry.writer)}",
+                    f"not declared; {_describe_writer(entry.writer)}",
                     writer=entry.writer,
                     cause=cause_of(entry.writer),
                 )
 
-    def unforeseen(self) -> Iterator[Finding]:
+    def unforeseen(self) -> Iterator[FieldDrift]:
         """What a dry run would change and nothing else showed."""
         if self.dry_run is None:
             return
-        for found in compare(desired=self.dry_run, live=self.live, rules=self.rules):
+        for found in compare_objects(desired=self.dry_run, live=self.live, rules=self.rules):
             writer = self.writer(found.path)
-            evidence = f"an apply would change it; {_told(writer)}"
+            evidence = f"an apply would change it; {_describe_writer(writer)}"
             found_now = self.finding(
                 found, Signal.DRY_RUN, evidence, writer=writer, cause=cause_of(writer)
             )
             # Fields that the server derives follow from what was declared anew.
             yield replace(found_now, pending=self.renewed and writer is None)
 
-    def settled(self, change: Change, signal: Signal, evidence: str) -> Finding:
+    def settled(self, change: Change, signal: Signal, evidence: str) -> FieldDrift:
         """A finding about ownership alone, which a dry run confirms or clears."""
         writer = self.writer(change.path) if signal is Signal.LOST else None
         found = self.finding(
@@ -320,13 +325,13 @@ class Case:
         )
         if self.dry_run is None:
             return found
-        wanted = at(self.dry_run, change.path)
-        if same(wanted, at(self.live, change.path)):
+        wanted = value_at(self.dry_run, change.path)
+        if same_value(wanted, value_at(self.live, change.path)):
             clear = f"{evidence}; an apply would leave the value as it is"
             return replace(found, field_class=FieldClass.OBSERVED, evidence=clear, confirmed=True)
         return replace(
             found,
-            change=replace(change, desired=wanted, live=at(self.live, change.path)),
+            change=replace(change, desired=wanted, live=value_at(self.live, change.path)),
             confirmed=True,
         )
 
@@ -339,10 +344,10 @@ class Case:
         writer: Writer | None,
         cause: Cause,
         confirmed: bool = True,
-    ) -> Finding:
-        return Finding(
+    ) -> FieldDrift:
+        return FieldDrift(
             change=change,
-            kind=_kind(change.path, self.kind),
+            kind=_drift_kind(change.path, self.kind),
             signal=signal,
             field_class=FieldClass.OWNED,
             evidence=evidence,
@@ -351,14 +356,16 @@ class Case:
             confirmed=confirmed,
         )
 
-    def declared_anew(self, found: Finding) -> bool:
+    def declared_anew(self, found: FieldDrift) -> bool:
         """True when the declaration of a field is known to have changed since its last apply."""
         return found.pending or (self.previous is not None and self._may_be_new(found.change.path))
 
     def _may_be_new(self, path: Path) -> bool:
         """False when a field is known to be declared as it was before."""
         before = self.previous
-        return before is None or not same(at(before, path), at(self.desired, path))
+        return before is None or not same_value(
+            value_at(before, path), value_at(self.desired, path)
+        )
 
     def as_recorded(self, path: Path) -> bool | None:
         """Say whether a field still has the value that our record of the last apply has for it.
@@ -368,18 +375,23 @@ class Case:
         if self.record is None or self.record.values is None:
             return True
         if not self.known:
-            return self.previous is not None and same(at(self.previous, path), at(self.live, path))
+            return self.previous is not None and same_value(
+                value_at(self.previous, path), value_at(self.live, path)
+            )
         live = self._recordable
         for length in range(len(path), 0, -1):
-            name = _path_mark(path[:length], self.key)
+            name = _path_fingerprint(path[:length], self.key)
             if name in self.known:
-                return self.known[name] == _value_mark(at(live, path[:length]), self.key)
-        below = {*_leaves_at(live, path), *_leaves_at(self.desired, path)}
-        known = [each for each in below if _path_mark(each, self.key) in self.known]
+                return self.known[name] == _value_fingerprint(
+                    value_at(live, path[:length]), self.key
+                )
+        below = {*_leaf_paths_at(live, path), *_leaf_paths_at(self.desired, path)}
+        known = [each for each in below if _path_fingerprint(each, self.key) in self.known]
         if not known:
             return None
         return all(
-            self.known[_path_mark(each, self.key)] == _value_mark(at(live, each), self.key)
+            self.known[_path_fingerprint(each, self.key)]
+            == _value_fingerprint(value_at(live, each), self.key)
             for each in known
         )
 
@@ -410,10 +422,12 @@ class Case:
 
     def _explained(self, change: Change, writer: Writer | None) -> tuple[Cause, str, bool]:
         if writer is not None:
-            return cause_of(writer), _told(writer), True
+            return cause_of(writer), _describe_writer(writer), True
         if self.wiped:
             return Cause.UNKNOWN, "the record of who owns what was wiped", True
-        if self.dry_run is not None and same(at(self.dry_run, change.path), change.live):
+        if self.dry_run is not None and same_value(
+            value_at(self.dry_run, change.path), change.live
+        ):
             told = "nobody else owns it and a dry run gives the same: the server rewrites it"
             return Cause.ADMISSION, told, True
         if touches(self.ours, change.path):
@@ -439,17 +453,17 @@ class Case:
         if change.live is None:
             for length in range(1, len(change.path)):
                 path = change.path[:length]
-                if path[-1].startswith("[") and at(self.live, path) is None:
-                    return Change(path=path, desired=at(self.desired, path), live=None)
+                if path[-1].startswith("[") and value_at(self.live, path) is None:
+                    return Change(path=path, desired=value_at(self.desired, path), live=None)
         return change
 
     def _owned_if_sent(self, path: Path) -> bool:
-        if path[0] in ("apiVersion", "kind") or path[:2] in _NAMES:
+        if path[0] in ("apiVersion", "kind") or path[:2] in _NAME_PATHS:
             return False
-        return at(self.desired, path) not in ({}, [])
+        return value_at(self.desired, path) not in ({}, [])
 
 
-def values_of(
+def record_values(
     declared: Declaration,
     live: Fields,
     *,
@@ -463,57 +477,61 @@ def values_of(
     Fields in `left` were not written: of them stays what the record had `before`.
     """
     api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
-    kind = kind_of_object(declared.item) or kind_of_object(live)
+    kind = object_kind(declared.item) or object_kind(live)
     named: Fields = {"apiVersion": api_version, "kind": kind}
     rules = _record_rules(kind, api_version)
     desired = canonical_object(declared.item | named, rules, key=key)
     stored = canonical_object(live | named, rules, key=key)
     known = _read_values(before) if left else {}
-    written = frozenset(leaves(desired))
+    written = frozenset(leaf_paths(desired))
     marks: dict[bytes, bytes] = {}
-    for path in written.union(leaves(stored) if left else ()):
-        name = _path_mark(path, key)
+    for path in written.union(leaf_paths(stored) if left else ()):
+        name = _path_fingerprint(path, key)
         if any(path[: len(each)] == each or each[: len(path)] == path for each in left):
             if name in known:
                 marks[name] = known[name]
         elif path in written:
-            marks[name] = _value_mark(at(stored, path), key)
+            marks[name] = _value_fingerprint(value_at(stored, path), key)
     packed = b"".join(name + marks[name] for name in sorted(marks))
-    return _VALUES + base64.b64encode(packed).decode()
+    return _VALUES_PREFIX + base64.b64encode(packed).decode()
 
 
-_VALUES = "1:"
+_VALUES_PREFIX = "1:"
 """How written values begin. Another number where the form that is compared becomes another."""
-_MARK = 6
+_FINGERPRINT_BYTES = 6
 """Bytes for a path and for a value: enough to tell the fields of one object apart."""
 
 
-def values_written(values: str | None) -> bool:
+def has_readable_values(values: str | None) -> bool:
     """True when a record has values that this version can read."""
-    return bool(values) and str(values).startswith(_VALUES)
+    return bool(values) and str(values).startswith(_VALUES_PREFIX)
 
 
 def _read_values(values: str) -> dict[bytes, bytes]:
-    if not values.startswith(_VALUES):
+    if not values.startswith(_VALUES_PREFIX):
         return {}
     try:
-        packed = base64.b64decode(values.removeprefix(_VALUES), validate=True)
+        packed = base64.b64decode(values.removeprefix(_VALUES_PREFIX), validate=True)
     except binascii.Error:
         return {}
-    size = 2 * _MARK
+    size = 2 * _FINGERPRINT_BYTES
     return {
-        packed[start : start + _MARK]: packed[start + _MARK : start + size]
+        packed[start : start + _FINGERPRINT_BYTES]: packed[
+            start + _FINGERPRINT_BYTES : start + size
+        ]
         for start in range(0, len(packed) - size + 1, size)
     }
 
 
-def _path_mark(path: Path, key: bytes) -> bytes:
-    return blake2b("\0".join(path).encode(), key=key[:64], digest_size=_MARK).digest()
+def _path_fingerprint(path: Path, key: bytes) -> bytes:
+    return blake2b("\0".join(path).encode(), key=key[:64], digest_size=_FINGERPRINT_BYTES).digest()
 
 
-def _value_mark(value: Tree, key: bytes) -> bytes:
-    text = json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode(), key=key[:64], digest_size=_MARK, person=b"value").digest()
+def _value_fingerprint(value: Tree, key: bytes) -> bytes:
+    text = json.dumps(plain_tree(value), sort_keys=True, separators=(",", ":"))
+    return blake2b(
+        text.encode(), key=key[:64], digest_size=_FINGERPRINT_BYTES, person=b"value"
+    ).digest()
 
 
 def _record_rules(kind: str, api_version: str) -> Rules:
@@ -521,31 +539,31 @@ def _record_rules(kind: str, api_version: str) -> Rules:
     return rules_for(kind, api_version, read_ownership(None))
 
 
-def _leaves_at(tree: Fields, path: Path) -> Iterator[Path]:
-    found = at(tree, path)
+def _leaf_paths_at(tree: Fields, path: Path) -> Iterator[Path]:
+    found = value_at(tree, path)
     if isinstance(found, dict):
-        yield from leaves(found, path)
+        yield from leaf_paths(found, path)
 
 
-_NAMES = (("metadata", "name"), ("metadata", "namespace"), ("metadata", "generateName"))
+_NAME_PATHS = (("metadata", "name"), ("metadata", "namespace"), ("metadata", "generateName"))
 
 
-def _kind(path: Path, kind: str) -> DriftKind:
+def _drift_kind(path: Path, kind: str) -> DriftKind:
     if kind == "Secret" and path[:1] == ("data",):
         return DriftKind.SECRET
     return DriftKind.IMAGE if path[-1] == "image" else DriftKind.CONFIGURATION
 
 
-def _stored(path: Path, kind: str) -> Path:
+def _stored_path(path: Path, kind: str) -> Path:
     """Where the server keeps a field; `stringData` of a Secret is never stored as such."""
     return ("data", *path[1:]) if kind == "Secret" and path[:1] == ("stringData",) else path
 
 
-def _told(writer: Writer | None) -> str:
+def _describe_writer(writer: Writer | None) -> str:
     """Say who wrote a field, and when, as far as the API server knows."""
     if writer is None:
         return "nobody else owns it"
-    if writer.manager in (MERGED, UNTRACKED):
+    if writer.manager in (MERGED_MANAGER, UNTRACKED_MANAGER):
         return f"the API server keeps it under {writer.manager}, so its writer is unknown"
     how = f"{writer.operation}, {writer.subresource}" if writer.subresource else writer.operation
     when = f" at {writer.at:%Y-%m-%dT%H:%M:%SZ}" if writer.at else " at an unknown time"

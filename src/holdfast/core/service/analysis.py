@@ -9,18 +9,25 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.core.quantity import parse_duration
-from holdfast.core.service.canary_state import CanaryPhase, CanaryState, seconds_since, stamp
-from holdfast.core.service.spec import AnalysisSpec, InferenceService, InferenceServiceSpec
+from holdfast.core.service.spec import (
+    AnalysisSpec,
+    CanaryPhase,
+    CanaryState,
+    InferenceService,
+    InferenceServiceSpec,
+    format_time,
+    seconds_since,
+)
 
-INTERVAL = 60.0
-ROUNDS = 5
-FAILURES = 2
+DEFAULT_INTERVAL = 60.0
+DEFAULT_ROUNDS = 5
+MAX_FAILED_ROUNDS = 2
 """So many rounds in a row out of bounds roll a canary back: one may be an accident."""
-INCONCLUSIVE = 3
+MAX_INCONCLUSIVE_ROUNDS = 3
 """After so many rounds in a row without a value it is said that there is none."""
 
 
-def expression(service: InferenceService) -> str | None:
+def metric_query(service: InferenceService) -> str | None:
     """Write the query of a service's canary, with its placeholders filled in."""
     canary = service.spec.canary
     if canary is None or canary.analysis is None:
@@ -35,9 +42,11 @@ def expression(service: InferenceService) -> str | None:
     return text
 
 
-def remaining(spec: InferenceServiceSpec, state: CanaryState | None, now: datetime) -> float | None:
+def seconds_until_round(
+    spec: InferenceServiceSpec, state: CanaryState | None, now: datetime
+) -> float | None:
     """How many seconds until the metric is to be asked; None when it is not to be asked at all."""
-    analysis = _analysis(spec)
+    analysis = _analysis_of(spec)
     if analysis is None or state is None or state.phase is not CanaryPhase.RUNNING:
         return None
     if state.weight == 0:
@@ -45,15 +54,15 @@ def remaining(spec: InferenceServiceSpec, state: CanaryState | None, now: dateti
     last = seconds_since(state.since, now)
     if state.checked is not None:
         last = min(last, seconds_since(state.checked, now))
-    return max(0.0, interval(analysis) - last)
+    return max(0.0, interval_seconds(analysis) - last)
 
 
-def due(spec: InferenceServiceSpec, state: CanaryState | None, now: datetime) -> bool:
+def is_round_due(spec: InferenceServiceSpec, state: CanaryState | None, now: datetime) -> bool:
     """True when a round is due: ask the metric before the next `advance`."""
-    return remaining(spec, state, now) == 0.0
+    return seconds_until_round(spec, state, now) == 0.0
 
 
-def judge(
+def count_round(
     analysis: AnalysisSpec, state: CanaryState, value: float | None, now: datetime
 ) -> CanaryState:
     """Count one round.
@@ -62,29 +71,33 @@ def judge(
     rests: a metric that nobody delivers must not cause a write every interval.
     """
     if value is None:
-        if state.inconclusive >= INCONCLUSIVE:
+        if state.inconclusive >= MAX_INCONCLUSIVE_ROUNDS:
             return state
-        return replace(state, inconclusive=state.inconclusive + 1, checked=stamp(now))
-    if within(analysis, value):
-        return replace(state, passed=state.passed + 1, failed=0, inconclusive=0, checked=stamp(now))
-    return replace(state, passed=0, failed=state.failed + 1, inconclusive=0, checked=stamp(now))
+        return replace(state, inconclusive=state.inconclusive + 1, checked=format_time(now))
+    if is_within_bounds(analysis, value):
+        return replace(
+            state, passed=state.passed + 1, failed=0, inconclusive=0, checked=format_time(now)
+        )
+    return replace(
+        state, passed=0, failed=state.failed + 1, inconclusive=0, checked=format_time(now)
+    )
 
 
-def within(analysis: AnalysisSpec, value: float) -> bool:
+def is_within_bounds(analysis: AnalysisSpec, value: float) -> bool:
     """True when a value is within the declared bounds."""
     low = analysis.min is None or value >= analysis.min
     return low and (analysis.max is None or value <= analysis.max)
 
 
-def interval(analysis: AnalysisSpec) -> float:
+def interval_seconds(analysis: AnalysisSpec) -> float:
     """Seconds between two rounds."""
-    return (analysis.interval and parse_duration(analysis.interval)) or INTERVAL
+    return (analysis.interval and parse_duration(analysis.interval)) or DEFAULT_INTERVAL
 
 
-def rounds(analysis: AnalysisSpec) -> int:
+def required_rounds(analysis: AnalysisSpec) -> int:
     """How many rounds in a row have to pass."""
-    return analysis.rounds or ROUNDS
+    return analysis.rounds or DEFAULT_ROUNDS
 
 
-def _analysis(spec: InferenceServiceSpec) -> AnalysisSpec | None:
+def _analysis_of(spec: InferenceServiceSpec) -> AnalysisSpec | None:
     return spec.canary.analysis if spec.canary else None

@@ -8,21 +8,24 @@ written out, so that no default ever looks like drift.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
-from holdfast.core.service.engines import DEFAULT_BACKEND
+from holdfast.core.backends import DEFAULT_BACKEND, POD_PORT
+from holdfast.core.service.canary import canary_as_primary
 from holdfast.core.service.pod import model_of, pod_template, startup_seconds
 from holdfast.core.service.spec import (
+    API_VERSION,
+    KIND,
     HealthCheckSpec,
     InferenceService,
     InferenceServiceSpec,
     ResourceSpec,
 )
-from holdfast.core.service.split import Split, SplitMode, divide
-from holdfast.core.service.variant import canary_as_primary
-from holdfast.core.tree import Fields
+from holdfast.core.service.split import SplitMode, TrafficSplit, compute_split
+from holdfast.core.tree import Fields, Tree, plain_tree
 
-WORKLOAD = "holdfast.dev/workload"
-ROLE = "holdfast.dev/role"
+WORKLOAD_LABEL = "holdfast.dev/workload"
+ROLE_LABEL = "holdfast.dev/role"
 PRIMARY = "primary"
 CANARY = "canary"
 
@@ -47,7 +50,7 @@ class Facts:
     """All the canary's pods are ready. Unknown counts as not ready."""
     primary_replicas: int | None = None
     """How many the primary has now, for a canary beside a primary that others scale."""
-    split: Split | None = None
+    split: TrafficSplit | None = None
     """The division that was decided, on the way to the declared one. None has it worked out."""
     canary_applied: bool = True
     """False while a declared canary is to be away, or left as it is."""
@@ -120,12 +123,12 @@ class Children:
     services: tuple[Service, ...]
     hpa: HPA | None
     route: Route | None
-    split: Split
+    split: TrafficSplit
 
 
 def selector(name: str, role: str | None = None) -> dict[str, str]:
     """What tells the pods of a service, or of one variant, from all others. Never changes."""
-    return {WORKLOAD: name} if role is None else {WORKLOAD: name, ROLE: role}
+    return {WORKLOAD_LABEL: name} if role is None else {WORKLOAD_LABEL: name, ROLE_LABEL: role}
 
 
 def labels_of(service: InferenceService, role: str | None = None) -> Fields:
@@ -154,7 +157,7 @@ def children_of(service: InferenceService, facts: Facts) -> Children:
         deployments.append(_deployment(service, CANARY, split.canary))
         services.append(_service(service, CANARY))
     targets = _targets(service, split)
-    services.append(_front(service, split, targets))
+    services.append(_entry_service(service, split, targets))
     route = None
     if facts.gateway is not None:
         route = Route(
@@ -172,12 +175,12 @@ def children_of(service: InferenceService, facts: Facts) -> Children:
     )
 
 
-def split_of(spec: InferenceServiceSpec, facts: Facts) -> Split:
+def split_of(spec: InferenceServiceSpec, facts: Facts) -> TrafficSplit:
     """How many pods each variant has, and the share that the canary gets."""
     declared = None if spec.autoscaled else spec.replicas
     if spec.canary is None:
-        return Split(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
-    return divide(
+        return TrafficSplit(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
+    return compute_split(
         weight=spec.canary.weight,
         gateway=facts.gateway is not None,
         ready=facts.canary_ready,
@@ -187,14 +190,16 @@ def split_of(spec: InferenceServiceSpec, facts: Facts) -> Split:
     )
 
 
-def _targets(service: InferenceService, split: Split) -> tuple[WeightedTarget, ...]:
+def _targets(service: InferenceService, split: TrafficSplit) -> tuple[WeightedTarget, ...]:
     primary = WeightedTarget(name=f"{service.name}-{PRIMARY}", weight=100 - split.weight)
     if service.spec.canary is None and not split.weight:
         return (primary,)
     return (primary, WeightedTarget(name=f"{service.name}-{CANARY}", weight=split.weight))
 
 
-def _front(service: InferenceService, split: Split, targets: tuple[WeightedTarget, ...]) -> Service:
+def _entry_service(
+    service: InferenceService, split: TrafficSplit, targets: tuple[WeightedTarget, ...]
+) -> Service:
     """The address that callers inside the cluster use; it survives every promotion."""
     role: str | None = PRIMARY
     if split.mode is SplitMode.REPLICA_RATIO and split.weight:
@@ -250,3 +255,140 @@ def _hpa(service: InferenceService) -> HPA | None:
 def progress_deadline(service: InferenceService) -> int:
     """Longer than a model may take to load, or a slow start would count as a failed rollout."""
     return startup_seconds(service) + 600
+
+
+RENDERER_ANNOTATION = "holdfast.dev/renderer"
+"""Says which rendering made an object. It stays when the rendering of a template stays."""
+RENDERER_VERSION = "1"
+
+
+def manifests(service: InferenceService, facts: Facts) -> tuple[Fields, ...]:
+    """Render all children of a valid service: what requests reach first comes last."""
+    return manifests_of(service, children_of(service, facts))
+
+
+def manifests_of(service: InferenceService, children: Children) -> tuple[Fields, ...]:
+    """Write down children that were already chosen."""
+    objects = [_deployment_manifest(service, each) for each in children.deployments]
+    objects += [_service_manifest(service, each) for each in children.services]
+    if children.hpa is not None:
+        objects.append(_hpa_manifest(service, children.hpa))
+    objects.append(_budget_manifest(service))
+    if children.route is not None:
+        objects.append(_route_manifest(service, children.route))
+    return tuple(objects)
+
+
+def _object(
+    service: InferenceService, api: str, kind: str, name: str, spec: Fields, role: str | None = None
+) -> Fields:
+    metadata: Fields = {
+        "name": name,
+        "namespace": service.namespace,
+        "labels": labels_of(service, role),
+        "annotations": {RENDERER_ANNOTATION: RENDERER_VERSION},
+    }
+    if service.uid:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": service.name,
+                "uid": service.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _deployment_manifest(service: InferenceService, child: Deployment) -> Fields:
+    spec: Fields = {
+        "selector": {"matchLabels": plain_tree(selector(service.name, child.role))},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(service)},
+        "progressDeadlineSeconds": progress_deadline(service),
+        "template": child.template,
+    }
+    if child.replicas is not None:
+        spec = {"replicas": child.replicas, **spec}
+    return _object(service, "apps/v1", "Deployment", child.name, spec, child.role)
+
+
+def _rolling(service: InferenceService) -> Fields:
+    """Without a word from the user, a spare GPU is not counted on: the old pod goes first."""
+    rollout, resources = service.spec.rollout, service.spec.resources
+    if rollout and rollout.max_surge is not None:
+        return {"maxSurge": rollout.max_surge, "maxUnavailable": 0}
+    if resources and resources.gpus:
+        return {"maxSurge": 0, "maxUnavailable": 1}
+    return {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def _service_manifest(service: InferenceService, child: Service) -> Fields:
+    spec: Fields = {
+        "type": "ClusterIP",
+        "selector": plain_tree(child.selector),
+        "ports": [{"name": "http", "port": POD_PORT, "protocol": "TCP", "targetPort": "http"}],
+    }
+    return _object(service, "v1", "Service", child.name, spec)
+
+
+def _hpa_manifest(service: InferenceService, child: HPA) -> Fields:
+    metric: Fields
+    if child.metric in ("cpu", "memory"):
+        target: Fields = {"type": "Utilization", "averageUtilization": max(1, round(child.target))}
+        metric = {"type": "Resource", "resource": {"name": child.metric, "target": target}}
+    else:
+        average: Fields = {"type": "AverageValue", "averageValue": _quantity(child.target)}
+        pods: Fields = {"metric": {"name": child.metric}, "target": average}
+        metric = {"type": "Pods", "pods": pods}
+    spec: Fields = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": child.target_ref},
+        "minReplicas": child.min,
+        "maxReplicas": child.max,
+        "metrics": [metric],
+    }
+    return _object(service, "autoscaling/v2", "HorizontalPodAutoscaler", child.name, spec)
+
+
+def _quantity(number: float) -> str:
+    """Write a number as the API server would: thousandths where it is not whole."""
+    thousandths = round(Decimal(str(number)) * 1000)
+    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+
+
+def _budget_manifest(service: InferenceService) -> Fields:
+    """One pod at a time may be taken away; a single replica never blocks a node's drain."""
+    spec: Fields = {
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": plain_tree(selector(service.name))},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return _object(service, "policy/v1", "PodDisruptionBudget", f"{service.name}-pdb", spec)
+
+
+def _route_manifest(service: InferenceService, child: Route) -> Fields:
+    parent: Fields = {
+        "group": "gateway.networking.k8s.io",
+        "kind": "Gateway",
+        "namespace": child.gateway.namespace,
+        "name": child.gateway.name,
+    }
+    if child.gateway.section is not None:
+        parent["sectionName"] = child.gateway.section
+    backends: list[Tree] = [
+        {"group": "", "kind": "Service", "name": each.name, "port": POD_PORT, "weight": each.weight}
+        for each in child.targets
+    ]
+    spec: Fields = {
+        "parentRefs": [parent],
+        "hostnames": [f"{service.name}.{service.namespace}.{child.gateway.domain}"],
+        "rules": [
+            {
+                "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                "timeouts": {"request": "0s"},  # streams outlive every default
+                "backendRefs": backends,
+            }
+        ],
+    }
+    return _object(service, "gateway.networking.k8s.io/v1", "HTTPRoute", child.name, spec)

@@ -11,21 +11,21 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
-from holdfast.core.command import as_kubelet_fills, is_script
+from holdfast.core.backends import POD_HOST, POD_PORT, BackendProfile, backend_profile
+from holdfast.core.command import is_script, to_kubelet_syntax
 from holdfast.core.quantity import parse_duration, parse_quantity
-from holdfast.core.service.engines import HOST, PORT, Engine, engine_of
 from holdfast.core.service.spec import HealthCheckSpec, InferenceService, ResourceSpec
-from holdfast.core.tree import Fields, Tree, plain
+from holdfast.core.tree import Fields, Tree, plain_tree
 
 CONTAINER = "server"
-GPU = "nvidia.com/gpu"
+GPU_RESOURCE = "nvidia.com/gpu"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
-GPU_MEMORY_NOTE = "holdfast.dev/gpu-memory"
-MODEL_NOTE = "holdfast.dev/model"
+GPU_MEMORY_ANNOTATION = "holdfast.dev/gpu-memory"
+MODEL_ANNOTATION = "holdfast.dev/model"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where the engines look
-LEAVE = 5
+PRE_STOP_SECONDS = 5
 """Seconds between leaving the endpoints and the stop signal: proxies learn of it with a delay."""
-DRAIN = 30
+DEFAULT_DRAIN_SECONDS = 30
 _INTERVAL = 10
 _TIMEOUT = 5
 _REPORTED = Decimal("0.92")
@@ -36,17 +36,17 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
     """Render the template of the primary's or the canary's pods."""
     spec = service.spec
     resources = spec.resources or ResourceSpec()
-    notes: Fields = {MODEL_NOTE: model_of(service, canary=canary)}
+    notes: Fields = {MODEL_ANNOTATION: model_of(service, canary=canary)}
     if resources.gpu_memory is not None:
-        notes[GPU_MEMORY_NOTE] = str(resources.gpu_memory)
-    engine = engine_of(spec.backend)
+        notes[GPU_MEMORY_ANNOTATION] = str(resources.gpu_memory)
+    engine = backend_profile(spec.backend)
     pod: Fields = {
         "automountServiceAccountToken": False,
         "containers": [_container(service, engine, canary=canary)],
         # Variables such as VLLM_PORT, made from a Service called vllm, confuse the servers.
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": LEAVE + drain_seconds(service) + 5,
+        "terminationGracePeriodSeconds": PRE_STOP_SECONDS + drain_seconds(service) + 5,
         **_scheduling(service),
         **_account(service),
     }
@@ -65,23 +65,25 @@ def model_of(service: InferenceService, *, canary: bool) -> str:
 def startup_seconds(service: InferenceService) -> int:
     """How long a pod may take to load its model."""
     check = service.spec.health_check
-    return _seconds(check.startup if check else None) or engine_of(service.spec.backend).startup
+    return (
+        _seconds(check.startup if check else None) or backend_profile(service.spec.backend).startup
+    )
 
 
 def drain_seconds(service: InferenceService) -> int:
     """How long requests may take to end."""
     rollout = service.spec.rollout
-    return _seconds(rollout.drain_timeout if rollout else None) or DRAIN
+    return _seconds(rollout.drain_timeout if rollout else None) or DEFAULT_DRAIN_SECONDS
 
 
-def _container(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+def _container(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
     spec = service.spec
     container: Fields = {
         "name": CONTAINER,
         "image": _image(service, engine, canary=canary),
         **_command(service, engine, canary=canary),
         "env": _environment(service, engine, canary=canary),
-        "ports": [{"containerPort": PORT, "name": "http", "protocol": "TCP"}],
+        "ports": [{"containerPort": POD_PORT, "name": "http", "protocol": "TCP"}],
         **_probes(service, engine, canary=canary),
         "lifecycle": _lifecycle(engine),
         "securityContext": {
@@ -89,7 +91,7 @@ def _container(service: InferenceService, engine: Engine, *, canary: bool) -> Fi
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    amounts = _amounts(spec.resources or ResourceSpec())
+    amounts = _resource_requirements(spec.resources or ResourceSpec())
     if amounts:
         container["resources"] = amounts
     volumes = _volumes(service, engine)
@@ -98,7 +100,7 @@ def _container(service: InferenceService, engine: Engine, *, canary: bool) -> Fi
     return container
 
 
-def _volumes(service: InferenceService, engine: Engine) -> list[tuple[Fields, Fields]]:
+def _volumes(service: InferenceService, engine: BackendProfile) -> list[tuple[Fields, Fields]]:
     """Every volume with its mount."""
     found: list[tuple[Fields, Fields]] = []
     if engine.shared_memory:
@@ -127,7 +129,7 @@ def _account(service: InferenceService) -> Fields:
     return pod
 
 
-def _image(service: InferenceService, engine: Engine, *, canary: bool) -> str:
+def _image(service: InferenceService, engine: BackendProfile, *, canary: bool) -> str:
     spec = service.spec
     own = spec.canary.image if canary and spec.canary else None
     given = own or spec.image
@@ -139,72 +141,86 @@ def _image(service: InferenceService, engine: Engine, *, canary: bool) -> str:
     return image
 
 
-def _command(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+def _command(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
     spec = service.spec
     own = spec.canary if canary else None
     command = (own.command if own else None) or spec.command
     given = own.args if own and own.args is not None else spec.args
     script = is_script(command or ())
-    args = _referring(_filled(given or (), service, canary=canary), service, script=script)
+    args = _kubelet_references(
+        _fill_placeholders(given or (), service, canary=canary), service, script=script
+    )
     if command:
-        line = _referring(_filled(command, service, canary=canary), service, script=script)
+        line = _kubelet_references(
+            _fill_placeholders(command, service, canary=canary), service, script=script
+        )
         rest = _address(engine, line, args)
         return {"command": list[Tree](line), **({"args": list[Tree](rest)} if rest else {})}
     if not engine.command:
         return {"args": list[Tree](args)} if args else {}
-    line = _filled(engine.command, service, canary=canary)
+    line = _fill_placeholders(engine.command, service, canary=canary)
     model = model_of(service, canary=canary)
     if engine.local_model_flag and model.startswith("/"):
         remote, local = engine.local_model_flag
         line = [local if part == remote else part for part in line]
-    own_flags = [*_names(service, engine, args, canary=canary), *_gpus(service, engine, args)]
+    own_flags = [
+        *_served_names(service, engine, args, canary=canary),
+        *_parallelism(service, engine, args),
+    ]
     if (
         engine.drain_flag
         and spec.vllm_version is None
         and _image(service, engine, canary=canary) == engine.image
-        and not _has(args, engine.drain_flag)
+        and not _has_flag(args, engine.drain_flag)
     ):
         own_flags += [engine.drain_flag, str(drain_seconds(service))]
     everything = [*own_flags, *args]
     return {"command": list[Tree](line), "args": list[Tree](_address(engine, line, everything))}
 
 
-def _address(engine: Engine, line: Sequence[str], args: Sequence[str]) -> list[str]:
+def _address(engine: BackendProfile, line: Sequence[str], args: Sequence[str]) -> list[str]:
     """The arguments, with the address in front unless the user gave one."""
     flags = engine.address_flags
     pairs = zip(flags[::2], flags[1::2], strict=True)
     missing = [
-        part for flag, value in pairs if not _has([*line, *args], flag) for part in (flag, value)
+        part
+        for flag, value in pairs
+        if not _has_flag([*line, *args], flag)
+        for part in (flag, value)
     ]
     return [*missing, *args]
 
 
-def _names(
-    service: InferenceService, engine: Engine, args: Sequence[str], *, canary: bool
+def _served_names(
+    service: InferenceService, engine: BackendProfile, args: Sequence[str], *, canary: bool
 ) -> list[str]:
     """Let both variants answer to the same names: callers do not know which one they reach."""
-    if engine.names_flag is None or _has(args, engine.names_flag):
+    if engine.names_flag is None or _has_flag(args, engine.names_flag):
         return []
     models = (service.spec.model_ref, model_of(service, canary=canary))
     return [engine.names_flag, *dict.fromkeys((service.name, *models))]
 
 
-def _gpus(service: InferenceService, engine: Engine, args: Sequence[str]) -> list[str]:
+def _parallelism(
+    service: InferenceService, engine: BackendProfile, args: Sequence[str]
+) -> list[str]:
     count = service.spec.resources.gpus if service.spec.resources else 0
-    if engine.parallel_flag is None or count < 2 or _has(args, engine.parallel_flag):
+    if engine.parallel_flag is None or count < 2 or _has_flag(args, engine.parallel_flag):
         return []
     return [engine.parallel_flag, str(count)]
 
 
-def _has(line: Sequence[str], flag: str) -> bool:
+def _has_flag(line: Sequence[str], flag: str) -> bool:
     return any(part == flag or part.startswith(f"{flag}=") for part in line)
 
 
-def _filled(line: Sequence[str], service: InferenceService, *, canary: bool) -> list[str]:
+def _fill_placeholders(
+    line: Sequence[str], service: InferenceService, *, canary: bool
+) -> list[str]:
     known = {
         "${MODEL}": model_of(service, canary=canary),
-        "${HOST}": HOST,
-        "${PORT}": str(PORT),
+        "${HOST}": POD_HOST,
+        "${PORT}": str(POD_PORT),
     }
     filled = []
     for part in line:
@@ -214,17 +230,19 @@ def _filled(line: Sequence[str], service: InferenceService, *, canary: bool) -> 
     return filled
 
 
-def _referring(line: Sequence[str], service: InferenceService, *, script: bool) -> list[str]:
+def _kubelet_references(
+    line: Sequence[str], service: InferenceService, *, script: bool
+) -> list[str]:
     """Let the kubelet fill in the variables that are declared; a script's own are its shell's."""
     declared = {*(service.spec.env or {}), *(service.spec.secrets or {})}
-    return [part if script else as_kubelet_fills(part, declared) for part in line]
+    return [part if script else to_kubelet_syntax(part, declared) for part in line]
 
 
-def _environment(service: InferenceService, engine: Engine, *, canary: bool) -> list[Tree]:
+def _environment(service: InferenceService, engine: BackendProfile, *, canary: bool) -> list[Tree]:
     spec = service.spec
-    plain_values = {"HOST": HOST, "PORT": str(PORT), **(spec.env or {})}
+    plain_values = {"HOST": POD_HOST, "PORT": str(POD_PORT), **(spec.env or {})}
     for name, value in engine.env:
-        plain_values[name] = _filled([value], service, canary=canary)[0]
+        plain_values[name] = _fill_placeholders([value], service, canary=canary)[0]
     variables: list[Tree] = [
         {"name": name, "value": plain_values[name]} for name in sorted(plain_values)
     ]
@@ -234,17 +252,17 @@ def _environment(service: InferenceService, engine: Engine, *, canary: bool) -> 
     return variables
 
 
-def _probes(service: InferenceService, engine: Engine, *, canary: bool) -> Fields:
+def _probes(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
     check = service.spec.health_check or HealthCheckSpec()
     interval = _seconds(check.interval) or _INTERVAL
     timeout = _seconds(check.timeout) or min(_TIMEOUT, interval)
     timing: Fields = {"periodSeconds": interval, "timeoutSeconds": timeout}
     path = check.path or engine.path
-    asked: Fields = {"httpGet": _get(path)}
-    started: Fields = {"httpGet": _get(check.path or engine.startup_path or path)}
+    asked: Fields = {"httpGet": _http_get(path)}
+    started: Fields = {"httpGet": _http_get(check.path or engine.startup_path or path)}
     ready = asked
     if engine.ready and check.path is None:
-        command = list[Tree](_filled(engine.ready, service, canary=canary))
+        command = list[Tree](_fill_placeholders(engine.ready, service, canary=canary))
         ready = started = {"exec": {"command": command}}
     tries = math.ceil(startup_seconds(service) / interval)
     return {
@@ -254,18 +272,18 @@ def _probes(service: InferenceService, engine: Engine, *, canary: bool) -> Field
     }
 
 
-def _get(path: str) -> Fields:
+def _http_get(path: str) -> Fields:
     return {"path": path, "port": "http", "scheme": "HTTP"}
 
 
-def _lifecycle(engine: Engine) -> Fields:
-    hooks: Fields = {"preStop": {"sleep": {"seconds": LEAVE}}}
+def _lifecycle(engine: BackendProfile) -> Fields:
+    hooks: Fields = {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}}
     if engine.post_start:
         hooks["postStart"] = {"exec": {"command": list[Tree](engine.post_start)}}
     return hooks
 
 
-def _amounts(resources: ResourceSpec) -> Fields:
+def _resource_requirements(resources: ResourceSpec) -> Fields:
     requests: Fields = {}
     limits: Fields = {}
     if resources.cpu is not None:
@@ -273,7 +291,7 @@ def _amounts(resources: ResourceSpec) -> Fields:
     if resources.memory is not None:
         requests["memory"] = limits["memory"] = str(resources.memory)
     if resources.gpus:
-        requests[GPU] = limits[GPU] = str(resources.gpus)
+        requests[GPU_RESOURCE] = limits[GPU_RESOURCE] = str(resources.gpus)
     amounts: Fields = {"requests": requests} if requests else {}
     return {**amounts, "limits": limits} if limits else amounts
 
@@ -282,10 +300,10 @@ def _scheduling(service: InferenceService) -> Fields:
     given = service.spec.scheduling
     pod: Fields = {}
     if given and given.node_selector:
-        pod["nodeSelector"] = plain(given.node_selector)
+        pod["nodeSelector"] = plain_tree(given.node_selector)
     if given and given.tolerations:
-        pod["tolerations"] = plain(given.tolerations)
-    affinity = plain(given.affinity) if given and given.affinity else None
+        pod["tolerations"] = plain_tree(given.tolerations)
+    affinity = plain_tree(given.affinity) if given and given.affinity else None
     resources = service.spec.resources
     if resources and resources.gpu_memory is not None:
         affinity = _with_gpu_memory(affinity, str(resources.gpu_memory))

@@ -11,27 +11,134 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
-from holdfast.core.forms import (
+from holdfast.core.custom_resource import API_VERSION as API_VERSION
+from holdfast.core.custom_resource import (
     Argument,
     Count,
     CountOrNone,
     Duration,
-    Form,
     ObjectName,
     Percent,
     Quantity,
     Slug,
     Text,
+    ValueFormat,
     duration_text,
+    raise_problems,
 )
+from holdfast.core.custom_resource import Condition as Condition
 from holdfast.core.policy import OnDrift
-from holdfast.core.resource import API_VERSION as API_VERSION
-from holdfast.core.resource import Condition as Condition
-from holdfast.core.service.canary_state import CanaryState
-from holdfast.core.shape_check import refuse
 from holdfast.core.workload import SecretRef, TaskType
+
+
+class CanaryPhase(StrEnum):
+    """Where a canary is on its way. Every move between two phases is safe to repeat."""
+
+    STARTING = "Starting"
+    """It has no share: not ready yet, not ready any more, or given none."""
+    SHIFTING = "Shifting"
+    """Its share was written; whoever routes has not taken it over yet."""
+    RUNNING = "Running"
+    """It gets its share, and is judged where a metric was given."""
+    HANDING_OVER = "HandingOver"
+    """It keeps its share until the primary can take all requests."""
+    DETACHING = "Detaching"
+    """Its share was taken away; whoever routes has not taken that over yet."""
+    DRAINING = "Draining"
+    """Nothing new comes in; running requests may end."""
+    REMOVING = "Removing"
+    PROMOTED = "Promoted"
+    """It passed: the primary runs its variant, though another one is declared."""
+    ROLLED_BACK = "RolledBack"
+    """It failed, and stays away until its variant changes."""
+
+
+class CanaryEnding(StrEnum):
+    """Why a canary is on its way out."""
+
+    REMOVED = "Removed"
+    """It is no longer declared, or another one is."""
+    ADOPTED = "Adopted"
+    """Its variant was declared as the primary's."""
+    PROMOTED = "Promoted"
+    """Its metric stayed within bounds."""
+    ROLLED_BACK = "RolledBack"
+    """Its metric did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryState:
+    """One canary, remembered. Times are RFC 3339; an unreadable one counts as just now."""
+
+    phase: CanaryPhase
+    digest: str = ""
+    """Of the variant that this is about."""
+    base: str = ""
+    """Of the primary's declared variant when this began; a promotion holds as long as it does."""
+    since: str = ""
+    """When the phase began."""
+    weight: int = 0
+    """The share that is written now, in percent."""
+    declared: int = 0
+    """The declared weight that the rounds below are about."""
+    served: bool = False
+    """It has had a share, so there may be requests to wait for."""
+    ending: CanaryEnding | None = None
+    passed: int = 0
+    failed: int = 0
+    inconclusive: int = 0
+    """Rounds in a row: within bounds, out of them, without a value."""
+    checked: str | None = None
+    """When the last round was."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryObservation:
+    """What was observed, before anything of this pass was written."""
+
+    gateway: bool
+    """A route divides the requests; else the ratio of pods does."""
+    exists: bool = False
+    """There is a canary Deployment."""
+    current: bool = False
+    """It carries what is declared, and all its pods run that."""
+    replicas: int = 0
+    ready: int = 0
+    routed: int = 0
+    """The canary's share on the live route (`route_weight`), or what the selector of the front
+    Service lets through (`selector_weight`)."""
+    accepted: bool = True
+    """Every parent took over the live route (`route_accepted`). Always so without a gateway."""
+    primary_replicas: int | None = None
+    primary_ready: int = 0
+    primary_current: bool = False
+    """The primary carries what `variant.primary_spec(spec, state)` declares, its rollout is
+    complete and all its pods are ready. `state` is the one that goes into `advance`."""
+    asked: bool = False
+    """The metric was asked, because `analysis.due` said so."""
+    metric: float | None = None
+
+
+def format_time(now: datetime) -> str:
+    """Write a time as the state keeps it."""
+    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds_since(text: str | None, now: datetime) -> float:
+    """How long ago that was. A time that lies ahead, after the clock was set, is just now."""
+    try:
+        then = datetime.fromisoformat(text or "")
+    except ValueError:
+        return 0.0
+    if then.tzinfo is None:
+        return 0.0
+    return max(0.0, (now - then).total_seconds())
+
 
 KIND = "InferenceService"
 MAX_NAME = 40
@@ -39,13 +146,16 @@ MAX_NAME = 40
 
 
 Image = Annotated[
-    str, Form(says="the name of an image", pattern=r"^[^\s@:/][^\s]*$", max_length=500)
+    str,
+    ValueFormat(description="the name of an image", pattern=r"^[^\s@:/][^\s]*$", max_length=500),
 ]
-Command = Annotated[tuple[Argument, ...], Form(says="a list of at least one", minimum=1)]
+Command = Annotated[
+    tuple[Argument, ...], ValueFormat(description="a list of at least one", minimum=1)
+]
 Seconds = Annotated[
     str,
-    Form(
-        says="a duration in whole seconds such as 10s or 1m30s, which is what probes can count",
+    ValueFormat(
+        description="a duration in whole seconds such as 10s or 1m30s, which is what probes can count",
         pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$",
         numeric=True,
         nanoseconds=True,
@@ -53,17 +163,23 @@ Seconds = Annotated[
         max_length=40,
     ),
 ]
-Gpus = Annotated[int, Form(says="a whole number from 0 to 64", minimum=0, maximum=64)]
-HttpPath = Annotated[str, Form(says="a path that starts with '/'", pattern=r"^/\S*$")]
+Gpus = Annotated[int, ValueFormat(description="a whole number from 0 to 64", minimum=0, maximum=64)]
+HttpPath = Annotated[str, ValueFormat(description="a path that starts with '/'", pattern=r"^/\S*$")]
 MetricName = Annotated[
-    str, Form(says="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200)
+    str,
+    ValueFormat(
+        description="the name of a metric", pattern=r"^[A-Za-z_][A-Za-z0-9_:.-]*$", max_length=200
+    ),
 ]
 MountPath = Annotated[
     str,
-    Form(says="an absolute path below '/', without a colon", pattern=r"^/[^\s:]*[^\s:/]$"),
+    ValueFormat(
+        description="an absolute path below '/', without a colon", pattern=r"^/[^\s:]*[^\s:/]$"
+    ),
 ]
 Version = Annotated[
-    str, Form(says="a version such as 0.32.0", pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")
+    str,
+    ValueFormat(description="a version such as 0.32.0", pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$"),
 ]
 
 
@@ -209,9 +325,11 @@ class InferenceServiceSpec:
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, unless nothing is."""
-        from holdfast.core.service.check import problems  # it needs the types, not vice versa
+        from holdfast.core.service.validation import (
+            spec_problems,  # it needs the types, not vice versa
+        )
 
-        refuse(KIND, problems(self))
+        raise_problems(KIND, spec_problems(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +387,9 @@ class InferenceService:
 
     def validate(self) -> None:
         """Raise InvalidSpec with everything that is wrong, the name included."""
-        from holdfast.core.service.check import name_problems, problems
+        from holdfast.core.service.validation import name_problems, spec_problems
 
-        refuse(KIND, [*name_problems(self.name), *problems(self.spec)])
+        raise_problems(KIND, [*name_problems(self.name), *spec_problems(self.spec)])
 
 
 def _durations_as_text(value: object, *names: str) -> None:

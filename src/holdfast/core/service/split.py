@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from holdfast.core.tree import Fields, Tree
 
-TOLERANCE = 10
+WEIGHT_TOLERANCE = 10
 """Percentage points that a ratio of pods may be off the declared weight before it is refused."""
 
 
@@ -25,7 +25,7 @@ class SplitMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class TrafficSplit:
     """The division as it is to be. A count of None is not ours to write."""
 
     mode: SplitMode
@@ -51,7 +51,7 @@ def replicas_for(weight: int, total: int) -> tuple[int, int]:
     return total - canary, canary
 
 
-def canary_beside(weight: int, primary: int) -> int:
+def canary_replicas_beside(weight: int, primary: int) -> int:
     """How many canary pods give the weight beside a primary that someone else scales."""
     if weight <= 0:
         return 1
@@ -60,13 +60,13 @@ def canary_beside(weight: int, primary: int) -> int:
     return max(1, (2 * primary * weight + (100 - weight)) // (2 * (100 - weight)))
 
 
-def share(primary: int, canary: int) -> int:
+def canary_share(primary: int, canary: int) -> int:
     """The percentage of pods that are canaries, rounded."""
     total = primary + canary
     return (200 * canary + total) // (2 * total) if total else 0
 
 
-def divide(
+def compute_split(
     *,
     weight: int,
     gateway: bool,
@@ -74,7 +74,7 @@ def divide(
     declared: int | None,
     seen: int | None,
     canary: int | None = None,
-) -> Split:
+) -> TrafficSplit:
     """Say how many pods each side has and what share the canary gets.
 
     `declared` is None where the primary's number is not ours; `seen` is what it has now.
@@ -83,14 +83,14 @@ def divide(
     base = declared or seen or 1
     if gateway:
         wanted = canary or max(1, -(-base * weight // 100))
-        return Split(
+        return TrafficSplit(
             mode=SplitMode.GATEWAY,
             primary=declared,
             canary=wanted,
             weight=weight if ready else 0,
         )
     if declared is None:
-        wanted = canary or canary_beside(weight, base)
+        wanted = canary or canary_replicas_beside(weight, base)
         primary = base
     else:
         primary, wanted = replicas_for(weight, declared)
@@ -98,18 +98,18 @@ def divide(
         # at weight 100 a primary still runs, so that there is a way back.
         wanted, primary = canary or max(wanted, 1), max(primary, 1)
     if not ready or weight == 0:
-        return Split(mode=SplitMode.REPLICA_RATIO, primary=declared, canary=wanted, weight=0)
-    return Split(
+        return TrafficSplit(mode=SplitMode.REPLICA_RATIO, primary=declared, canary=wanted, weight=0)
+    return TrafficSplit(
         mode=SplitMode.REPLICA_RATIO,
         primary=primary if declared is not None else None,
         canary=wanted,
-        weight=100 if weight >= 100 else share(primary, wanted),
+        weight=100 if weight >= 100 else canary_share(primary, wanted),
     )
 
 
-def expressible(weight: int, given: int) -> bool:
+def is_expressible(weight: int, given: int) -> bool:
     """True when the share that pods can give is near enough to the declared weight."""
-    return abs(weight - given) <= TOLERANCE
+    return abs(weight - given) <= WEIGHT_TOLERANCE
 
 
 def route_weight(route: Fields, canary: str) -> int:
@@ -138,7 +138,7 @@ def route_accepted(route: Fields) -> bool:
     )
 
 
-def front_weight(service: Fields, role: str, canary: str) -> int:
+def selector_weight(service: Fields, role: str, canary: str) -> int:
     """What the selector of a Service lets through: 0 or 100, or 50 for pods of both roles.
 
     `role` is the label that tells the roles apart, `canary` its value on a canary.

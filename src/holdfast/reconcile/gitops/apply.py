@@ -12,30 +12,30 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from holdfast.core.errors import HoldfastError, TargetUnavailable
-from holdfast.core.gitops.inventory import Applied
+from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.plan import ObjectStep, SyncPlan
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.gitops.track import additions
-from holdfast.core.objects import ObjectRef
-from holdfast.core.ownership.objects import at
-from holdfast.core.ownership.signals import APPLIED, Finding
+from holdfast.core.gitops.records import AppliedObject
+from holdfast.core.gitops.track import added_paths
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
 from holdfast.core.plan import Action
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.survey import Declarations
-from holdfast.reconcile.keeper import Keeper, Written
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.object_observer import Declarations
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict
 from holdfast.reconcile.ports import Clock
+from holdfast.reconcile.resource_manager import ResourceManager, WriteResult
 
-_DEFINED_WITHIN = 10.0
+_CRD_TIMEOUT = 10.0
 """Seconds for a kind to be served once its definition was applied."""
-_ASK_EVERY = 0.1
-AT_ONCE = 8
+_CRD_POLL = 0.1
+MAX_PARALLEL = 8
 """Objects of one kind that are written at the same time. One waits for the server most of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class StepOutcome:
     """What became of one step."""
 
     step: ObjectStep
@@ -46,7 +46,7 @@ class Done:
     """Why it was not tried."""
     told: str = ""
     """Why it was not carried out, in a sentence that may be shown."""
-    altered: tuple[Finding, ...] = ()
+    altered: tuple[FieldDrift, ...] = ()
     """What the server stored differently from what was sent: of these nothing was put back."""
 
     @property
@@ -55,43 +55,46 @@ class Done:
         return self.error is None and not self.withheld
 
 
-class Applier:
+class PlanApplier:
     """Writes for one field manager."""
 
-    def __init__(self, client: KubeClient, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, resource_manager: ResourceManager, clock: Clock) -> None:
         self._client = client
-        self._keeper = keeper
+        self._resource_manager = resource_manager
         self._clock = clock
 
     async def carry_out(
-        self, following: Following, plan: SyncPlan, seen: Mapping[ObjectRef, Seen]
-    ) -> tuple[Done, ...]:
+        self,
+        following: ApplicationContext,
+        plan: SyncPlan,
+        seen: Mapping[ObjectRef, ObservedObject],
+    ) -> tuple[StepOutcome, ...]:
         """Carry out every step that may be, and keep the inventory true.
 
         One kind after the other, in the order of the plan. Our own errors become part of the
         answer. A hold, or another spec, counts from the moment it is there, also in the middle.
         """
-        wanted = following.wanted
+        wanted = following.desired
         assert wanted is not None  # noqa: S101  # a plan is made from it
-        done: list[Done] = []
-        for _, steps in groupby(plan.changes, key=_sort):
+        done: list[StepOutcome] = []
+        for _, steps in groupby(plan.changes, key=_group_key):
             done += await self._together(
                 list(steps), lambda step: self._done(following, wanted, plan, step, seen[step.ref])
             )
         return tuple(done)
 
     async def _together(
-        self, steps: Sequence[ObjectStep], one: Callable[[ObjectStep], Awaitable[Done]]
-    ) -> list[Done]:
+        self, steps: Sequence[ObjectStep], one: Callable[[ObjectStep], Awaitable[StepOutcome]]
+    ) -> list[StepOutcome]:
         """Carry out steps that need nothing of each other, some at a time."""
-        done: dict[ObjectRef, Done] = {}
+        done: dict[ObjectRef, StepOutcome] = {}
         waiting = iter(steps)
 
         async def hand() -> None:
             for step in waiting:
                 done[step.ref] = await one(step)
 
-        hands = [asyncio.ensure_future(hand()) for _ in steps[:AT_ONCE]]
+        hands = [asyncio.ensure_future(hand()) for _ in steps[:MAX_PARALLEL]]
         try:
             await asyncio.gather(*hands)
         finally:
@@ -101,32 +104,32 @@ class Applier:
 
     async def _done(
         self,
-        following: Following,
-        wanted: Declarations,
+        following: ApplicationContext,
+        desired: Declarations,
         plan: SyncPlan,
         step: ObjectStep,
-        seen: Seen,
-    ) -> Done:
+        seen: ObservedObject,
+    ) -> StepOutcome:
         if following.overtaken:
             told = "The Application was changed meanwhile: what it says now counts from here on."
-            return Done(step=step, withheld=told, told=told)
+            return StepOutcome(step=step, withheld=told, told=told)
         hold = following.hold_of(step.ref, self._clock.now())
         if hold is not None:
             told = f"On hold by {hold.by}: {hold.reason}"
-            return Done(step=step, withheld=told, told=told)
+            return StepOutcome(step=step, withheld=told, told=told)
         try:
-            written = await self._perform(step, wanted, seen)
+            written = await self._perform(step, desired, seen)
         except HoldfastError as error:
-            told = _told(step.ref, error)
+            told = _failure_message(step.ref, error)
             following.failed[step.ref] = told
-            return Done(step=step, error=error, told=told)
+            return StepOutcome(step=step, error=error, told=told)
         following.failed.pop(step.ref, None)
         if written is None:
-            return Done(step=step)
-        done = Done(step=step, live=written.live, altered=written.altered)
+            return StepOutcome(step=step)
+        done = StepOutcome(step=step, live=written.live, altered=written.altered)
         taken_over = step.action is Action.UPDATE and not seen.applied
         try:
-            found = await self._found(wanted, seen, written.live) if taken_over else None
+            found = await self._found(desired, seen, written.live) if taken_over else None
         except HoldfastError:
             # The next look takes it up by its marks, with what others have on it then.
             return done
@@ -135,7 +138,7 @@ class Applier:
 
     def _take_in(
         self,
-        following: Following,
+        following: ApplicationContext,
         step: ObjectStep,
         live: Fields,
         commit: str,
@@ -146,21 +149,21 @@ class Applier:
         Of fields that were left as they are, the record stays as it is: what somebody made of
         them must not become what we applied.
         """
-        known, wanted = following.shelf.inventory.get(step.ref), following.wanted
+        known, wanted = following.state.inventory.get(step.ref), following.desired
         assert wanted is not None  # noqa: S101  # a plan is made from it
         if found is None:
             found = known.found if known else ()
-        uid = str(at(live, ("metadata", "uid")))
+        uid = str(value_at(live, ("metadata", "uid")))
         same_one = known is not None and known.uid == uid
-        values = self._keeper.values(
+        values = self._resource_manager.values(
             wanted.of(step.ref),
             live,
             left=step.leave,
             before=known.values if known and same_one else "",
         )
-        marked = APPLIED not in step.leave
-        following.shelf.put_applied(
-            Applied(
+        marked = APPLIED_PATH not in step.leave
+        following.state.put_applied(
+            AppliedObject(
                 ref=step.ref,
                 uid=uid,
                 commit=commit,
@@ -173,42 +176,46 @@ class Applier:
             )
         )
 
-    async def _found(self, wanted: Declarations, seen: Seen, live: Fields) -> tuple[str, ...]:
+    async def _found(
+        self, desired: Declarations, seen: ObservedObject, live: Fields
+    ) -> tuple[str, ...]:
         """Name what others have on an object that was just taken over."""
-        verdict = await self._keeper.look(wanted.of(seen.ref), live)
-        return additions(replace(seen, live=live, verdict=verdict))
+        verdict = await self._resource_manager.diff(desired.of(seen.ref), live)
+        return added_paths(replace(seen, live=live, diff=verdict))
 
-    async def _perform(self, step: ObjectStep, wanted: Declarations, seen: Seen) -> Written | None:
+    async def _perform(
+        self, step: ObjectStep, desired: Declarations, seen: ObservedObject
+    ) -> WriteResult | None:
         if step.action is Action.DELETE:
             await self._client.delete(step.ref, uid=step.uid or "", version=step.version or "")
             return None
-        declared = wanted.of(step.ref)
+        declared = desired.of(step.ref)
         if step.action is Action.CREATE:
-            return await self._created(step.ref, wanted)
+            return await self._created(step.ref, desired)
         assert seen.live is not None  # noqa: S101  # a plan changes only what was there
-        assert seen.verdict is not None  # noqa: S101  # and was judged
+        assert seen.diff is not None  # noqa: S101  # and was judged
         # An object that others made anew under the name is taken over: the plan says so.
         declared = replace(declared, uid=None, applied=seen.applied)
-        return await self._keeper.heal(declared, seen.live, seen.verdict, leave=step.leave)
+        return await self._resource_manager.heal(declared, seen.live, seen.diff, leave=step.leave)
 
-    async def _created(self, ref: ObjectRef, wanted: Declarations) -> Written:
+    async def _created(self, ref: ObjectRef, desired: Declarations) -> WriteResult:
         """Create an object; one whose kind was defined a moment ago is waited for."""
-        until = self._clock.monotonic() + _DEFINED_WITHIN
+        until = self._clock.monotonic() + _CRD_TIMEOUT
         while True:
             try:
-                return await self._keeper.create(wanted.of(ref))
+                return await self._resource_manager.create(desired.of(ref))
             except KindNotServed:
-                if not wanted.defines(ref) or self._clock.monotonic() > until:
+                if not desired.defines(ref) or self._clock.monotonic() > until:
                     raise
-            await self._clock.sleep(_ASK_EVERY)
+            await self._clock.sleep(_CRD_POLL)
 
 
-def _sort(step: ObjectStep) -> tuple[Action, str, str]:
+def _group_key(step: ObjectStep) -> tuple[Action, str, str]:
     """What steps have in common that may be carried out at the same time."""
     return step.action, step.ref.api_version, step.ref.kind
 
 
-def _told(ref: ObjectRef, error: HoldfastError) -> str:
+def _failure_message(ref: ObjectRef, error: HoldfastError) -> str:
     """Say what went wrong. The server quotes what it refuses, and of a Secret that is a secret."""
     if ref.kind == "Secret" and not isinstance(error, TargetUnavailable | KubeConflict):
         return f"{error.summary}. What the server said is not repeated: it may quote the Secret."

@@ -16,55 +16,62 @@ from collections.abc import Iterator, Sequence
 from holdfast.core.errors import HoldfastError, Problem, ValidationError
 from holdfast.core.gitops.codify import (
     CannotCodify,
-    Codified,
+    CodifyResult,
+    FieldEdit,
     SecretInClear,
-    Wish,
+    field_edits,
     manifest_of,
     refuse_credentials,
     touched_lines,
-    wishes,
 )
-from holdfast.core.gitops.layers import Trail
-from holdfast.core.gitops.source import Declared, Rendered, Renderer
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.objects import ObservedObject, SyncStatus
+from holdfast.core.gitops.source import DeclaredObject, RenderedSource, Renderer
 from holdfast.core.normalize import Rules
-from holdfast.core.objects import ObjectRef, ref_of
-from holdfast.core.ownership.objects import rules_for
-from holdfast.core.ownership.owned import read_ownership
-from holdfast.core.ownership.signals import Finding
+from holdfast.core.object_ref import ObjectRef, ref_of
+from holdfast.core.ownership.canonical import rules_for
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.signals import FieldDrift, Signal
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields, show_path
-from holdfast.reconcile.gitops.codify_layers import Attempt, Layers, in_own_file
-from holdfast.reconcile.gitops.codify_work import (
-    Files,
-    Work,
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.codify_edits import (
+    CodifyWorkspace,
+    EditAttempt,
+    FileEdits,
+    LayerEdits,
     at_steps,
-    changed_in_both,
-    granted,
-    place_of,
-    under_old_name,
-    unlike,
+    changed_objects,
+    edit_own_file,
+    object_steps,
+    unexpected_change,
+    with_edit,
+    with_old_name,
 )
-from holdfast.reconcile.gitops.ports import Decryptor, Export, Renders
+from holdfast.reconcile.gitops.ports import Decryptor, SourceExport, SourceRenderer
+from holdfast.reconcile.gitops.pull_requests import Codify
+from holdfast.reconcile.gitops.source_poller import Sources
 from holdfast.wire.yaml import read_documents, write_document
-from holdfast.wire.yaml_edit import REMOVED, Edit, edit, remove_document
+from holdfast.wire.yaml_edit import REMOVED, Edit, apply_edits, remove_document
 
-_BY_HAND = "Make the change in the repository by hand, or put the declared value back."
+_BY_HAND_HINT = "Make the change in the repository by hand, or put the declared value back."
 
 
 async def codify(
     *,
-    rendered: Rendered,
-    declared: Declared | None,
+    rendered: RenderedSource,
+    declared: DeclaredObject | None,
     live: Fields | None,
-    findings: Sequence[Finding],
-    export: Export,
+    field_drifts: Sequence[FieldDrift],
+    export: SourceExport,
     path: str,
-    renders: Renders,
+    renders: SourceRenderer,
     renderer: Renderer = Renderer.AUTO,
     namespace: str = "",
-    trail: Trail | None = None,
+    trail: LayerStack | None = None,
     decryptor: Decryptor | None = None,
-) -> Codified:
+) -> CodifyResult:
     """Return the edits after which the path declares the live values of one object's findings.
 
     Without `live` the object was deleted and is declared no more; without `declared` it was
@@ -72,7 +79,7 @@ async def codify(
     Rendering the edited files gave exactly that, and nothing else. Raises CannotCodify with what
     was tried, and SecretInClear where the file would hold a secret.
     """
-    work = Work(
+    work = CodifyWorkspace(
         export=export, path=path, renderer=renderer, namespace=namespace, renders=renders,
         trail=trail,
     )  # fmt: skip
@@ -84,28 +91,30 @@ async def codify(
     _refuse_plain_secret(declared.ref, encrypted=declared.encrypted)
     if live is None:
         return await codifier.drop(declared)
-    return await codifier.fields(declared, live, findings)
+    return await codifier.fields(declared, live, field_drifts)
 
 
 class _Codifier:
-    def __init__(self, work: Work, rendered: Rendered, decryptor: Decryptor | None) -> None:
+    def __init__(
+        self, work: CodifyWorkspace, rendered: RenderedSource, decryptor: Decryptor | None
+    ) -> None:
         self._work = work
         self._before = rendered
         self._decryptor = decryptor
         self._repointed: tuple[ObjectRef, ...] = ()
 
     async def fields(
-        self, declared: Declared, live: Fields, findings: Sequence[Finding]
-    ) -> Codified:
-        rules = _rules(live)
-        wished = wishes(
-            findings, declared=declared.item, live=live, rules=rules, sealed=declared.encrypted
+        self, declared: DeclaredObject, live: Fields, field_drifts: Sequence[FieldDrift]
+    ) -> CodifyResult:
+        rules = _list_rules(live)
+        wished = field_edits(
+            field_drifts, declared=declared.item, live=live, rules=rules, sealed=declared.encrypted
         )
-        if any(not finding.change.path for finding in findings):
+        if any(not finding.change.path for finding in field_drifts):
             raise CannotCodify(
                 f"{declared.ref} was deleted and made anew, and a file declares the one as well as "
                 "the other.",
-                todo="Have it put back, which takes the new one over.",
+                hint="Have it put back, which takes the new one over.",
             )
         if not wished:
             raise CannotCodify(f"Nothing about {declared.ref} differs that a file could declare.")
@@ -114,25 +123,25 @@ class _Codifier:
         if self._work.trail is None:
             if not declared.origin.file:
                 raise CannotCodify(f"No file is known that declares {declared.ref}.")
-            item = await asyncio.to_thread(_granted_all, declared.item, wished, rules)
-            attempt = in_own_file(self._work, {}, declared, wished, rules)
+            item = await asyncio.to_thread(_with_edits, declared.item, wished, rules)
+            attempt = edit_own_file(self._work, {}, declared, wished, rules)
             files, note = await self._first({}, [attempt], declared.ref, item, rules)
             return await self._answer(files, [note])
         return await self._layered(declared, wished, rules, self._work.trail)
 
-    async def drop(self, declared: Declared) -> Codified:
+    async def drop(self, declared: DeclaredObject) -> CodifyResult:
         attempts = [*self._dropped(declared)]
         if self._work.trail is not None:
-            layers = Layers(
+            layers = LayerEdits(
                 work=self._work, trail=self._work.trail, declared=declared, item=declared.item,
-                rules=_rules(declared.item), files={},
+                rules=_list_rules(declared.item), files={},
             )  # fmt: skip
             attempts.extend(layers.drops())
-        rules = _rules(declared.item)
+        rules = _list_rules(declared.item)
         files, note = await self._first({}, attempts, declared.ref, None, rules)
         return await self._answer(files, [note])
 
-    async def adopt(self, live: Fields) -> Codified:
+    async def adopt(self, live: Fields) -> CodifyResult:
         item = manifest_of(live)
         ref = ref_of(item)
         _refuse_plain_secret(ref, encrypted=False)
@@ -140,65 +149,67 @@ class _Codifier:
         if isinstance(metadata, dict) and metadata.get("ownerReferences"):
             raise CannotCodify(
                 f"{ref} belongs to another object, which creates it again.",
-                todo="Declare its owner instead.",
+                hint="Declare its owner instead.",
             )
         refuse_credentials(item, str(ref))
         attempts = [*self._added(item, ref)]
-        files, note = await self._first({}, attempts, ref, item, _rules(live))
+        files, note = await self._first({}, attempts, ref, item, _list_rules(live))
         return await self._answer(files, [note])
 
     async def _layered(
-        self, declared: Declared, wished: Sequence[Wish], rules: Rules, trail: Trail
-    ) -> Codified:
+        self, declared: DeclaredObject, wished: Sequence[FieldEdit], rules: Rules, trail: LayerStack
+    ) -> CodifyResult:
         """Fulfil one wish after the other: each may come from another layer."""
-        files: Files = {}
+        files: FileEdits = {}
         item = declared.item
         notes = []
         for wish in wished:
-            layers = Layers(
+            layers = LayerEdits(
                 work=self._work, trail=trail, declared=declared, item=item, rules=rules, files=files
             )
-            item = _fields(granted(item, wish, rules))
+            item = _as_fields(with_edit(item, wish, rules))
             attempts = layers.attempts(wish)
             files, note = await self._first(files, attempts, declared.ref, item, rules, wish)
             notes.append(note)
         return await self._answer(files, notes)
 
-    async def _sealed(self, declared: Declared, wished: Sequence[Wish], rules: Rules) -> Codified:
+    async def _sealed(
+        self, declared: DeclaredObject, wished: Sequence[FieldEdit], rules: Rules
+    ) -> CodifyResult:
         """Replace values of an encrypted file, which its own recipients alone can read."""
         file = declared.origin.file
         if self._decryptor is None or not file or not self._work.own(file):
             raise CannotCodify(
                 f"{declared.ref} is encrypted, and there is no key for it here or no file of its "
                 "own.",
-                todo="Change it with sops where the key is.",
+                hint="Change it with sops where the key is.",
             )
         text = self._work.text({}, file)
         document = read_documents(text, source=file)[declared.origin.document].value
         item = declared.item
         for wish in wished:
-            place = _sealed_place(document, wish)
+            place = _encrypted_path(document, wish)
             if place is None:
                 raise CannotCodify(
                     f"{file} is encrypted, and {show_path(wish.path)} is not one of its values.",
-                    todo="Change it with sops where the key is.",
+                    hint="Change it with sops where the key is.",
                 )
-            value = _sealed_value(place[0], wish)
+            value = _encrypted_value(place[0], wish)
             text = await self._decryptor.set_value(text, place, Secret(value))
-            item = _fields(granted(item, wish, rules))
-        attempt = Attempt(where=file, make=lambda: {file: text})
+            item = _as_fields(with_edit(item, wish, rules))
+        attempt = EditAttempt(where=file, make=lambda: {file: text})
         files, note = await self._first({}, [attempt], declared.ref, item, rules)
         return await self._answer(files, [note, f"The values in {file} stay encrypted."])
 
     async def _first(
         self,
-        files: Files,
-        attempts: Iterator[Attempt] | Sequence[Attempt],
+        files: FileEdits,
+        attempts: Iterator[EditAttempt] | Sequence[EditAttempt],
         ref: ObjectRef,
-        wanted: Fields | None,
+        desired: Fields | None,
         rules: Rules,
-        wish: Wish | None = None,
-    ) -> tuple[Files, str]:
+        wish: FieldEdit | None = None,
+    ) -> tuple[FileEdits, str]:
         """Return the files of the first attempt that gives exactly what is wished for."""
         problems = []
         trying = iter(attempts)
@@ -213,13 +224,13 @@ class _Codifier:
                     reason = f"{reason} {error.problems[0].reason}"
             else:
                 plain, renamed = await asyncio.to_thread(
-                    _compared, self._before, after, ref, wanted, rules
+                    _unexpected_changes, self._before, after, ref, desired, rules
                 )
                 if not plain:
                     self._repointed = ()
                     return made, attempt.note
                 if not renamed:
-                    self._repointed = await asyncio.to_thread(changed_in_both, self._before, after)
+                    self._repointed = await asyncio.to_thread(changed_objects, self._before, after)
                     told = f"The name of {ref} has a hash of its content, so it gets a new name."
                     return made, " ".join(filter(None, (attempt.note, told)))
                 reason = f"{plain}."
@@ -227,10 +238,10 @@ class _Codifier:
         what = f"{show_path(wish.path)} of {ref}" if wish else str(ref)
         raise CannotCodify(
             f"No edit was found that changes {what} and nothing else.", problems=problems,
-            todo=_BY_HAND,
+            hint=_BY_HAND_HINT,
         )  # fmt: skip
 
-    def _dropped(self, declared: Declared) -> Iterator[Attempt]:
+    def _dropped(self, declared: DeclaredObject) -> Iterator[EditAttempt]:
         """Take the object out of its file, or the file out of the application."""
         origin = declared.origin
         if not origin.file or not self._work.own(origin.file):
@@ -245,14 +256,14 @@ class _Codifier:
         if trail is not None and not entries:
             return
 
-        def make() -> Files:
+        def make() -> FileEdits:
             text = self._work.text({}, origin.file)
-            within = place_of(text, origin.document, declared.ref, origin.file)
+            within = object_steps(text, origin.document, declared.ref, origin.file)
             documents = read_documents(text, source=origin.file)
             items = at_steps(documents[origin.document].value, within[:-1])
             if within and isinstance(items, list) and len(items) > 1:
                 gone = Edit(path=within, value=REMOVED)
-                edited = edit(text, [gone], document=origin.document, source=origin.file)
+                edited = apply_edits(text, [gone], document=origin.document, source=origin.file)
                 return {origin.file: edited}
             if len(documents) > 1:
                 return {
@@ -261,16 +272,16 @@ class _Codifier:
             made: dict[str, bytes | None] = {origin.file: None}
             for layer, entry in entries:
                 kustomization = self._work.text(made, layer.file)
-                key, index = entry.place.pointer.strip("/").split("/")
-                made[layer.file] = edit(
+                key, index = entry.location.pointer.strip("/").split("/")
+                made[layer.file] = apply_edits(
                     kustomization, [Edit(path=(key, int(index)), value=REMOVED)], document=0,
                     source=layer.file,
                 )  # fmt: skip
             return made
 
-        yield Attempt(where=origin.file, make=make)
+        yield EditAttempt(where=origin.file, make=make)
 
-    def _added(self, item: Fields, ref: ObjectRef) -> Iterator[Attempt]:
+    def _added(self, item: Fields, ref: ObjectRef) -> Iterator[EditAttempt]:
         """Put the object into a file beside the others."""
         path = posixpath.normpath(self._work.path)
         trail = self._work.trail
@@ -278,17 +289,17 @@ class _Codifier:
             text = self._work.text({}, path)
             lead = b"" if text.endswith(b"\n") or not text else b"\n"
             added = text + lead + b"---\n" + write_document(item).encode()
-            yield Attempt(where=path, make=lambda: {path: added})
+            yield EditAttempt(where=path, make=lambda: {path: added})
             return
         directory = posixpath.dirname(trail.entry.file) if trail else path
         file = self._free_name(directory, ref)
-        for named in _names(item, ref, trail):
+        for named in _candidate_names(item, ref, trail):
             yield self._new_file(file, named, trail)
 
-    def _new_file(self, file: str, item: Fields, trail: Trail | None) -> Attempt:
+    def _new_file(self, file: str, item: Fields, trail: LayerStack | None) -> EditAttempt:
         text = write_document(item).encode()
 
-        def make() -> Files:
+        def make() -> FileEdits:
             if trail is None:
                 return {file: text}
             entry = trail.entry
@@ -296,10 +307,10 @@ class _Codifier:
             at = len(known) if isinstance(known, list) else 0
             added = Edit(path=("resources", at), value=posixpath.basename(file))
             kustomization = self._work.text({}, entry.file)
-            edited = edit(kustomization, [added], document=0, source=entry.file)
+            edited = apply_edits(kustomization, [added], document=0, source=entry.file)
             return {file: text, entry.file: edited}
 
-        return Attempt(where=file, make=make)
+        return EditAttempt(where=file, make=make)
 
     def _free_name(self, directory: str, ref: ObjectRef) -> str:
         stem = re.sub(r"[^a-z0-9.-]+", "-", f"{ref.kind}-{ref.name}".lower()).strip("-.")
@@ -311,10 +322,10 @@ class _Codifier:
                 return file
             count += 1
 
-    async def _answer(self, files: Files, notes: Sequence[str]) -> Codified:
+    async def _answer(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
         return await asyncio.to_thread(self._summed_up, files, notes)
 
-    def _summed_up(self, files: Files, notes: Sequence[str]) -> Codified:
+    def _summed_up(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
         root = self._work.export.root
         changed: dict[str, bytes | None] = {}
         lines = []
@@ -324,8 +335,8 @@ class _Codifier:
                 changed[file] = text
                 lines.append(touched_lines(file, known, text))
         if not changed:
-            raise CannotCodify("The files declare it already.", todo="Wait for the next look.")
-        return Codified(
+            raise CannotCodify("The files declare it already.", hint="Wait for the next look.")
+        return CodifyResult(
             files=changed,
             lines=tuple(lines),
             layer=", ".join(changed),
@@ -334,19 +345,23 @@ class _Codifier:
         )
 
 
-def _compared(
-    before: Rendered, after: Rendered, ref: ObjectRef, wanted: Fields | None, rules: Rules
+def _unexpected_changes(
+    before: RenderedSource,
+    after: RenderedSource,
+    ref: ObjectRef,
+    desired: Fields | None,
+    rules: Rules,
 ) -> tuple[str, str]:
     """Say what was not wished for, and what is left of that when a hash in a name is no matter."""
-    plain = unlike(before, after, ref, wanted, rules)
+    plain = unexpected_change(before, after, ref, desired, rules)
     if not plain:
         return "", ""
-    return plain, unlike(before, under_old_name(before, after, ref), ref, wanted, rules)
+    return plain, unexpected_change(before, with_old_name(before, after, ref), ref, desired, rules)
 
 
-def _granted_all(item: Fields, wished: Sequence[Wish], rules: Rules) -> Fields:
+def _with_edits(item: Fields, wished: Sequence[FieldEdit], rules: Rules) -> Fields:
     for wish in wished:
-        item = _fields(granted(item, wish, rules))
+        item = _as_fields(with_edit(item, wish, rules))
     return item
 
 
@@ -354,18 +369,18 @@ def _refuse_plain_secret(ref: ObjectRef, *, encrypted: bool) -> None:
     if ref.kind == "Secret" and ref.api_version == "v1" and not encrypted:
         raise SecretInClear(
             f"{ref} would stand in Git in clear, so it is not written there.",
-            todo="Encrypt its file with SOPS, or let an external store provide it; until then "
+            hint="Encrypt its file with SOPS, or let an external store provide it; until then "
             "put the declared value back, or ignore the drift by a rule.",
         )
 
 
-def _rules(item: Fields) -> Rules:
+def _list_rules(item: Fields) -> Rules:
     metadata = item.get("metadata")
     managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
     return rules_for(str(item.get("kind")), str(item.get("apiVersion")), read_ownership(managed))
 
 
-def _sealed_place(document: object, wish: Wish) -> tuple[str, str] | None:
+def _encrypted_path(document: object, wish: FieldEdit) -> tuple[str, str] | None:
     if wish.gone or len(wish.path) != 2 or wish.path[0] != "data":
         return None
     for part in ("stringData", "data"):
@@ -375,7 +390,7 @@ def _sealed_place(document: object, wish: Wish) -> tuple[str, str] | None:
     return None
 
 
-def _sealed_value(part: str, wish: Wish) -> str:
+def _encrypted_value(part: str, wish: FieldEdit) -> str:
     if part == "data":
         return str(wish.value)
     try:
@@ -383,11 +398,11 @@ def _sealed_value(part: str, wish: Wish) -> str:
     except (binascii.Error, UnicodeDecodeError):
         raise CannotCodify(
             f"The live value of {show_path(wish.path)} is not text, and the file holds text.",
-            todo="Move the key from stringData to data with sops.",
+            hint="Move the key from stringData to data with sops.",
         ) from None
 
 
-def _names(item: Fields, ref: ObjectRef, trail: Trail | None) -> Iterator[Fields]:
+def _candidate_names(item: Fields, ref: ObjectRef, trail: LayerStack | None) -> Iterator[Fields]:
     """Yield an object under its name, and under the one from which the layer makes it."""
     yield item
     if trail is None:
@@ -400,6 +415,43 @@ def _names(item: Fields, ref: ObjectRef, trail: Trail | None) -> Iterator[Fields
         yield {**item, "metadata": {**metadata, "name": name}}
 
 
-def _fields(tree: object) -> Fields:
+def _as_fields(tree: object) -> Fields:
     assert isinstance(tree, dict)  # noqa: S101  # an object stays a mapping
     return tree
+
+
+def make_codifier(sources: Sources) -> Codify:
+    """Return what edits the files of an application's own repository."""
+
+    async def codified(
+        following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> CodifyResult:
+        wanted, application = following.desired, following.application
+        assert wanted is not None  # noqa: S101  # the drift was found by comparing with it
+        source = application.spec.source
+        path, renderer = source.path or ".", source.renderer or Renderer.AUTO
+        repository = await sources.repository(application)
+        renders = await sources.renders(application)
+        paths = {entry.path for entry in drift.entries}
+        findings = [
+            found
+            for found in seen.drifted
+            if show_path(found.change.path) in paths
+            and (found.signal is not Signal.RUNNING) is drift.healable
+        ]
+        async with repository.export(wanted.rendered.commit) as export:
+            return await codify(
+                rendered=wanted.rendered,
+                declared=None if seen.standing is SyncStatus.ORPHAN else seen.declared,
+                live=seen.live,
+                field_drifts=findings,
+                export=export,
+                path=path,
+                renders=renders,
+                renderer=renderer,
+                namespace=application.namespace,
+                trail=renders.trail(export, path, renderer=renderer),
+                decryptor=await sources.decryptor(application),
+            )
+
+    return codified

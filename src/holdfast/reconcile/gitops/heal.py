@@ -10,43 +10,49 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.core.gitops import fight, message
+from holdfast.core import fight
+from holdfast.core.gitops import message, wording
 from holdfast.core.gitops.application import Remediation
-from holdfast.core.gitops.decide import RECHECK, TRUCE, Decision, Move, decide
+from holdfast.core.gitops.decide import (
+    ADMISSION_RECHECK,
+    FIGHT_TRUCE,
+    DriftAction,
+    DriftDecision,
+    decide_drift,
+)
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
-from holdfast.core.gitops.guard import park_heals
+from holdfast.core.gitops.guard import approval_for_heals
+from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.standing import Seen, Standing
-from holdfast.core.gitops.steps import heal_plan
-from holdfast.core.gitops.track import approved_as, track
-from holdfast.core.gitops.window import open_now
+from holdfast.core.gitops.planning import make_heal_plan
+from holdfast.core.gitops.track import approved_resolution, track
+from holdfast.core.gitops.window import window_state
 from holdfast.core.ledger import DriftEntry
-from holdfast.core.objects import ObjectRef
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
 from holdfast.core.tree import Fields, show_path
-from holdfast.reconcile.gitops import words
-from holdfast.reconcile.gitops.apply import Applier, Done
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.looking import Looking
-from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver
+from holdfast.reconcile.gitops.apply import PlanApplier, StepOutcome
+from holdfast.reconcile.gitops.reporting import PassReporter
 from holdfast.reconcile.ports import Clock
 
-AGAIN = timedelta(seconds=15)
+RETRY_AFTER = timedelta(seconds=15)
 """How long a drift rests after a write that was refused."""
-DIFFERS = frozenset({Standing.DRIFTED, Standing.ORPHAN})
-StillAllowed = Callable[[str], bool]
+DIFFERING = frozenset({SyncStatus.DRIFTED, SyncStatus.ORPHAN})
+IsStillAllowed = Callable[[str], bool]
 """Says whether who decided something, by name and token, may still decide it now."""
 
 
-class Hands:
+class Remediator:
     """What healing and syncing both work with."""
 
     def __init__(
         self,
-        looking: Looking,
-        applier: Applier,
+        looking: ApplicationObserver,
+        applier: PlanApplier,
         clock: Clock,
-        still_allowed: StillAllowed = lambda decided_by: True,
+        still_allowed: IsStillAllowed = lambda decided_by: True,
     ) -> None:
         self._looking = looking
         self._applier = applier
@@ -54,60 +60,67 @@ class Hands:
         self._still_allowed = still_allowed
 
 
-class Healer(Hands):
+class DriftHealer(Remediator):
     """Handles the drifts of applications."""
 
     async def see_to(
-        self, following: Following, seen: Mapping[ObjectRef, Seen], voice: Voice
+        self,
+        following: ApplicationContext,
+        seen: Mapping[ObjectRef, ObservedObject],
+        voice: PassReporter,
     ) -> None:
         """Decide about every drift of the objects that were seen, and do what is due."""
         sync = following.application.spec.sync
-        window = open_now((sync.windows if sync else None) or (), self._clock.now())
+        window = window_state((sync.windows if sync else None) or (), self._clock.now())
         heals: list[ObjectDrift] = []
         parked = {
-            drift.id for drift in following.shelf.drifts.values()
-            if drift.state is DriftState.PARKED
+            drift.id for drift in following.state.drifts.values()
+            if drift.state is DriftState.BLOCKED
         }  # fmt: skip
-        for drift in sorted(following.shelf.drifts.values(), key=lambda each: each.id):
+        for drift in sorted(following.state.drifts.values(), key=lambda each: each.id):
             each = seen.get(drift.object)
-            if each is None or each.standing not in DIFFERS:
+            if each is None or each.standing not in DIFFERING:
                 continue
             now = self._clock.now()
             hold = following.hold_of(drift.object, now)
             if hold is None:
-                drift = _asked_for(following, drift)
-            decided = decide(
+                drift = _with_sync_request(following, drift)
+            decided = decide_drift(
                 drift,
                 owner=each.owner,
                 hold=hold,
                 window=window,
                 now=now,
-                recheck_at=each.verdict.recheck_at if each.verdict else None,
+                recheck_at=each.diff.recheck_at if each.diff else None,
             )
             drift = await self._settled(following, drift, decided, voice)
-            if decided.move is Move.HEAL:
+            if decided.move is DriftAction.HEAL:
                 heals.append(drift)
-            elif decided.move is Move.ASK:
+            elif decided.move is DriftAction.ASK:
                 self._ask(following, drift, each, voice)
         heals = await self._guarded(following, heals, parked, voice)
-        await following.shelf.commit()
+        await following.state.commit()
         for drift in heals:
             await self._heal(following, drift, voice)
 
     async def _settled(
-        self, following: Following, drift: ObjectDrift, decided: Decision, voice: Voice
+        self,
+        following: ApplicationContext,
+        drift: ObjectDrift,
+        decided: DriftDecision,
+        voice: PassReporter,
     ) -> ObjectDrift:
         """Let a drift stand as was decided, and tell where that is news."""
         after = replace(drift, state=decided.state, note=decided.note, until=decided.until)
-        following.shelf.put_drift(after)
+        following.state.put_drift(after)
         if after.state is drift.state:
             return after
-        if after.state is DriftState.PARKED and after.altered:
+        if after.state is DriftState.BLOCKED and after.altered:
             await self._tell_altered(following, after, voice)
         elif after.state is DriftState.FIGHTING:
-            following.shelf.note("fight", after.note, subject=after.id)
+            following.state.note("fight", after.note, subject=after.id)
             voice.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
-            theirs = fight.rivals(after.entries)
+            theirs = fight.fight_writers(after.entries)
             since = after.rounds[0] if after.rounds else after.first_seen
             await voice.notice(
                 message.fight(
@@ -116,41 +129,51 @@ class Healer(Hands):
                 )
             )  # fmt: skip
         elif after.state is DriftState.HELD:
-            following.shelf.note("held", after.note, subject=after.id)
+            following.state.note("held", after.note, subject=after.id)
             voice.event("DriftTolerated", after.note, object=after.object)
             await voice.notice(
                 message.drift_tolerated(voice.about(after), reason=after.note, until=after.until)
             )
         return after
 
-    def _ask(self, following: Following, drift: ObjectDrift, seen: Seen, voice: Voice) -> None:
+    def _ask(
+        self,
+        following: ApplicationContext,
+        drift: ObjectDrift,
+        seen: ObservedObject,
+        voice: PassReporter,
+    ) -> None:
         """Keep the plan that a reviewer is to approve."""
-        plan = plan_for(following, drift, seen)
+        plan = make_plan_for(following, drift, seen)
         if plan.digest == drift.plan:
             return
-        following.shelf.put_drift(replace(drift, plan=plan.digest))
+        following.state.put_drift(replace(drift, plan=plan.digest))
         detail: Fields = {
-            "plan": plan.digest, "steps": [words.step_line(step) for step in plan.steps],
+            "plan": plan.digest, "steps": [wording.describe_step(step) for step in plan.steps],
         }  # fmt: skip
         told = f"{plan.id} waits for a review."
-        following.shelf.note("approval-requested", told, subject=drift.id, detail=detail)
+        following.state.note("approval-requested", told, subject=drift.id, detail=detail)
         voice.event(
-            "ApprovalRequested", f"{words.told(drift)} Next: holdfast approve {drift.id}",
+            "ApprovalRequested", f"{wording.describe_drift(drift)} Next: holdfast approve {drift.id}",
             object=drift.object,
         )  # fmt: skip
 
     async def _guarded(
-        self, following: Following, heals: list[ObjectDrift], known: Collection[str], voice: Voice
+        self,
+        following: ApplicationContext,
+        heals: list[ObjectDrift],
+        known: Collection[str],
+        voice: PassReporter,
     ) -> list[ObjectDrift]:
         """Keep back what is too much to be healed without asking; what was approved is not.
 
         `known` are those that were kept back before: only others are news.
         """
-        shelf = following.shelf
+        shelf = following.state
         own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
         asked = following.current_request is not None
         sync = following.application.spec.sync
-        parked = park_heals(
+        parked = approval_for_heals(
             self._clock.now(),
             healing=len({drift.object for drift in own}),
             rounds=[heals[-1].at for heals in shelf.healed.values()],
@@ -160,22 +183,26 @@ class Healer(Hands):
         if parked is None or asked or not own:
             return heals
         for drift in own:
-            shelf.put_drift(replace(drift, state=DriftState.PARKED, note=parked.told))
+            shelf.put_drift(replace(drift, state=DriftState.BLOCKED, note=parked.told))
         if any(drift.id not in known for drift in own):
             shelf.note("parked", parked.told)
             voice.event("Parked", parked.told, warning=True)
             await voice.notice(
-                message.parked(voice.about(), plan="", reasons=[parked.told], changes=len(own))
+                message.approval_required(
+                    voice.about(), plan="", reasons=[parked.told], changes=len(own)
+                )
             )
         return [drift for drift in heals if drift.state is DriftState.APPROVED]
 
-    async def _heal(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+    async def _heal(
+        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+    ) -> None:
         """Put one drift right, if the object is still as it was decided on."""
-        shelf = following.shelf
+        shelf = following.state
         seen = await self._looking.at_one(following, drift.object)
-        if seen.standing not in DIFFERS or not _still(following, seen, drift):
+        if seen.standing not in DIFFERING or not _remaining_entries(following, seen, drift):
             return  # the next pass tells what became of it
-        plan = plan_for(following, drift, seen)
+        plan = make_plan_for(following, drift, seen)
         if told := self._void(drift, plan):
             shelf.note("stale", told, subject=drift.id)
             voice.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
@@ -186,9 +213,9 @@ class Healer(Hands):
         shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
         await shelf.commit()
         done = await self._applier.carry_out(following, plan, {seen.ref: seen})
-        if failure := _failure(done):
+        if failure := _failure_message(done):
             # A failure is no round of a fight: it is tried again soon, however often.
-            shelf.put_drift(replace(drift, note=failure, until=self._clock.now() + AGAIN))
+            shelf.put_drift(replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER))
             shelf.note("heal-failed", failure, subject=drift.id)
             voice.event("ReconciliationFailed", failure, warning=True, object=drift.object)
             await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
@@ -196,16 +223,16 @@ class Healer(Hands):
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
         after = await self._looking.at_one(following, drift.object)
-        left = () if deleted else _still(following, after, drift)
+        left = () if deleted else _remaining_entries(following, after, drift)
         altered = {show_path(found.change.path) for each in done for found in each.altered}
         if left and all(entry.path in altered for entry in left):
-            again = after.verdict.recheck_at if after.verdict else None
+            again = after.diff.recheck_at if after.diff else None
             blocked = replace(
                 drift,
                 entries=left,
-                state=DriftState.PARKED,
-                note=fight.altered(left),
-                until=again or self._clock.now() + RECHECK,
+                state=DriftState.BLOCKED,
+                note=fight.describe_admission_change(left),
+                until=again or self._clock.now() + ADMISSION_RECHECK,
             )
             shelf.put_drift(blocked)
             await self._tell_altered(following, blocked, voice)
@@ -216,9 +243,11 @@ class Healer(Hands):
             return
         await self._healed(following, healed, voice)
 
-    async def _tell_altered(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+    async def _tell_altered(
+        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+    ) -> None:
         """Say that the server stores it differently than it was sent, so nothing was put back."""
-        following.shelf.note("altered", drift.note, subject=drift.id)
+        following.state.note("altered", drift.note, subject=drift.id)
         voice.event("AlteredByAdmission", drift.note, warning=True, object=drift.object)
         await voice.notice(message.heal_failed(voice.about(drift), reason=drift.note))
 
@@ -240,16 +269,20 @@ class Healer(Hands):
         return ""
 
     async def _rewritten(
-        self, following: Following, drift: ObjectDrift, left: Sequence[DriftEntry], voice: Voice
+        self,
+        following: ApplicationContext,
+        drift: ObjectDrift,
+        left: Sequence[DriftEntry],
+        voice: PassReporter,
     ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
-        told, theirs = fight.rewritten(left)
+        told, theirs = fight.describe_rewrite(left)
         drift = replace(
-            drift, state=DriftState.FIGHTING, note=told, until=self._clock.now() + TRUCE,
+            drift, state=DriftState.FIGHTING, note=told, until=self._clock.now() + FIGHT_TRUCE,
             entries=tuple(left), fought=True,
         )  # fmt: skip
-        following.shelf.put_drift(drift)
-        following.shelf.note("fight", told, subject=drift.id)
+        following.state.put_drift(drift)
+        following.state.note("fight", told, subject=drift.id)
         voice.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
         await voice.notice(
             message.fight(
@@ -258,14 +291,16 @@ class Healer(Hands):
             )
         )  # fmt: skip
 
-    async def _healed(self, following: Following, drift: ObjectDrift, voice: Voice) -> None:
+    async def _healed(
+        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+    ) -> None:
         resolution = Resolution.SELF_HEALED
         if drift.state is DriftState.APPROVED:
-            resolution = approved_as(drift)
+            resolution = approved_resolution(drift)
         closed = replace(
             drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
         )
-        close(following, closed, voice)
+        close_drift(following, closed, voice)
         await voice.notice(
             message.drift_healed(
                 voice.about(closed), actor=drift.decided_by, fields=drift.entries
@@ -273,24 +308,26 @@ class Healer(Hands):
         )  # fmt: skip
 
 
-def plan_for(following: Following, drift: ObjectDrift, seen: Seen) -> SyncPlan:
+def make_plan_for(
+    following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+) -> SyncPlan:
     """Make the plan that would end one drift."""
-    wanted = following.wanted
+    wanted = following.desired
     assert wanted is not None  # noqa: S101  # it was looked at
-    return heal_plan(
+    return make_heal_plan(
         following.application, wanted.rendered.commit, seen, drift,
         digests=lambda ref: wanted.of(ref).digest,
     )  # fmt: skip
 
 
-def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
+def close_drift(following: ApplicationContext, drift: ObjectDrift, voice: PassReporter) -> None:
     """Put a drift that ended into the history."""
-    following.shelf.put_drift(drift)
+    following.state.put_drift(drift)
     how = str(drift.resolution)
     back = "is as declared again" if drift.where else "is gone, as Git does not declare it"
-    told = f"{drift.object} {_ENDED.get(drift.resolution, back)} ({how})."
+    told = f"{drift.object} {_RESOLUTION_TEXT.get(drift.resolution, back)} ({how})."
     detail: Fields = {"resolution": how, "plan": drift.plan}
-    following.shelf.note(
+    following.state.note(
         "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
         detail=detail,
     )  # fmt: skip
@@ -298,7 +335,7 @@ def close(following: Following, drift: ObjectDrift, voice: Voice) -> None:
     voice.event("DriftCorrected" if corrected else "DriftEnded", told, object=drift.object)
 
 
-_ENDED: dict[Resolution | None, str] = {
+_RESOLUTION_TEXT: dict[Resolution | None, str] = {
     Resolution.CODIFIED: "is what Git declares now",
     Resolution.IGNORED: "differs still, and a rule hides it",
     Resolution.SUPERSEDED: "differs still, otherwise than this drift told",
@@ -306,7 +343,7 @@ _ENDED: dict[Resolution | None, str] = {
 }
 
 
-def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
+def _with_sync_request(following: ApplicationContext, drift: ObjectDrift) -> ObjectDrift:
     """A person who asks for a sync asks for the end of drift that nobody has to approve."""
     request = following.current_request
     if request is None or drift.state is DriftState.APPROVED:
@@ -319,7 +356,9 @@ def _asked_for(following: Following, drift: ObjectDrift) -> ObjectDrift:
     return replace(drift, state=DriftState.APPROVED, plan="", until=None, decided_by=request.actor)
 
 
-def _still(following: Following, seen: Seen, drift: ObjectDrift) -> tuple[DriftEntry, ...]:
+def _remaining_entries(
+    following: ApplicationContext, seen: ObservedObject, drift: ObjectDrift
+) -> tuple[DriftEntry, ...]:
     """Which fields of a drift an object still has."""
     found = track(
         following.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
@@ -331,5 +370,5 @@ def _still(following: Following, seen: Seen, drift: ObjectDrift) -> tuple[DriftE
     )  # fmt: skip
 
 
-def _failure(done: Sequence[Done]) -> str:
-    return words.cut(" ".join(each.told for each in done if not each.ok))
+def _failure_message(done: Sequence[StepOutcome]) -> str:
+    return wording.shorten(" ".join(each.told for each in done if not each.ok))

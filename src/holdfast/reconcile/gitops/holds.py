@@ -7,37 +7,37 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.gitops import message
-from holdfast.core.gitops.application import AnnotationHolds, HoldEnd, PullKind, Remediation
+from holdfast.core.gitops.application import AnnotationHolds, HoldEnd, PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import (
     BREAK_GLASS,
-    LEAST_GRANTED,
+    MIN_GRANTED,
     PAUSE_REASON,
     PAUSED_UNTIL,
     Hold,
     budget_left,
 )
-from holdfast.core.gitops.standing import Seen
-from holdfast.core.ownership.objects import at
-from holdfast.core.ownership.owned import read_ownership
+from holdfast.core.gitops.objects import ObservedObject
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.redact import redact
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.reporting import PassReporter
 
-LONGEST = timedelta(days=30)
+MAX_HOLD = timedelta(days=30)
 """No hold lasts longer: what is meant for good belongs in Git."""
-_TEXT = 200
+_MAX_REASON = 200
 _BY_ANNOTATION = "an annotation"
 _BY_GIT = "Git"
-_TOLD_EVERY = timedelta(days=1)
+_REFUSAL_PERIOD = timedelta(days=1)
 """A writer who asks for more holds than are granted is told of so often."""
 
 
 def follow_annotations(
-    following: Following,
-    seen: Iterable[Seen],
-    voice: Voice,
+    following: ApplicationContext,
+    seen: Iterable[ObservedObject],
+    voice: PassReporter,
     allowed: AnnotationHolds = AnnotationHolds.LIMITED,
 ) -> None:
     """Begin, change and end the holds that stand on objects themselves.
@@ -46,13 +46,13 @@ def follow_annotations(
     week and no longer, however often it is renewed. `allowed` counts for an application that does
     not say otherwise.
     """
-    shelf, spec = following.shelf, following.application.spec.drift
+    shelf, spec = following.state, following.application.spec.drift
     allowed = (spec.annotation_holds if spec else None) or allowed
     for each in seen:
         if each.live is None:
             continue
-        known = shelf.holds.get(_id(each.live))
-        wanted = _annotated(following, each, voice.now)
+        known = shelf.holds.get(_hold_id(each.live))
+        wanted = _annotated_hold(following, each, voice.now)
         if wanted is not None and shelf.expired.get(wanted.id) == wanted.asked:
             continue  # it ended already: a clock that is set back does not revive it
         if wanted is not None and wanted.by != _BY_GIT:
@@ -63,8 +63,8 @@ def follow_annotations(
             begun = known.since if known else voice.now
             left = timedelta(0) if never else budget_left(used, voice.now)
             wanted = replace(wanted, used=used, until=min(wanted.until, begun + left))
-            if known is None and left < LEAST_GRANTED:
-                _refuse(following, wanted, never=never, voice=voice)
+            if known is None and left < MIN_GRANTED:
+                _refuse_hold(following, wanted, never=never, voice=voice)
                 continue
             if never and known is not None:
                 wanted = None
@@ -93,13 +93,15 @@ def follow_annotations(
             voice.event("Resumed", f"{each.ref} is no longer on hold.", object=each.ref)
 
 
-def _refuse(following: Following, hold: Hold, *, never: bool, voice: Voice) -> None:
+def _refuse_hold(
+    following: ApplicationContext, hold: Hold, *, never: bool, voice: PassReporter
+) -> None:
     """Put on record that somebody asked for a hold which is not granted. Told once a day."""
-    shelf, ref = following.shelf, hold.object
+    shelf, ref = following.state, hold.object
     assert ref is not None  # noqa: S101  # an annotation stands on an object
     last = shelf.holds_refused.get(ref)
     shelf.put_hold(replace(hold, until=voice.now, since=voice.now, refused=True), ended=True)
-    if last is not None and voice.now - last < _TOLD_EVERY:
+    if last is not None and voice.now - last < _REFUSAL_PERIOD:
         return
     why = "annotations hold nothing here" if never else "annotations have held it for a day already"
     told = (
@@ -110,13 +112,13 @@ def _refuse(following: Following, hold: Hold, *, never: bool, voice: Voice) -> N
     voice.event("HoldRefused", told, warning=True, object=ref)
 
 
-async def expire(following: Following, voice: Voice) -> None:
+async def expire_holds(following: ApplicationContext, voice: PassReporter) -> None:
     """End the holds whose time is over, and send their changes where the policy says.
 
     What changed under a hold goes to a pull request or is put back; either way it is on record.
     Where putting back needs a review, the end of a hold is none.
     """
-    shelf, spec = following.shelf, following.application.spec.drift
+    shelf, spec = following.state, following.application.spec.drift
     four_eyes = bool(spec and spec.four_eyes)
     for hold in [each for each in shelf.holds.values() if each.until <= voice.now]:
         back_port = hold.end is HoldEnd.PULL_REQUEST
@@ -140,7 +142,9 @@ async def expire(following: Following, voice: Voice) -> None:
             after = replace(drift, state=DriftState.DETECTED, chosen_by=f"the end of {hold.id}")
             after = replace(after, note=f"Its hold ended: it {follows}.", until=None)
             if back_port:
-                after = replace(after, remediation=Remediation.PULL_REQUEST, pull=PullKind.CODIFY)
+                after = replace(
+                    after, remediation=Remediation.PULL_REQUEST, pull=PullRequestKind.CODIFY
+                )
             elif drift.remediation is Remediation.REVIEW or four_eyes:
                 # An annotation says which tool wrote it, and not who.
                 asked = "" if hold.from_annotation else hold.by
@@ -160,34 +164,38 @@ async def expire(following: Following, voice: Voice) -> None:
         voice.event("PauseExpired", told, object=hold.object)
 
 
-def _annotated(following: Following, seen: Seen, now: datetime) -> Hold | None:
+def _annotated_hold(
+    following: ApplicationContext, seen: ObservedObject, now: datetime
+) -> Hold | None:
     live = seen.live or {}
-    until = _time(at(live, ("metadata", "annotations", PAUSED_UNTIL)))
-    known = following.shelf.holds.get(_id(live))
+    until = _parse_time(value_at(live, ("metadata", "annotations", PAUSED_UNTIL)))
+    known = following.state.holds.get(_hold_id(live))
     begun = known.since if known else now
     if until is None or until <= now:
         return None
-    asked, until = until, min(until, begun + LONGEST)
+    asked, until = until, min(until, begun + MAX_HOLD)
     path = ("metadata", "annotations", PAUSED_UNTIL)
-    declared = seen.declared is not None and at(seen.declared.item, path) == at(live, path)
-    reason = at(live, ("metadata", "annotations", PAUSE_REASON))
-    incident = at(live, ("metadata", "annotations", BREAK_GLASS))
-    told = " ".join(redact(str(part))[:_TEXT] for part in (incident, reason) if part)
+    declared = seen.declared is not None and value_at(seen.declared.item, path) == value_at(
+        live, path
+    )
+    reason = value_at(live, ("metadata", "annotations", PAUSE_REASON))
+    incident = value_at(live, ("metadata", "annotations", BREAK_GLASS))
+    told = " ".join(redact(str(part))[:_MAX_REASON] for part in (incident, reason) if part)
     spec = following.application.spec.drift
     return Hold(
-        id=_id(live), application=following.application.id, object=seen.ref,
-        reason=told or "no reason was given", by=_BY_GIT if declared else _writer(live), since=now,
+        id=_hold_id(live), application=following.application.id, object=seen.ref,
+        reason=told or "no reason was given", by=_BY_GIT if declared else _annotation_writer(live), since=now,
         until=until,
         end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,
         asked=asked,
     )  # fmt: skip
 
 
-def _id(live: Fields) -> str:
-    return f"hold-{str(at(live, ('metadata', 'uid')))[:8]}"
+def _hold_id(live: Fields) -> str:
+    return f"hold-{str(value_at(live, ('metadata', 'uid')))[:8]}"
 
 
-def _time(value: object) -> datetime | None:
+def _parse_time(value: object) -> datetime | None:
     try:
         found = datetime.fromisoformat(str(value))
     except ValueError:
@@ -195,7 +203,7 @@ def _time(value: object) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _writer(live: Fields) -> str:
+def _annotation_writer(live: Fields) -> str:
     path = ("metadata", "annotations", PAUSED_UNTIL)
-    entries = read_ownership(at(live, ("metadata", "managedFields"))).entries
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
     return next((str(entry.writer) for entry in entries if path in entry.paths), _BY_ANNOTATION)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import Conflict, TargetUnavailable
-from holdfast.core.gitops.notice import Notice
-from holdfast.reconcile.gitops.ports import Book, Put, Record, RecordKind
+from holdfast.core.gitops.notification import Notice
+from holdfast.reconcile.gitops.ports import LedgerRecord, LedgerStore, LedgerWrite, RecordKind
 from holdfast.wire.notice_v1 import WAITING, outbox_from_json, outbox_to_json
 
 SENT = "sent"
@@ -25,7 +25,7 @@ DROPPED = "dropped"
 
 
 @dataclass(slots=True)
-class Kept:
+class OutboxNotice:
     """One notice and how it stands with each channel. The channels of one process share it."""
 
     notice: Notice
@@ -38,11 +38,11 @@ class Kept:
         return WAITING in self.channels.values()
 
 
-def put_of(kept: Kept) -> Put:
+def outbox_write(kept: OutboxNotice) -> LedgerWrite:
     """Return the write that brings the ledger to how a notice stands."""
-    return Put(
+    return LedgerWrite(
         kind=RecordKind.NOTICE,
-        application=application_of(kept.notice),
+        application=notice_application(kept.notice),
         key=kept.notice.id,
         seen=kept.version,
         state="open" if kept.open else "closed",
@@ -50,7 +50,7 @@ def put_of(kept: Kept) -> Put:
     )
 
 
-def application_of(notice: Notice) -> str:
+def notice_application(notice: Notice) -> str:
     """Return the application that a notice names; empty for a digest of several."""
     name = notice.data.get("application")
     return name if isinstance(name, str) else ""
@@ -59,18 +59,18 @@ def application_of(notice: Notice) -> str:
 class Outbox:
     """The open notices of a ledger, and the same in memory."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: LedgerStore) -> None:
         self._book = book
         self._lock = asyncio.Lock()
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, OutboxNotice] = {}
         self.stale = True
         """True when the ledger may say something else, so that it is read before the next use."""
 
-    async def add(self, kept: Kept) -> bool:
+    async def add(self, kept: OutboxNotice) -> bool:
         """Write a new notice. False when the ledger has it already, told or waiting."""
         async with self._lock:
             try:
-                await self._book.write([put_of(kept)], [])
+                await self._book.write([outbox_write(kept)], [])
             except Conflict:
                 return False
             except TargetUnavailable:
@@ -79,7 +79,7 @@ class Outbox:
             self.take(kept)
             return True
 
-    def take(self, kept: Kept) -> None:
+    def take(self, kept: OutboxNotice) -> None:
         """Know of a notice that was written as new a moment ago."""
         kept.version = 1
         self.kept[kept.notice.id] = kept
@@ -90,7 +90,7 @@ class Outbox:
         return kept is not None and kept.channels.get(channel) == WAITING
 
     async def mark(
-        self, channel: str, ids: Sequence[str], word: str, *, new: Kept | None = None
+        self, channel: str, ids: Sequence[str], word: str, *, new: OutboxNotice | None = None
     ) -> None:
         """Write that a channel is done with some notices, together with a new one.
 
@@ -99,7 +99,7 @@ class Outbox:
         """
         async with self._lock:
             done = [
-                Kept(kept.notice, {**kept.channels, channel: word}, kept.version)
+                OutboxNotice(kept.notice, {**kept.channels, channel: word}, kept.version)
                 for kept in (self.kept.get(each) for each in ids)
                 if kept is not None
             ]
@@ -108,7 +108,7 @@ class Outbox:
             if not done:
                 return
             try:
-                await self._book.write([put_of(kept) for kept in done], [])
+                await self._book.write([outbox_write(kept) for kept in done], [])
             except (Conflict, TargetUnavailable):
                 self.stale = True
                 raise
@@ -119,7 +119,7 @@ class Outbox:
                 else:
                     self.kept.pop(kept.notice.id, None)
 
-    async def read(self, gone: Callable[[str], None]) -> list[Kept]:
+    async def read(self, gone: Callable[[str], None]) -> list[OutboxNotice]:
         """Bring memory to what the ledger says, and return what memory did not know of.
 
         `gone` hears of each notice that is no longer open. What was taken in meanwhile stays.
@@ -128,7 +128,7 @@ class Outbox:
             before = set(self.kept)
             found = await self._book.records(RecordKind.NOTICE, state="open")
             fresh = []
-            for kept in filter(None, map(_kept, reversed(found))):
+            for kept in filter(None, map(_read_record, reversed(found))):
                 if kept.notice.id not in self.kept:
                     fresh.append(kept)
                 self.kept[kept.notice.id] = kept
@@ -142,12 +142,12 @@ class Outbox:
     async def recent(self, limit: int) -> list[Notice]:
         """Return the notices of the last writes, told or not, oldest first."""
         found = await self._book.records(RecordKind.NOTICE, limit=limit)
-        return [kept.notice for kept in filter(None, map(_kept, reversed(found)))]
+        return [kept.notice for kept in filter(None, map(_read_record, reversed(found)))]
 
 
-def _kept(record: Record) -> Kept | None:
+def _read_record(record: LedgerRecord) -> OutboxNotice | None:
     """Read a record; None for one that a later version wrote, which is left to it."""
     read = outbox_from_json(record.body)
     if read is None or read[0].id != record.key:
         return None
-    return Kept(notice=read[0], channels=read[1], version=record.version)
+    return OutboxNotice(notice=read[0], channels=read[1], version=record.version)

@@ -15,10 +15,10 @@ from typing import Protocol
 
 from holdfast.core.errors import Conflict
 from holdfast.core.errors import SourceUnavailable as SourceUnavailable
-from holdfast.core.gitops.layers import Trail
-from holdfast.core.gitops.notice import Notice as Notice
-from holdfast.core.gitops.notice import Severity as Severity
-from holdfast.core.gitops.source import Commit, Rendered, Renderer
+from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.notification import Notice as Notice
+from holdfast.core.gitops.notification import Severity as Severity
+from holdfast.core.gitops.source import Commit, RenderedSource, Renderer
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
 
@@ -28,7 +28,7 @@ class HumanCommits(Conflict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
+class GitCredential:
     """How to reach a repository or forge. All parts are optional; none is ever printed."""
 
     token: Secret | None = None
@@ -41,11 +41,11 @@ class Credential:
     """Certificates of an own authority, PEM."""
 
 
-NO_CREDENTIAL = Credential()
+NO_GIT_CREDENTIAL = GitCredential()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class SourceExport:
     """The files of one commit, read-only, for as long as the export is held."""
 
     commit: str
@@ -56,7 +56,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class BranchPush:
     """One commit on a branch of ours."""
 
     branch: str
@@ -81,7 +81,7 @@ class Repository(Protocol):
         revision; ConfigurationError for a revision that is none. What was fetched before stays.
         """
 
-    def export(self, commit: str) -> AbstractAsyncContextManager[Export]:
+    def export(self, commit: str) -> AbstractAsyncContextManager[SourceExport]:
         """Hold the files of a fetched commit. Concurrent holders share them.
 
         Only regular files; whatever else the commit has (links, submodules) is left out and
@@ -92,7 +92,7 @@ class Repository(Protocol):
     async def head(self, branch: str) -> str | None:
         """Return the commit that a branch has at the remote now; None when there is no branch."""
 
-    async def push(self, push: Push) -> str:
+    async def push(self, push: BranchPush) -> str:
         """Put one commit on a branch of ours at the remote, and return its id.
 
         An unchanged tree on the same base is not pushed again. What we pushed before is replaced;
@@ -117,12 +117,12 @@ class Decryptor(Protocol):
         """Return an encrypted file with one value replaced, for the same recipients."""
 
 
-class Renders(Protocol):
+class SourceRenderer(Protocol):
     """Turns exported files into objects, without network, shell or anything else of the host."""
 
     async def render(
-        self, export: Export, path: str, *, renderer: Renderer, namespace: str
-    ) -> Rendered:
+        self, export: SourceExport, path: str, *, renderer: Renderer, namespace: str
+    ) -> RenderedSource:
         """Return every object that a path declares; those without a namespace get the given one.
 
         Raises ValidationError, with file and line, for what cannot be read or is declared twice,
@@ -130,11 +130,11 @@ class Renders(Protocol):
         No objects is an answer; what follows from it is decided elsewhere.
         """
 
-    def trail(self, export: Export, path: str, *, renderer: Renderer) -> Trail | None:
+    def trail(self, export: SourceExport, path: str, *, renderer: Renderer) -> LayerStack | None:
         """Return the layers that a path is made of; None where files stand for themselves."""
 
 
-class PullState(StrEnum):
+class PullRequestState(StrEnum):
     """What became of a pull request."""
 
     OPEN = "open"
@@ -143,12 +143,12 @@ class PullState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
+class PullRequest:
     """One pull request, as its forge knows it."""
 
     number: int
     url: str
-    state: PullState
+    state: PullRequestState
     branch: str
     base: str
     title: str
@@ -162,7 +162,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewPull:
+class NewPullRequest:
     """A pull request to be opened."""
 
     branch: str
@@ -184,35 +184,35 @@ class Forge(Protocol):
     name: str
     """`github`, `gitlab` or `gitea`."""
 
-    async def find(self, branch: str) -> Pull | None:
+    async def find(self, branch: str) -> PullRequest | None:
         """Return the newest pull request from a branch of this repository, open ones first."""
 
-    async def get(self, number: int) -> Pull:
+    async def get(self, number: int) -> PullRequest:
         """Return one by its number."""
 
-    async def past(self, branch: str) -> Sequence[Pull]:
+    async def past(self, branch: str) -> Sequence[PullRequest]:
         """Return those from a branch of this repository that are merged or closed, newest first.
 
         Who closed them may be missing.
         """
 
-    async def open(self, new: NewPull) -> Pull:
+    async def open(self, new: NewPullRequest) -> PullRequest:
         """Open a pull request, or return the open one that the branch has already."""
 
-    async def update(self, number: int, *, title: str, body: str) -> Pull:
+    async def update(self, number: int, *, title: str, body: str) -> PullRequest:
         """Change title and body. Does nothing when they are the same."""
 
     async def comment(self, number: int, body: str) -> None:
         """Say something under it, once: a comment with the same text is not repeated."""
 
-    async def close(self, number: int, *, comment: str = "") -> Pull:
+    async def close(self, number: int, *, comment: str = "") -> PullRequest:
         """Close it without merging. A closed or merged one is returned as it is."""
 
     async def aclose(self) -> None:
         """Let go of the connection."""
 
 
-class Channel(Protocol):
+class NotificationChannel(Protocol):
     """Somewhere notices go."""
 
     name: str
@@ -240,7 +240,7 @@ class RecordKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LedgerRecord:
     """One thing whose state is kept, as JSON that was redacted before."""
 
     kind: RecordKind
@@ -257,7 +257,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class LedgerWrite:
     """A record to be written, if it still has the version that was seen."""
 
     kind: RecordKind
@@ -271,7 +271,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One line of the journal, which is only ever added to."""
 
     application: str
@@ -288,7 +288,7 @@ class Entry:
     """Given by the book, in the order of commits."""
 
 
-class Book(Protocol):
+class LedgerStore(Protocol):
     """The durable ledger of the GitOps controller. Several controllers may share one."""
 
     async def records(
@@ -299,19 +299,19 @@ class Book(Protocol):
         key: str = "",
         state: str = "",
         limit: int = 0,
-    ) -> Sequence[Record]:
+    ) -> Sequence[LedgerRecord]:
         """Return records, the last changed first. Empty conditions match all, as limit 0 does."""
 
     async def records_after(
         self, kind: RecordKind, *, application: str, after: str, limit: int
-    ) -> Sequence[Record]:
+    ) -> Sequence[LedgerRecord]:
         """Return the next records of an application, to go through all of them in pages.
 
         They come by key, in the book's own order: one that is there all the while comes once,
         however often it changes meanwhile.
         """
 
-    async def write(self, puts: Sequence[Put], entries: Sequence[Entry]) -> None:
+    async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         """Commit everything or nothing. Durable once it returns.
 
         Raises Conflict when a record does not have the version that was seen: nothing was
@@ -326,7 +326,7 @@ class Book(Protocol):
         since: datetime | None = None,
         before: int = 0,
         limit: int = 100,
-    ) -> Sequence[Entry]:
+    ) -> Sequence[JournalEntry]:
         """Return lines of the journal, newest first; `before` is a seq to go on from."""
 
     async def prune(self, before: datetime) -> int:

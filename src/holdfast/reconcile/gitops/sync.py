@@ -9,40 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.core.gitops import fight, message
+from holdfast.core import fight
+from holdfast.core.gitops import message, wording
 from holdfast.core.gitops.application import SyncSpec
-from holdfast.core.gitops.guard import WHOLE, Park, Parked, SyncExtent, changes_of, park_sync
-from holdfast.core.gitops.inventory import Followed, KeptPlan
+from holdfast.core.gitops.guard import (
+    WHOLE_PLAN_REASONS,
+    ApprovalReason,
+    ApprovalRequirement,
+    SyncExtent,
+    approvals_for_sync,
+    unapproved_changes_of,
+)
+from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.source import Declared
-from holdfast.core.gitops.standing import Seen, Standing
-from holdfast.core.gitops.steps import sync_plan
+from holdfast.core.gitops.planning import make_sync_plan
+from holdfast.core.gitops.records import AppliedRevision, PendingPlan
+from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.gitops.track import entry_of
-from holdfast.core.gitops.window import open_now
-from holdfast.core.objects import ObjectRef
+from holdfast.core.gitops.window import window_state
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
-from holdfast.reconcile.gitops import words
-from holdfast.reconcile.gitops.apply import Done
-from holdfast.reconcile.gitops.follow import Source
-from holdfast.reconcile.gitops.following import Following
-from holdfast.reconcile.gitops.heal import Hands
-from holdfast.reconcile.gitops.result import Voice
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.apply import StepOutcome
+from holdfast.reconcile.gitops.heal import Remediator
+from holdfast.reconcile.gitops.reporting import PassReporter
+from holdfast.reconcile.gitops.source_poller import SourceState
 
 
-class Sync(Hands):
+class Syncer(Remediator):
     """Carries out what Git asks for."""
 
     async def see_to(
         self,
-        following: Following,
-        source: Source,
-        seen: Mapping[ObjectRef, Seen],
-        voice: Voice,
+        following: ApplicationContext,
+        source: SourceState,
+        seen: Mapping[ObjectRef, ObservedObject],
+        voice: PassReporter,
         *,
         whole: bool,
     ) -> None:
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
-        shelf, now = following.shelf, self._clock.now()
+        shelf, now = following.state, self._clock.now()
         sync = following.application.spec.sync or SyncSpec()
         request = following.current_request
         if source.stale and source.commit is None and request is None:
@@ -50,33 +57,33 @@ class Sync(Hands):
         asked = bool(sync.prune) or bool(request and request.prune)
         # What is not known for sure is no reason to delete anything.
         sure = whole and not source.stale
-        sure = sure and all(each.standing is not Standing.UNKNOWN for each in seen.values())
+        sure = sure and all(each.standing is not SyncStatus.UNKNOWN for each in seen.values())
         # A plan that waits is made again, to see whether it is still the same.
         plan = self.plan(following, seen, prune=sure and (asked or bool(shelf.plans)))
-        following.kept = dict(_kept(following, seen)) if sure else {}
+        following.kept = dict(_claimed_elsewhere(following, seen)) if sure else {}
         self._drop_void(following)
         if request is not None:
             self._ask_again(following)
         if source.parked is not None and source.commit is not None:
             await self._agree(following, source.commit.sha, source.parked, voice)
             return
-        if not whole and any(WHOLE & {*kept.reasons} for kept in shelf.plans.values()):
+        if not whole and any(WHOLE_PLAN_REASONS & {*kept.reasons} for kept in shelf.plans.values()):
             return  # all of a commit waits, so no part of it is done by the way
         automatic = bool(sync.automatic)
         extent = SyncExtent(
-            inventory=len(shelf.inventory), declared=_declared(following), lately=shelf.unasked,
+            inventory=len(shelf.inventory), declared=_declared_objects(following), lately=shelf.unasked,
             by_itself=automatic and request is None, acting=automatic or request is not None,
         )  # fmt: skip
-        parked = park_sync(
+        parked = approvals_for_sync(
             plan, extent, guard=sync.guard, ancestry=source.ancestry, now=now,
         )  # fmt: skip
-        if not sync.allow_empty and any(each.why is Park.EMPTY for each in parked):
+        if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in parked):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
         if sure and not parked:
             self._clear(following)
         # Where only deletions are in question, they alone wait: the rest may be done by then.
         all_of_it = any(each.whole for each in parked)
-        waiting = _deletes(plan)
+        waiting = _only_deletes(plan)
         if all_of_it:
             waiting = plan if asked else _without_deletes(plan)
         approved = shelf.plans.get(waiting.id)
@@ -84,7 +91,7 @@ class Sync(Hands):
         waits = bool(parked) and not agreed and not (request and request.force)
         if waits:
             await self._park(following, waiting, list(parked), voice)
-        window = open_now(sync.windows or (), now)
+        window = window_state(sync.windows or (), now)
         if not (request or (automatic and window.open)):
             if not agreed:
                 return
@@ -96,7 +103,7 @@ class Sync(Hands):
         if plan:
             self._begin(following, source, voice)
             if request is None and not agreed:
-                shelf.count_unasked(changes_of(plan, extent.declared, now))
+                shelf.count_unasked(unapproved_changes_of(plan, extent.declared, now))
             await self._carry_out(following, plan, seen, voice)
         if agreed and approved is not None:
             shelf.put_plan(approved, done=True)
@@ -105,31 +112,39 @@ class Sync(Hands):
             self._finish(following, voice)
 
     def plan(
-        self, following: Following, seen: Mapping[ObjectRef, Seen], *, prune: bool
+        self,
+        following: ApplicationContext,
+        seen: Mapping[ObjectRef, ObservedObject],
+        *,
+        prune: bool,
     ) -> SyncPlan:
         """Say what a sync would do now."""
-        wanted = following.wanted
+        wanted = following.desired
         assert wanted is not None  # noqa: S101  # it was looked at
         now = self._clock.now()
         held = {ref for ref in seen if following.hold_of(ref, now) is not None}
-        kept = dict(_kept(following, seen)) if prune else {}
-        return sync_plan(
+        kept = dict(_claimed_elsewhere(following, seen)) if prune else {}
+        return make_sync_plan(
             following.application,
             wanted.rendered.commit,
             seen.values(),
             digests=lambda ref: wanted.of(ref).digest,
-            inventory=following.shelf.inventory,
+            inventory=following.state.inventory,
             prune=prune,
             held=held | kept.keys(),
         )
 
     async def _carry_out(
-        self, following: Following, plan: SyncPlan, seen: Mapping[ObjectRef, Seen], voice: Voice
+        self,
+        following: ApplicationContext,
+        plan: SyncPlan,
+        seen: Mapping[ObjectRef, ObservedObject],
+        voice: PassReporter,
     ) -> None:
-        shelf = following.shelf
+        shelf = following.state
         actor = following.current_request.actor if following.current_request else ""
         shelf.note(
-            "syncing", f"{plan.id}: {words.counted(plan.changes)} from {plan.commit[:7]}.",
+            "syncing", f"{plan.id}: {wording.count_steps(plan.changes)} from {plan.commit[:7]}.",
             actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
         )  # fmt: skip
         await shelf.commit()
@@ -137,26 +152,32 @@ class Sync(Hands):
         await self._looking.at(following, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]
         if failed:
-            told = words.cut(
-                f"{len(failed)} of {len(done)} objects were not applied. {_first(failed)}"
+            told = wording.shorten(
+                f"{len(failed)} of {len(done)} objects were not applied. {_first_failure(failed)}"
             )
             shelf.note("sync-failed", told)
             voice.event("ReconciliationFailed", told, warning=True)
         else:
-            told = f"Applied {plan.commit[:7]}: {words.counted(plan.changes, done=True)}."
+            told = f"Applied {plan.commit[:7]}: {wording.count_steps(plan.changes, done=True)}."
             shelf.note("synced", told, actor=actor or "holdfast-gitops")
             voice.event("Synced", told)
         for each in done:
             if each.altered:
-                told = f"{each.step.ref}: {fight.altered(entry_of(f) for f in each.altered)}"
-                shelf.note("altered", words.cut(told))
+                told = f"{each.step.ref}: {fight.describe_admission_change(entry_of(f) for f in each.altered)}"
+                shelf.note("altered", wording.shorten(told))
                 voice.event(
-                    "AlteredByAdmission", words.cut(told), warning=True, object=each.step.ref
+                    "AlteredByAdmission", wording.shorten(told), warning=True, object=each.step.ref
                 )
 
-    async def _agree(self, following: Following, commit: str, parked: Parked, voice: Voice) -> None:
+    async def _agree(
+        self,
+        following: ApplicationContext,
+        commit: str,
+        parked: ApprovalRequirement,
+        voice: PassReporter,
+    ) -> None:
         """Follow a commit of strange history once a person agreed to it."""
-        shelf, request = following.shelf, following.current_request
+        shelf, request = following.state, following.current_request
         plan = SyncPlan(application=following.application.id, commit=commit, steps=())
         kept = shelf.plans.get(plan.id)
         by = kept.approved_by if kept else ""
@@ -168,32 +189,36 @@ class Sync(Hands):
         shelf.put_followed(replace(shelf.followed, accepted=commit))
         shelf.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
         self._clear(following)
-        following.follower.hasten()
+        following.poller.hasten()
 
-    def _drop_void(self, following: Following) -> None:
+    def _drop_void(self, following: ApplicationContext) -> None:
         """Take back the approvals of who may not approve any more."""
-        for kept in list(following.shelf.plans.values()):
+        for kept in list(following.state.plans.values()):
             if kept.approved_by and not self._still_allowed(kept.approved_by):
                 told = f"{kept.approved_by} may not approve any more, so {kept.id} waits again."
-                following.shelf.put_plan(replace(kept, approved_by="", comment=""))
-                following.shelf.note("stale", told, subject=kept.id)
+                following.state.put_plan(replace(kept, approved_by="", comment=""))
+                following.state.note("stale", told, subject=kept.id)
 
-    def _ask_again(self, following: Following) -> None:
+    def _ask_again(self, following: ApplicationContext) -> None:
         """Let plans wait again that were rejected: somebody asks for what they would do."""
-        for kept in list(following.shelf.plans.values()):
+        for kept in list(following.state.plans.values()):
             if kept.rejected_by:
-                following.shelf.put_plan(replace(kept, rejected_by="", comment=""))
+                following.state.put_plan(replace(kept, rejected_by="", comment=""))
 
-    def _clear(self, following: Following) -> None:
+    def _clear(self, following: ApplicationContext) -> None:
         """Put away plans that nobody has to decide about any more."""
-        for kept in list(following.shelf.plans.values()):
-            following.shelf.put_plan(kept, done=True)
+        for kept in list(following.state.plans.values()):
+            following.state.put_plan(kept, done=True)
 
     async def _park(
-        self, following: Following, plan: SyncPlan, parked: list[Parked], voice: Voice
+        self,
+        following: ApplicationContext,
+        plan: SyncPlan,
+        parked: list[ApprovalRequirement],
+        voice: PassReporter,
     ) -> None:
         """Keep a plan for a person. Told once."""
-        shelf = following.shelf
+        shelf = following.state
         told = " ".join(each.told for each in parked)
         for kept in list(shelf.plans.values()):
             if kept.digest != plan.digest and not kept.approved_by:
@@ -201,10 +226,10 @@ class Sync(Hands):
         if plan.id in shelf.plans:
             return
         shelf.put_plan(
-            KeptPlan(
+            PendingPlan(
                 id=plan.id, digest=plan.digest, commit=plan.commit,
                 reasons=tuple(each.why for each in parked), told=told,
-                steps=tuple(words.step_line(step) for step in plan.changes),
+                steps=tuple(wording.describe_step(step) for step in plan.changes),
                 made_at=voice.now,
                 requested_by=following.current_request.actor if following.current_request else "",
             )
@@ -212,46 +237,52 @@ class Sync(Hands):
         shelf.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
         voice.event("Parked", f"{told} Next: holdfast approve {plan.id}", warning=True)
         await voice.notice(
-            message.parked(
+            message.approval_required(
                 voice.about(), plan=plan.digest, reasons=[each.told for each in parked],
                 changes=len(plan.changes),
             )
         )  # fmt: skip
 
-    def _arrived(self, following: Following) -> bool:
+    def _arrived(self, following: ApplicationContext) -> bool:
         """True when nothing that Git asked for is still to be done."""
         return not any(
-            glance.standing in (Standing.AHEAD, Standing.UNKNOWN)
-            for glance in following.glances.values()
+            glance.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
+            for glance in following.object_states.values()
         )
 
-    def _finish(self, following: Following, voice: Voice) -> None:
-        wanted = following.wanted
+    def _finish(self, following: ApplicationContext, voice: PassReporter) -> None:
+        wanted = following.desired
         assert wanted is not None  # noqa: S101  # it was looked at
-        known = following.shelf.followed
+        known = following.state.followed
         if known is None or known.newest != wanted.rendered.commit or known.begun:
-            following.shelf.put_followed(Followed(commit=wanted.rendered.commit, at=voice.now))
+            following.state.put_followed(
+                AppliedRevision(commit=wanted.rendered.commit, at=voice.now)
+            )
 
-    def _begin(self, following: Following, source: Source, voice: Voice) -> None:
+    def _begin(
+        self, following: ApplicationContext, source: SourceState, voice: PassReporter
+    ) -> None:
         """Note which commit is about to be applied: a branch may be set back in the middle."""
-        wanted, known = following.wanted, following.shelf.followed
+        wanted, known = following.desired, following.state.followed
         assert wanted is not None  # noqa: S101  # it was looked at
         commit = wanted.rendered.commit
         if source.commit is None or source.commit.sha != commit:
             return  # what is followed is older, and was begun before
         if known is None or known.newest != commit:
-            before = known or Followed(commit="", at=voice.now)
-            following.shelf.put_followed(
+            before = known or AppliedRevision(commit="", at=voice.now)
+            following.state.put_followed(
                 replace(before, at=voice.now, begun=commit, begun_as=source.ancestry)
             )
 
 
-def _declared(following: Following) -> Sequence[Declared]:
-    assert following.wanted is not None  # noqa: S101  # it was looked at
-    return following.wanted.rendered.objects
+def _declared_objects(following: ApplicationContext) -> Sequence[DeclaredObject]:
+    assert following.desired is not None  # noqa: S101  # it was looked at
+    return following.desired.rendered.objects
 
 
-def _kept(following: Following, seen: Mapping[ObjectRef, Seen]) -> Iterator[tuple[ObjectRef, str]]:
+def _claimed_elsewhere(
+    following: ApplicationContext, seen: Mapping[ObjectRef, ObservedObject]
+) -> Iterator[tuple[ObjectRef, str]]:
     """What is not deleted because another application has it, or may have it, and why.
 
     Whoever forces a sync answers for what is not known; what another declares is never deleted.
@@ -260,7 +291,7 @@ def _kept(following: Following, seen: Mapping[ObjectRef, Seen]) -> Iterator[tupl
         return
     forced = following.current_request is not None and following.current_request.force
     for ref, each in seen.items():
-        if each.standing is not Standing.LEFT_OVER or each.live is None:
+        if each.standing is not SyncStatus.PRUNABLE or each.live is None:
             continue
         rival = following.rival(ref)
         if rival is not None and (rival.declares or not forced):
@@ -272,10 +303,10 @@ def _without_deletes(plan: SyncPlan) -> SyncPlan:
     return replace(plan, steps=steps)
 
 
-def _deletes(plan: SyncPlan) -> SyncPlan:
+def _only_deletes(plan: SyncPlan) -> SyncPlan:
     return replace(plan, steps=tuple(s for s in plan.steps if s.action is Action.DELETE))
 
 
-def _first(failed: list[Done]) -> str:
+def _first_failure(failed: list[StepOutcome]) -> str:
     each = failed[0]
     return f"{each.step.ref}: {each.told}"

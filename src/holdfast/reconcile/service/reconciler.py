@@ -6,56 +6,131 @@ own: all it has to remember is in the status, so it may be stopped anywhere and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
-from holdfast.core.gitops.fight import Heal, recent
+from holdfast.core.fight import Heal, recent_rounds
 from holdfast.core.policy import OnDrift
-from holdfast.core.service.canary import Move as CanaryMove
-from holdfast.core.service.children import Gateway
-from holdfast.core.service.manifests import manifests
-from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
+from holdfast.core.service.canary import CanaryDecision as CanaryMove
+from holdfast.core.service.children import Gateway, manifests
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
-from holdfast.reconcile.keeper import Keeper
 from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
 from holdfast.reconcile.ports import Clock, MetricSource
-from holdfast.reconcile.service import notes, replicas, traffic
-from holdfast.reconcile.service.family import (
-    OPERATOR,
-    Autoscalers,
-    Family,
-    Part,
-    observe,
-    refs_of,
-    terminating,
-    uid_of,
-    version_of,
-)
-from holdfast.reconcile.service.intent import WRITES, Intent, Move, holding_back, yielding
-from holdfast.reconcile.service.journal import Journal, StatusJournal, identity_of
-from holdfast.reconcile.service.result import Note, Result
-from holdfast.reconcile.service.rollout import PATIENCE, ailments, unready_for
-from holdfast.reconcile.service.status import Picture, refused_status, status_of
-from holdfast.reconcile.service.words import told
-from holdfast.reconcile.service.writes import (
-    Course,
-    carry_out,
-    look,
-    remove,
+from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.reconcile.service import traffic
+from holdfast.reconcile.service.apply import (
+    PassState,
+    apply_child,
+    decide_child,
+    delete_children,
+    replicas_of,
     settle_replicas,
 )
+from holdfast.reconcile.service.decisions import (
+    WRITING_ACTIONS,
+    ChildAction,
+    ChildDecision,
+    back_off_from_fights,
+    keep_unknown_fields,
+)
+from holdfast.reconcile.service.messages import describe_drift
+from holdfast.reconcile.service.observe import (
+    OPERATOR_MANAGER,
+    UNREADY_GRACE,
+    ChildRole,
+    FindAutoscalers,
+    ObservedChildren,
+    ailments,
+    child_refs,
+    is_terminating,
+    observe,
+    uid_of,
+    unready_for,
+    version_of,
+)
+from holdfast.reconcile.service.status import (
+    Note,
+    ServiceResult,
+    StatusInputs,
+    events_of_transition,
+    events_of_writes,
+    make_refused_status,
+    make_status,
+)
+from holdfast.wire.inference_service_v1alpha1 import status_to_json
 
-_RARELY = 300.0
-_SOON = 1.0
-_OTHERS = 60.0
+MakeStatus: TypeAlias = Callable[[], Awaitable[InferenceServiceStatus]]
+
+
+class StatusWriter(Protocol):
+    """Keeps what is said of services."""
+
+    async def before_healing(
+        self, service: InferenceService, said: str, status: MakeStatus
+    ) -> InferenceService:
+        """Keep who changed what: healing erases every other trace of it.
+
+        `said` tells it in words; `status` makes the status that says so. Returns the service
+        with the status that it has afterwards.
+        """
+
+    async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
+        """Keep how a service stands now."""
+
+
+class DirectStatusWriter:
+    """Writes every report into the status of the service itself, where it differs."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def before_healing(
+        self, service: InferenceService, said: str, status: MakeStatus
+    ) -> InferenceService:
+        """Write it down; see the protocol."""
+        made = await status()
+        await self.report(service, made)
+        return replace(service, status=made)
+
+    async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
+        """Write the status where it differs. A service that is gone has none to write."""
+        if not service.uid or status == service.status:
+            return
+        item: Fields = {**identity_of(service), "status": status_to_json(status)}
+        try:
+            await self._client.apply(
+                item, manager=OPERATOR_MANAGER, force=True, subresource="status"
+            )
+        except NotFound:
+            return
+        except KubeConflict as error:
+            if error.reason is not ConflictReason.REPLACED:
+                raise
+
+
+def identity_of(service: InferenceService) -> Fields:
+    """Give the part of an apply that says which object it is for, and no other."""
+    metadata: Fields = {
+        "name": service.name,
+        "namespace": service.namespace,
+        "uid": service.uid,
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+_MAX_UNREADY_WAIT = 300.0
+_REQUEUE_SOON = 1.0
+_FOREIGN_WAIT = 60.0
 """Seconds between looks at objects of others that are in our way."""
-_UNTOLD = 20
+_MAX_PENDING_EVENTS = 20
 """Notes kept of passes that failed, until one does not."""
-_REMEMBERED = 20_000
+_MAX_REMEMBERED = 20_000
 
 
-class Reconciler:
+class ServiceReconciler:
     """Makes and keeps the children of InferenceServices."""
 
     def __init__(
@@ -66,30 +141,32 @@ class Reconciler:
         key: bytes,
         gateway: Gateway | None = None,
         metrics: MetricSource | None = None,
-        journal: Journal | None = None,
-        autoscalers: Autoscalers | None = None,
+        journal: StatusWriter | None = None,
+        autoscalers: FindAutoscalers | None = None,
     ) -> None:
         self._client = client
         self._clock = clock
         self._gateway = gateway
         self._metrics = metrics
-        self._journal = journal or StatusJournal(client)
+        self._journal = journal or DirectStatusWriter(client)
         self._autoscalers = autoscalers
-        self._keeper = Keeper(client, manager=OPERATOR, key=key, clock=clock)
+        self._resource_manager = ResourceManager(
+            client, manager=OPERATOR_MANAGER, key=key, clock=clock
+        )
         self._untold: dict[str, tuple[Note, ...]] = {}
         self._settled: dict[str, int] = {}
         """How services were left that had nothing more to do, by uid."""
         self._valid: dict[str, int] = {}
         """Generations that were found to be valid, by uid: a stored spec has no other mark."""
-        self._heals: dict[tuple[str, Part], tuple[Heal, ...]] = {}
+        self._heals: dict[tuple[str, ChildRole], tuple[Heal, ...]] = {}
         """What was put back lately. A restart forgets it, and begins to count anew."""
-        self._children: dict[str, frozenset[Part]] = {}
+        self._children: dict[str, frozenset[ChildRole]] = {}
         """What services were seen to have, so that a deletion is known for one."""
         self._applied: dict[str, dict[str, str]] = {}
         """What was applied last to the children of services, by uid: the status that has it may
         not be stored yet, or not be seen yet."""
 
-    async def reconcile(self, service: InferenceService) -> Result:
+    async def reconcile(self, service: InferenceService) -> ServiceResult:
         """Make the cluster as declared, and say how it stands.
 
         The status is written on every way out, and only when it changed. What the cluster did
@@ -101,24 +178,24 @@ class Reconciler:
             # Children go by their owner references, and nothing is kept outside the cluster, so
             # there is nothing that a finalizer could have to wait for.
             self._forget(service.uid)
-            return Result(status=service.status or InferenceServiceStatus())
+            return ServiceResult(status=service.status or InferenceServiceStatus())
         try:
             self._validate(service)
         except InvalidSpec as error:
             if not service.uid:
                 raise
-            return await self._tell(service, refused_status(service, error, self._clock.now()))
+            return await self._tell(service, make_refused_status(service, error, self._clock.now()))
         family = await observe(
             self._client,
             service,
             routed=self._gateway is not None,
             autoscalers=self._autoscalers,
         )
-        seen = _marks(family)
+        seen = _state_hash(family)
         if seen is not None and self._settled.get(service.uid) == seen:
-            return Result(status=service.status or InferenceServiceStatus())
+            return ServiceResult(status=service.status or InferenceServiceStatus())
         gateway = self._gateway or traffic.gateway_in_use(family)
-        course = Course(
+        course = PassState(
             family=family,
             live=dict(family.live),
             errors=dict(family.unread),
@@ -131,20 +208,24 @@ class Reconciler:
         await self._settle_number(course, wanted, held)
         await self._look(course, wanted, held)
         self._weigh(course)
-        again = any(each.deleted and each.move is Move.CREATE for each in course.intents)
+        again = any(each.deleted and each.move is ChildAction.CREATE for each in course.intents)
         if again and not await self._exists(service):
             # The children went with it. What we know of services may be older than that.
             self._forget(service.uid)
-            return Result(status=service.status or InferenceServiceStatus())
+            return ServiceResult(status=service.status or InferenceServiceStatus())
         service = await self._record(course, move)
         for place, intent in enumerate(course.intents):
-            course.intents[place] = await carry_out(self._client, self._keeper, course, intent)
+            course.intents[place] = await apply_child(
+                self._client, self._resource_manager, course, intent
+            )
         if not held and not course.service.unknown:
-            kept = {*wanted, *_kept(move)}
+            kept = {*wanted, *_kept_roles(move)}
             if self._gateway is None:
-                kept.add(Part.ROUTE)  # nobody said that it is to go: we were not told of a gateway
+                kept.add(
+                    ChildRole.ROUTE
+                )  # nobody said that it is to go: we were not told of a gateway
             gone = [part for part in family.live if part not in kept]
-            await remove(self._client, course, gone)
+            await delete_children(self._client, course, gone)
         self._note(course)
         course.note_applied()
         self._keep_record(service, course.applied)
@@ -162,7 +243,7 @@ class Reconciler:
         try:
             live = await self._client.apply(
                 identity_of(service),
-                manager=OPERATOR,
+                manager=OPERATOR_MANAGER,
                 force=True,
                 dry_run=True,
                 subresource="status",
@@ -173,7 +254,7 @@ class Reconciler:
             if conflict.reason is not ConflictReason.REPLACED:
                 raise
             return False
-        return not terminating(live)
+        return not is_terminating(live)
 
     def _recorded(self, service: InferenceService) -> dict[str, str]:
         """What was applied last to the children: by this process, or by the status."""
@@ -188,19 +269,19 @@ class Reconciler:
             return
         self._applied.pop(service.uid, None)
         self._applied[service.uid] = dict(applied)
-        if len(self._applied) > _REMEMBERED:
+        if len(self._applied) > _MAX_REMEMBERED:
             del self._applied[next(iter(self._applied))]
 
-    def _settle(self, course: Course, result: Result) -> None:
+    def _settle(self, course: PassState, result: ServiceResult) -> None:
         """Remember how a service was left, if only a change can give it something to do."""
         uid = course.service.uid
         left = replace(course.service, status=result.status)
         after = replace(course.family, service=left, live=course.live)
-        marks = _marks(after) if result.requeue_after is None else None
+        marks = _state_hash(after) if result.requeue_after is None else None
         self._settled.pop(uid, None)
         if uid and marks is not None:
             self._settled[uid] = marks
-            if len(self._settled) > _REMEMBERED:
+            if len(self._settled) > _MAX_REMEMBERED:
                 del self._settled[next(iter(self._settled))]
 
     def take_notes(self, service: InferenceService) -> tuple[Note, ...]:
@@ -214,9 +295,9 @@ class Reconciler:
         when anything was deleted.
         """
         family = await observe(self._client, service, routed=False)
-        course = Course(family=family, live=dict(family.live), errors=dict(family.unread))
-        await remove(self._client, course, list(reversed(refs_of(service))))
-        _raise(course.errors.values())
+        course = PassState(family=family, live=dict(family.live), errors=dict(family.unread))
+        await delete_children(self._client, course, list(reversed(child_refs(service))))
+        _raise_first(course.errors.values())
         return bool(course.removed)
 
     def _validate(self, service: InferenceService) -> None:
@@ -227,7 +308,7 @@ class Reconciler:
         ):
             return
         service.validate()
-        if len(self._valid) > _REMEMBERED:
+        if len(self._valid) > _MAX_REMEMBERED:
             self._valid.clear()
         self._valid[service.uid] = service.generation
 
@@ -236,100 +317,108 @@ class Reconciler:
         self._valid.pop(uid, None)
         self._settled.pop(uid, None)
         self._children.pop(uid, None)
-        for part in Part:
+        for part in ChildRole:
             self._heals.pop((uid, part), None)
         self._applied.pop(uid, None)
 
-    def _held(self, course: Course) -> frozenset[Part]:
+    def _held(self, course: PassState) -> frozenset[ChildRole]:
         """Parts not to be touched, since requests cannot be shared out from half a picture."""
-        unread = any(part in course.errors for part in traffic.DECIDES)
-        if (unread or course.service.unknown) and traffic.concerned(course.family):
-            return frozenset({*traffic.DECIDES, Part.CANARY_SERVICE, Part.AUTOSCALER})
+        unread = any(part in course.errors for part in traffic.ROUTING_ROLES)
+        if (unread or course.service.unknown) and traffic.has_canary(course.family):
+            return frozenset(
+                {*traffic.ROUTING_ROLES, ChildRole.CANARY_SERVICE, ChildRole.AUTOSCALER}
+            )
         return frozenset()
 
-    async def _next_move(self, course: Course) -> CanaryMove | None:
+    async def _next_move(self, course: PassState) -> CanaryMove | None:
         """What the canary does next; None without one, or while too little was seen."""
-        if not traffic.concerned(course.family) or self._held(course):
+        if not traffic.has_canary(course.family) or self._held(course):
             return None
         try:
-            return await traffic.next_move(
+            return await traffic.advance_canary(
                 course.family,
                 course.gateway,
-                keeper=self._keeper,
+                resource_manager=self._resource_manager,
                 metrics=self._metrics,
                 now=self._clock.now(),
             )
         except HoldfastError as error:
-            course.errors[Part.CANARY] = error
+            course.errors[ChildRole.CANARY] = error
             return None
 
     async def _settle_number(
-        self, course: Course, wanted: dict[Part, Fields], held: frozenset[Part]
+        self, course: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         """Delete an autoscaler that is not declared, and only then set the number it had."""
         if course.service.unknown:
             return
-        if Part.AUTOSCALER not in wanted:
-            await remove(self._client, course, [Part.AUTOSCALER])
-            if Part.AUTOSCALER in course.errors:
-                course.errors.setdefault(Part.PRIMARY, course.errors[Part.AUTOSCALER])
-        if Part.PRIMARY not in held and Part.PRIMARY not in course.errors:
-            await settle_replicas(self._client, course, replicas.number_of(wanted[Part.PRIMARY]))
+        if ChildRole.AUTOSCALER not in wanted:
+            await delete_children(self._client, course, [ChildRole.AUTOSCALER])
+            if ChildRole.AUTOSCALER in course.errors:
+                course.errors.setdefault(ChildRole.PRIMARY, course.errors[ChildRole.AUTOSCALER])
+        if ChildRole.PRIMARY not in held and ChildRole.PRIMARY not in course.errors:
+            await settle_replicas(self._client, course, replicas_of(wanted[ChildRole.PRIMARY]))
 
-    def _rendered(self, course: Course, move: CanaryMove | None) -> dict[Part, Fields]:
+    def _rendered(self, course: PassState, move: CanaryMove | None) -> dict[ChildRole, Fields]:
         """What there has to be, in the order in which it is written."""
-        facts = traffic.facts_of(course.family, course.gateway, move)
+        facts = traffic.render_facts(course.family, course.gateway, move)
         parts = {ref: part for part, ref in course.family.refs.items()}
         return {parts[ref_of(item)]: item for item in manifests(course.service, facts)}
 
     async def _look(
-        self, course: Course, wanted: dict[Part, Fields], held: frozenset[Part]
+        self, course: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         policy = course.service.spec.on_drift or OnDrift.RECONCILE
         for part, item in wanted.items():
             if part in held:
                 error = course.errors.get(part)
                 ref = course.family.refs[part]
-                course.intents.append(Intent(part=part, ref=ref, move=Move.HOLD, error=error))
+                course.intents.append(
+                    ChildDecision(part=part, ref=ref, move=ChildAction.HOLD, error=error)
+                )
             else:
-                intent = await look(self._keeper, course, part, item, policy=policy)
+                intent = await decide_child(
+                    self._resource_manager, course, part, item, policy=policy
+                )
                 course.intents.append(intent)
 
-    def _weigh(self, course: Course) -> None:
+    def _weigh(self, course: PassState) -> None:
         """See what was deleted since the last look, and what somebody changes again and again."""
         key, now = _key(course.service), self._clock.now()
-        known = self._children.get(key, _known_of(course.service))
+        known = self._children.get(key, _known_roles(course.service))
         for place, intent in enumerate(course.intents):
-            if intent.move is Move.CREATE and intent.part in known:
+            if intent.move is ChildAction.CREATE and intent.part in known:
                 intent = replace(intent, deleted=True)
             heals = self._heals.get((key, intent.part), ())
-            intent = yielding(intent, heals, now)
-            course.intents[place] = holding_back(intent) if course.service.unknown else intent
+            intent = back_off_from_fights(intent, heals, now)
+            course.intents[place] = (
+                keep_unknown_fields(intent) if course.service.unknown else intent
+            )
 
-    def _note(self, course: Course) -> None:
+    def _note(self, course: PassState) -> None:
         """Remember what there is, and what was put back: it may be changed, or deleted, again."""
         key, now = _key(course.service), self._clock.now()
         for each in course.intents:
-            created = each.move is Move.CREATE and each.deleted and each.written is not None
+            created = each.move is ChildAction.CREATE and each.deleted and each.written is not None
             if not each.put_back and not created:
                 continue
             place = (key, each.part)
             held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.changes))
-            self._heals[place] = tuple(heal for heal in held if recent([heal.at], now))
-            if len(self._heals) > _REMEMBERED:
+            self._heals[place] = tuple(heal for heal in held if recent_rounds([heal.at], now))
+            if len(self._heals) > _MAX_REMEMBERED:
                 del self._heals[next(iter(self._heals))]
         there = set(course.own)
         # What was deleted and is left out for a while is still missed.
         there |= {each.part for each in course.intents if each.deleted}
         self._children.pop(key, None)
         self._children[key] = frozenset(there)
-        if len(self._children) > _REMEMBERED:
+        if len(self._children) > _MAX_REMEMBERED:
             del self._children[next(iter(self._children))]
 
-    async def _record(self, course: Course, move: CanaryMove | None) -> InferenceService:
+    async def _record(self, course: PassState, move: CanaryMove | None) -> InferenceService:
         """Write down who changed what before it is put back: healing erases every trace."""
         service = course.service
-        healed = [each for each in course.intents if each.move is Move.HEAL]
+        healed = [each for each in course.intents if each.move is ChildAction.HEAL]
         if not healed:
             return service
 
@@ -337,23 +426,23 @@ class Reconciler:
             kept = service.status.canary if service.status else None
             return replace(await self._status(course, move, healing=True), canary=kept)
 
-        return await self._journal.before_healing(service, told(healed), status)
+        return await self._journal.before_healing(service, describe_drift(healed), status)
 
     async def _status(
-        self, course: Course, move: CanaryMove | None, *, healing: bool = False
+        self, course: PassState, move: CanaryMove | None, *, healing: bool = False
     ) -> InferenceServiceStatus:
         service, old = course.service, course.service.status
         since = unready_for(service, course.own, self._clock.now())
-        wrote = any(each.move in WRITES for each in course.intents)
-        asked = since is not None and since >= PATIENCE and not wrote
-        return status_of(
-            Picture(
+        wrote = any(each.move in WRITING_ACTIONS for each in course.intents)
+        asked = since is not None and since >= UNREADY_GRACE and not wrote
+        return make_status(
+            StatusInputs(
                 service=service,
                 now=self._clock.now(),
                 live=course.own,
                 intents=course.intents,
                 errors=course.errors,
-                split=traffic.split_now(course.family, move),
+                split=traffic.split_to_report(course.family, move),
                 gateway=course.gateway,
                 rival=course.family.rival,
                 ailments=await ailments(self._client, service) if asked else "",
@@ -368,14 +457,14 @@ class Reconciler:
         self,
         service: InferenceService,
         status: InferenceServiceStatus,
-        course: Course | None = None,
+        course: PassState | None = None,
         move: CanaryMove | None = None,
-    ) -> Result:
+    ) -> ServiceResult:
         """Write the status, gather what is worth an event, and raise what went wrong."""
         before = course.service.status if course else service.status
         spoken = [*self._untold.pop(service.uid, ())]
         if course is not None:
-            spoken += notes.of_writes(course.intents)
+            spoken += events_of_writes(course.intents)
             spoken += (
                 Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
                 for name in course.removed
@@ -386,17 +475,17 @@ class Reconciler:
                 # Another writer was first, so this pass is void; the next one is moments away.
                 raise errors[0]
             spoken += move.notes if move else ()
-            spoken += notes.of_status(before, status)
+            spoken += events_of_transition(before, status)
             await self._journal.report(service, status)
-            _raise(errors)
+            _raise_first(errors)
         except HoldfastError:
             if service.uid:
-                self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_UNTOLD:]
+                self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_MAX_PENDING_EVENTS:]
             raise
         again = self._again(course, move)
-        return Result(status=status, requeue_after=again, notes=tuple(spoken))
+        return ServiceResult(status=status, requeue_after=again, notes=tuple(spoken))
 
-    def _again(self, course: Course | None, move: CanaryMove | None) -> float | None:
+    def _again(self, course: PassState | None, move: CanaryMove | None) -> float | None:
         """When to look again although no event of ours may come.
 
         Others' objects send none, nor do pods that fail: those are asked less and less often.
@@ -404,29 +493,31 @@ class Reconciler:
         if course is None:
             return None
         times = [move.requeue_after] if move and move.requeue_after is not None else []
-        if course.family.rival or any(each.move is Move.AVOID for each in course.intents):
-            times.append(_OTHERS)
+        if course.family.rival or any(each.move is ChildAction.AVOID for each in course.intents):
+            times.append(_FOREIGN_WAIT)
         now = self._clock.now()
         for each in course.intents:
             if each.written is not None and each.altered:
-                times.append(_SOON)  # the next look finds out how long it is to be left alone
+                times.append(
+                    _REQUEUE_SOON
+                )  # the next look finds out how long it is to be left alone
             elif each.verdict is not None and each.verdict.recheck_at is not None:
                 times.append(max(0.0, (each.verdict.recheck_at - now).total_seconds()))
             if each.until is not None:
                 times.append(max(0.0, (each.until - now).total_seconds()))
         unready = unready_for(course.service, course.own, now)
         if unready is not None:
-            times.append(min(max(unready, PATIENCE), _RARELY))
+            times.append(min(max(unready, UNREADY_GRACE), _MAX_UNREADY_WAIT))
         return min(times, default=None)
 
 
-def _marks(family: Family) -> int | None:
+def _state_hash(family: ObservedChildren) -> int | None:
     """What tells one state of a service's world from another; None where time matters too.
 
     The same world gives the same pass, so there is nothing to be gained from a second one.
     """
     service = family.service
-    if family.unread or traffic.concerned(family):
+    if family.unread or traffic.has_canary(family):
         return None
     seen = tuple((part, uid_of(live), version_of(live)) for part, live in family.live.items())
     return hash((service.generation, service.unknown, service.status, family.rival, seen))
@@ -436,22 +527,22 @@ def _key(service: InferenceService) -> str:
     return service.uid or f"{service.namespace}/{service.name}"
 
 
-def _known_of(service: InferenceService) -> frozenset[Part]:
+def _known_roles(service: InferenceService) -> frozenset[ChildRole]:
     """What a service had by its own status, for who has just begun to look at it."""
     status = service.status
     if status is None or any(each.reason == "ForeignObject" for each in status.conditions):
         return frozenset()
     said = {each.type: each.status for each in status.conditions}
-    known = {Part.PRIMARY} if status.replicas else set()
-    return frozenset(known | ({Part.FRONT} if said.get("RoutesReady") == "True" else set()))
+    known = {ChildRole.PRIMARY} if status.replicas else set()
+    return frozenset(known | ({ChildRole.FRONT} if said.get("RoutesReady") == "True" else set()))
 
 
-def _kept(move: CanaryMove | None) -> Sequence[Part]:
+def _kept_roles(move: CanaryMove | None) -> Sequence[ChildRole]:
     """A canary that is on its way out stays until it has drained."""
-    return (Part.CANARY, Part.CANARY_SERVICE) if move is not None and move.keep else ()
+    return (ChildRole.CANARY, ChildRole.CANARY_SERVICE) if move is not None and move.keep else ()
 
 
-def _raise(errors: Iterable[HoldfastError]) -> None:
+def _raise_first(errors: Iterable[HoldfastError]) -> None:
     """Raise what says most: another writer who was first is the least of it."""
     held = sorted(errors, key=lambda error: isinstance(error, KubeConflict))
     if held:

@@ -6,37 +6,56 @@ says besides that everything is as declared and no pod is failing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from holdfast.core.backends import POD_PORT
 from holdfast.core.errors import HoldfastError, InvalidSpec, PermissionDenied, ValidationError
 from holdfast.core.policy import OnDrift
 from holdfast.core.redact import redact
-from holdfast.core.service.canary_state import CanaryState
+from holdfast.core.service.canary import Note
 from holdfast.core.service.children import PRIMARY, Gateway, selector
-from holdfast.core.service.engines import PORT
 from holdfast.core.service.spec import (
     AppliedChild,
+    CanaryState,
     Condition,
     InferenceService,
     InferenceServiceStatus,
 )
-from holdfast.core.service.split import Split, SplitMode, route_accepted
+from holdfast.core.service.split import SplitMode, TrafficSplit, route_accepted
 from holdfast.core.tree import Fields
-from holdfast.reconcile.service.family import Part, controller_of
-from holdfast.reconcile.service.intent import WRITES, Intent, Move
-from holdfast.reconcile.service.rollout import Rollout, conditions_of, rollout_of
-from holdfast.reconcile.service.words import (
-    altered_told,
-    cut,
-    delegated_told,
-    fight_told,
+from holdfast.reconcile.service.decisions import WRITING_ACTIONS, ChildAction, ChildDecision
+from holdfast.reconcile.service.messages import (
+    describe_altered,
+    describe_delegated,
+    describe_drift,
+    describe_fights,
     plan_lines,
-    told,
+    truncate,
+)
+from holdfast.reconcile.service.observe import (
+    ChildRole,
+    RolloutStatus,
+    conditions_of,
+    controller_of,
+    rollout_of,
 )
 
-_MOST = 5
+__all__ = ["Note", "ServiceResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """The outcome of a pass."""
+
+    status: InferenceServiceStatus
+    requeue_after: float | None = None
+    """Seconds until time alone may change something; None when only an event can."""
+    notes: tuple[Note, ...] = ()
+
+
+_MAX_FIELDS = 5
 """Fields named in one sentence."""
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 FIGHTING = "Fighting"
@@ -49,16 +68,16 @@ _DRIFTED = "Drifted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class StatusInputs:
     """Everything a status is made from."""
 
     service: InferenceService
     now: datetime
-    live: Mapping[Part, Fields]
+    live: Mapping[ChildRole, Fields]
     """After the writes of this pass."""
-    intents: Sequence[Intent]
-    errors: Mapping[Part, HoldfastError]
-    split: Split
+    intents: Sequence[ChildDecision]
+    errors: Mapping[ChildRole, HoldfastError]
+    split: TrafficSplit
     gateway: Gateway | None
     rival: str | None = None
     ailments: str = ""
@@ -71,14 +90,14 @@ class Picture:
     """Drift was seen and is about to be put back."""
 
 
-def status_of(picture: Picture) -> InferenceServiceStatus:
+def make_status(picture: StatusInputs) -> InferenceServiceStatus:
     """Describe a service that is valid."""
     service = picture.service
     old = service.status or InferenceServiceStatus()
-    primary = rollout_of(picture.live.get(Part.PRIMARY))
-    unread = Part.PRIMARY in picture.errors and primary is None
+    primary = rollout_of(picture.live.get(ChildRole.PRIMARY))
+    unread = ChildRole.PRIMARY in picture.errors and primary is None
     made = _conditions(picture, primary, unread=unread)
-    conditions = settled(made, service, picture.now)
+    conditions = date_conditions(made, service, picture.now)
     ready = next(each for each in conditions if each.type == "Ready")
     split = picture.split
     return InferenceServiceStatus(
@@ -92,9 +111,9 @@ def status_of(picture: Picture) -> InferenceServiceStatus:
         observed_generation=service.generation or None,
         canary_weight=split.weight if split.mode is not SplitMode.NONE else None,
         split_mode=str(split.mode),
-        drift=_drift_word(picture.intents),
+        drift=_drift_count(picture.intents),
         url=_url(service, picture.gateway),
-        plan=plan_lines(each for each in picture.intents if each.move is Move.PLAN) or None,
+        plan=plan_lines(each for each in picture.intents if each.move is ChildAction.PLAN) or None,
         canary=picture.canary,
         applied=tuple(
             AppliedChild(child=child, digest=digest)
@@ -105,12 +124,12 @@ def status_of(picture: Picture) -> InferenceServiceStatus:
     )
 
 
-def refused_status(
+def make_refused_status(
     service: InferenceService, error: InvalidSpec, now: datetime
 ) -> InferenceServiceStatus:
     """Describe a service that cannot be served as it stands. What runs, goes on running."""
     old = service.status or InferenceServiceStatus()
-    said = cut(" ".join(str(problem) for problem in error.problems) or str(error))
+    said = truncate(" ".join(str(problem) for problem in error.problems) or str(error))
     anew = ("Ready", "UpToDate", "DriftDetected")
     kept = tuple(each for each in old.conditions if each.type not in anew)
     made = (
@@ -128,11 +147,11 @@ def refused_status(
         message=said,
         drift=None,
         observed_generation=service.generation or None,
-        conditions=settled((*made, *kept), service, now),
+        conditions=date_conditions((*made, *kept), service, now),
     )
 
 
-def settled(
+def date_conditions(
     made: Sequence[Condition], service: InferenceService, now: datetime
 ) -> tuple[Condition, ...]:
     """Date conditions: the time moves only when the status does."""
@@ -153,7 +172,7 @@ def settled(
 
 
 def _conditions(
-    picture: Picture, primary: Rollout | None, *, unread: bool
+    picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool
 ) -> tuple[Condition, ...]:
     available = _available(picture, primary, unread=unread)
     progressing = _progressing(primary, unread=unread)
@@ -183,45 +202,51 @@ def _conditions(
 
 
 def _ready(
-    picture: Picture,
-    primary: Rollout | None,
+    picture: StatusInputs,
+    primary: RolloutStatus | None,
     needed: Sequence[Condition],
     degraded: Condition,
 ) -> Condition:
-    drifted = [each for each in picture.intents if each.move is Move.REFUSE]
+    drifted = [each for each in picture.intents if each.move is ChildAction.REFUSE]
     if drifted:
-        return _condition("Ready", FALSE, "Drifted", told(drifted))
+        return _condition("Ready", FALSE, "Drifted", describe_drift(drifted))
     if degraded.status == TRUE:
         return _condition("Ready", FALSE, degraded.reason, degraded.message)
     for status in (FALSE, UNKNOWN):
         for each in needed:
             if each.status == status:
                 return _condition("Ready", status, each.reason, each.message)
-    counted = _counted(primary)
+    counted = _describe_rollout(primary)
     if primary is not None and not primary.complete:
         return _condition("Ready", FALSE, "ReplicasNotReady", counted)
-    word = _drift_word(picture.intents)
+    word = _drift_count(picture.intents)
     be = "is" if word == "1 field" else "are"
     left = f" {word} {be} not as declared." if _left(picture.intents) else ""
     return _condition("Ready", TRUE, "Serving", counted + left)
 
 
-def _left(intents: Sequence[Intent]) -> list[Intent]:
+def _left(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
     """The children on which drift stays because the policy says so."""
-    return [each for each in intents if each.move in (Move.LEAVE, Move.BESIDE, Move.PLAN)]
+    return [
+        each
+        for each in intents
+        if each.move in (ChildAction.LEAVE, ChildAction.BESIDE, ChildAction.PLAN)
+    ]
 
 
-def _available(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
+def _available(picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
     if unread:
-        return _condition("Available", UNKNOWN, "ApiError", _said(picture.errors[Part.PRIMARY]))
-    canary = rollout_of(picture.live.get(Part.CANARY)) if picture.split.weight else None
+        return _condition(
+            "Available", UNKNOWN, "ApiError", _said(picture.errors[ChildRole.PRIMARY])
+        )
+    canary = rollout_of(picture.live.get(ChildRole.CANARY)) if picture.split.weight else None
     serving = sum(each.available for each in (primary, canary) if each is not None)
     if serving:
         return _condition("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
     return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", picture))
 
 
-def _progressing(primary: Rollout | None, *, unread: bool) -> Condition:
+def _progressing(primary: RolloutStatus | None, *, unread: bool) -> Condition:
     if unread:
         return _condition("Progressing", UNKNOWN, "ApiError", "The primary could not be read.")
     if primary is None:
@@ -229,82 +254,88 @@ def _progressing(primary: Rollout | None, *, unread: bool) -> Condition:
     if primary.stuck:
         return _condition("Progressing", FALSE, "Stuck", _clean(primary.stuck))
     if primary.rolling:
-        return _condition("Progressing", TRUE, "RollingOut", _counted(primary))
+        return _condition("Progressing", TRUE, "RollingOut", _describe_rollout(primary))
     if not primary.complete:
-        return _condition("Progressing", TRUE, "Starting", _counted(primary))
-    return _condition("Progressing", FALSE, "Done", _counted(primary))
+        return _condition("Progressing", TRUE, "Starting", _describe_rollout(primary))
+    return _condition("Progressing", FALSE, "Done", _describe_rollout(primary))
 
 
-def _up_to_date(picture: Picture, primary: Rollout | None, *, unread: bool) -> Condition:
-    foreign = [each for each in picture.intents if each.move is Move.AVOID]
+def _up_to_date(picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
+    foreign = [each for each in picture.intents if each.move is ChildAction.AVOID]
     if foreign:
-        return _condition("UpToDate", FALSE, "ForeignObject", foreign_words(foreign))
-    refused = [each for each in picture.intents if each.move is Move.REFUSE]
+        return _condition("UpToDate", FALSE, "ForeignObject", describe_foreign(foreign))
+    refused = [each for each in picture.intents if each.move is ChildAction.REFUSE]
     if refused:
-        return _condition("UpToDate", FALSE, "Drifted", told(refused))
+        return _condition("UpToDate", FALSE, "Drifted", describe_drift(refused))
     denied = refused_of(picture.intents)
     if denied:
         said = " ".join(_said(each.error) for each in denied if each.error is not None)
-        return _condition("UpToDate", FALSE, REFUSED, cut(said))
+        return _condition("UpToDate", FALSE, REFUSED, truncate(said))
     if unread or picture.errors:
         first = next(iter(picture.errors.values()))
         return _condition("UpToDate", UNKNOWN, "ApiError", _said(first))
     altered = [each for each in picture.intents if each.altered]
     if altered:
-        return _condition("UpToDate", FALSE, "AlteredByAdmission", altered_told(altered))
+        return _condition("UpToDate", FALSE, "AlteredByAdmission", describe_altered(altered))
     fights = [each for each in picture.intents if each.until is not None]
     if fights:
-        return _condition("UpToDate", FALSE, FIGHTING, fight_told(fights))
-    waiting = [each for each in picture.intents if each.move is Move.AWAIT]
+        return _condition("UpToDate", FALSE, FIGHTING, describe_fights(fights))
+    waiting = [each for each in picture.intents if each.move is ChildAction.AWAIT]
     if waiting:
         names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
         return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
-    if any(each.move is Move.PLAN and each.landing for each in picture.intents):
+    if any(each.move is ChildAction.PLAN and each.landing for each in picture.intents):
         said = "The new declaration waits until the drift is over; status.plan has both."
         return _condition("UpToDate", FALSE, "Planned", said)
     policy = picture.service.spec.on_drift or OnDrift.RECONCILE
     left = _left(picture.intents)
     if left and policy in _LEFT:
-        return _condition("UpToDate", FALSE, _DRIFTED, f"{told(left)} {_LEFT[policy][1]}")
+        return _condition("UpToDate", FALSE, _DRIFTED, f"{describe_drift(left)} {_LEFT[policy][1]}")
     if picture.service.unknown:
-        return _condition("UpToDate", UNKNOWN, UNKNOWN_FIELDS, _not_known(picture.service))
+        return _condition(
+            "UpToDate", UNKNOWN, UNKNOWN_FIELDS, _describe_unknown_fields(picture.service)
+        )
     if primary is None or primary.rolling:
-        return _condition("UpToDate", FALSE, "RollingOut", _counted(primary))
+        return _condition("UpToDate", FALSE, "RollingOut", _describe_rollout(primary))
     if left:
-        said = f"Everything declared is in place, but for what onDrift: ignore leaves. {told(left)}"
-        return _condition("UpToDate", TRUE, "DriftIgnored", cut(said))
-    lent = delegated_told(picture.intents)
+        said = f"Everything declared is in place, but for what onDrift: ignore leaves. {describe_drift(left)}"
+        return _condition("UpToDate", TRUE, "DriftIgnored", truncate(said))
+    lent = describe_delegated(picture.intents)
     if lent:
         said = f"Everything declared is in place, but for what is left to others. {lent}"
-        return _condition("UpToDate", TRUE, "Delegated", cut(said))
+        return _condition("UpToDate", TRUE, "Delegated", truncate(said))
     return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
 
 
-def _not_known(service: InferenceService) -> str:
-    names = ", ".join(service.unknown[:_MOST])
-    more = f" and {len(service.unknown) - _MOST} more" if len(service.unknown) > _MOST else ""
-    return cut(
+def _describe_unknown_fields(service: InferenceService) -> str:
+    names = ", ".join(service.unknown[:_MAX_FIELDS])
+    more = (
+        f" and {len(service.unknown) - _MAX_FIELDS} more"
+        if len(service.unknown) > _MAX_FIELDS
+        else ""
+    )
+    return truncate(
         f"This version of the operator does not know {names}{more}, so nobody looked at what is"
         " declared there. What it knows is kept as it was written, and nothing new is rolled out."
         " Upgrade the operator, or take the fields out."
     )
 
 
-def _routes(picture: Picture) -> Condition:
+def _routes(picture: StatusInputs) -> Condition:
     if picture.gateway is None:
-        if Part.FRONT in picture.live:
+        if ChildRole.FRONT in picture.live:
             said = "Requests go through the Service; no gateway is set up."
             return _condition("RoutesReady", TRUE, "ServiceOnly", said)
         return _condition("RoutesReady", FALSE, "NotCreated", "The Service is not there yet.")
-    route = picture.live.get(Part.ROUTE)
+    route = picture.live.get(ChildRole.ROUTE)
     if route is not None and route_accepted(route):
         return _condition("RoutesReady", TRUE, "Accepted", "The gateway took over the route.")
     said = "The gateway has not accepted the route as it stands now."
     return _condition("RoutesReady", FALSE, "NotAccepted", said)
 
 
-def _canary(picture: Picture) -> Condition:
-    rollout = rollout_of(picture.live.get(Part.CANARY))
+def _canary(picture: StatusInputs) -> Condition:
+    rollout = rollout_of(picture.live.get(ChildRole.CANARY))
     weight = picture.service.spec.canary.weight if picture.service.spec.canary else 0
     share = f"It gets {picture.split.weight} % of the requests; {weight} % is declared."
     reason = picture.canary.reason if picture.canary else ""
@@ -312,20 +343,20 @@ def _canary(picture: Picture) -> Condition:
     if rollout is None:
         said = picture.canary_said or "There is no canary now."
         return _condition("CanaryReady", FALSE, reason or "NotCreated", said)
-    said = f"{_counted(rollout)} {said}"
+    said = f"{_describe_rollout(rollout)} {said}"
     if not rollout.complete:
         return _condition("CanaryReady", FALSE, reason or "NotReady", said)
     return _condition("CanaryReady", TRUE, reason or "Serving", said)
 
 
-def _autoscaling(picture: Picture) -> Condition:
+def _autoscaling(picture: StatusInputs) -> Condition:
     if picture.rival:
         said = (
             f"{picture.rival} scales the primary too, so its number of replicas is left alone."
             " Delete it, or leave minReplicas and maxReplicas out."
         )
         return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", said)
-    live = picture.live.get(Part.AUTOSCALER)
+    live = picture.live.get(ChildRole.AUTOSCALER)
     if live is None:
         return _condition("AutoscalingReady", FALSE, "NotCreated", "There is no autoscaler yet.")
     for name in ("AbleToScale", "ScalingActive"):
@@ -346,91 +377,109 @@ _LEFT = {
 }
 
 
-def _drift(picture: Picture) -> Condition:
+def _drift(picture: StatusInputs) -> Condition:
     altered = [each for each in picture.intents if each.altered]
     if altered:
-        return _condition("DriftDetected", TRUE, "AlteredByAdmission", altered_told(altered))
+        return _condition("DriftDetected", TRUE, "AlteredByAdmission", describe_altered(altered))
     fights = [each for each in picture.intents if each.until is not None]
     if fights:
-        return _condition("DriftDetected", TRUE, FIGHTING, fight_told(fights))
+        return _condition("DriftDetected", TRUE, FIGHTING, describe_fights(fights))
     drifted = drifted_of(picture.intents)
     policy = picture.service.spec.on_drift or OnDrift.RECONCILE
-    held = [each for each in drifted if each.move is Move.LEAVE]
+    held = [each for each in drifted if each.move is ChildAction.LEAVE]
     if held and policy is OnDrift.RECONCILE:
-        said = f"{told(held)} It was left. {_not_known(picture.service)}"
-        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, cut(said))
+        said = f"{describe_drift(held)} It was left. {_describe_unknown_fields(picture.service)}"
+        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, truncate(said))
     if drifted and policy is OnDrift.IGNORE:
-        return _condition("DriftDetected", FALSE, "Ignored", told(drifted))
+        return _condition("DriftDetected", FALSE, "Ignored", describe_drift(drifted))
     if drifted and policy is OnDrift.RECONCILE:
         failed = any(each.error for each in drifted)
         if picture.healing or failed:
             action = "It could not be put back yet." if failed else "It is being put back."
-            return _condition("DriftDetected", TRUE, "Healing", f"{told(drifted)} {action}")
-        return _condition("DriftDetected", FALSE, "Healed", f"{told(drifted)} It was put back.")
+            return _condition(
+                "DriftDetected", TRUE, "Healing", f"{describe_drift(drifted)} {action}"
+            )
+        return _condition(
+            "DriftDetected", FALSE, "Healed", f"{describe_drift(drifted)} It was put back."
+        )
     if drifted:
         reason, action = _LEFT[policy]
-        return _condition("DriftDetected", TRUE, reason, f"{told(drifted)} {action}")
+        return _condition("DriftDetected", TRUE, reason, f"{describe_drift(drifted)} {action}")
     recreated = [each for each in picture.intents if each.deleted]
     if recreated and any(each.error for each in recreated):
-        said = f"{told(recreated)} It could not be created again yet."
+        said = f"{describe_drift(recreated)} It could not be created again yet."
         return _condition("DriftDetected", TRUE, "Healing", said)
     if recreated:
-        return _condition("DriftDetected", FALSE, "Healed", f"{told(recreated)} {_AGAIN}")
+        return _condition("DriftDetected", FALSE, "Healed", f"{describe_drift(recreated)} {_AGAIN}")
     before = _before(picture.service, "DriftDetected")
     if before is not None and before.reason in ("Healed", "Healing"):
         # What was healed last stays to be read: healing erased every other trace of it.
         said = before.message.replace("It is being put back.", "It was put back.")
         return _condition("DriftDetected", FALSE, "Healed", said)
     if picture.service.unknown:
-        said = f"Nothing has drifted of what is known. {_not_known(picture.service)}"
-        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, cut(said))
+        said = f"Nothing has drifted of what is known. {_describe_unknown_fields(picture.service)}"
+        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, truncate(said))
     return _condition("DriftDetected", FALSE, "None", "Nothing has drifted.")
 
 
-def _degraded(picture: Picture, primary: Rollout | None) -> Condition:
-    foreign = [each for each in picture.intents if each.move is Move.AVOID]
+def _degraded(picture: StatusInputs, primary: RolloutStatus | None) -> Condition:
+    foreign = [each for each in picture.intents if each.move is ChildAction.AVOID]
     if foreign:
-        return _condition("Degraded", TRUE, "ForeignObject", foreign_words(foreign))
+        return _condition("Degraded", TRUE, "ForeignObject", describe_foreign(foreign))
     if primary is not None and primary.stuck:
         return _condition("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), picture))
     if picture.ailments:
-        return _condition("Degraded", TRUE, "PodsFailing", cut(picture.ailments))
+        return _condition("Degraded", TRUE, "PodsFailing", truncate(picture.ailments))
     return _condition("Degraded", FALSE, "Healthy", "No pod is failing.")
 
 
-def _reconciling(picture: Picture) -> list[Condition]:
+def _reconciling(picture: StatusInputs) -> list[Condition]:
     """Said only when something went wrong: tools that know the name wait while it is True."""
     if not picture.errors:
         return []
     said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
     reason = REFUSED if refused_of(picture.intents) else "ApiError"
-    return [_condition("Reconciling", FALSE, reason, cut(said))]
+    return [_condition("Reconciling", FALSE, reason, truncate(said))]
 
 
-def refused_of(intents: Sequence[Intent]) -> list[Intent]:
+def refused_of(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
     """The children that the cluster refused to write: by admission, its schema, or our rights."""
     kinds = (ValidationError, PermissionDenied)
-    return [each for each in intents if each.move in WRITES and isinstance(each.error, kinds)]
+    return [
+        each for each in intents if each.move in WRITING_ACTIONS and isinstance(each.error, kinds)
+    ]
 
 
-def drifted_of(intents: Sequence[Intent]) -> list[Intent]:
+def drifted_of(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
     """The children on which something drifted, whatever was done about it."""
-    moves = (Move.HEAL, Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
+    moves = (
+        ChildAction.HEAL,
+        ChildAction.BESIDE,
+        ChildAction.LEAVE,
+        ChildAction.REFUSE,
+        ChildAction.PLAN,
+    )
     return [each for each in intents if each.move in moves]
 
 
-def foreign_words(foreign: Sequence[Intent]) -> str:
+def describe_foreign(foreign: Sequence[ChildDecision]) -> str:
     """Name the objects that have our names and are not ours."""
     named = []
     for each in foreign:
         by = controller_of(each.live) if each.live else None
         whose = f"belongs to {by}" if by else "was not made for this service"
         named.append(f"{each.ref.kind} {each.ref.name} {whose}.")
-    return cut(" ".join(named) + " It was not touched. Delete it, or rename the service.")
+    return truncate(" ".join(named) + " It was not touched. Delete it, or rename the service.")
 
 
-def _drift_word(intents: Sequence[Intent]) -> str:
-    moves = (Move.BACK_OFF, Move.BESIDE, Move.LEAVE, Move.REFUSE, Move.PLAN)
+def _drift_count(intents: Sequence[ChildDecision]) -> str:
+    moves = (
+        ChildAction.BACK_OFF,
+        ChildAction.BESIDE,
+        ChildAction.LEAVE,
+        ChildAction.REFUSE,
+        ChildAction.PLAN,
+    )
     count = sum(len(each.drifted) or 1 for each in intents if each.move in moves)
     count += sum(len(each.altered) for each in intents)
     return "none" if not count else "1 field" if count == 1 else f"{count} fields"
@@ -438,7 +487,7 @@ def _drift_word(intents: Sequence[Intent]) -> str:
 
 def _url(service: InferenceService, gateway: Gateway | None) -> str:
     if gateway is None:
-        return f"http://{service.name}-svc.{service.namespace}.svc:{PORT}"
+        return f"http://{service.name}-svc.{service.namespace}.svc:{POD_PORT}"
     scheme = "https" if "https" in (gateway.section or "") else "http"
     return f"{scheme}://{service.name}.{service.namespace}.{gateway.domain}"
 
@@ -448,7 +497,7 @@ def _before(service: InferenceService, kind: str) -> Condition | None:
     return next((each for each in held if each.type == kind), None)
 
 
-def _counted(rollout: Rollout | None) -> str:
+def _describe_rollout(rollout: RolloutStatus | None) -> str:
     if rollout is None:
         return "There are no replicas yet."
     if not rollout.seen:
@@ -474,12 +523,12 @@ def _be(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _with(said: str, picture: Picture) -> str:
-    return cut(f"{said} {picture.ailments}".strip())
+def _with(said: str, picture: StatusInputs) -> str:
+    return truncate(f"{said} {picture.ailments}".strip())
 
 
 def _said(error: HoldfastError) -> str:
-    return cut(_clean(str(error)))
+    return truncate(_clean(str(error)))
 
 
 def _clean(text: str) -> str:
@@ -488,3 +537,75 @@ def _clean(text: str) -> str:
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
     return Condition(type=kind, status=status, reason=reason, message=message)
+
+
+ROUTINE_REASONS = frozenset({"Created", "Updated", "Deleted"})
+"""What follows from a declaration by itself. When not all can be told, this is left out first:
+drift, heals, promotions and failures are what people look for afterwards."""
+_BLOCKING_REASONS = ("ForeignObject", REFUSED, UNKNOWN_FIELDS)
+"""Why something is not as declared that people have to do something about."""
+_DRIFT_EVENTS = {
+    "Left": "DriftLeft",
+    "AlteredByAdmission": "AlteredByAdmission",
+    FIGHTING: FIGHTING,
+}
+"""Reasons of the condition that are told under a name of their own."""
+
+
+def events_of_writes(done: Sequence[ChildDecision]) -> Iterator[Note]:
+    """What was written: each write is a transition of its own."""
+    for each in done:
+        if each.error is not None:
+            continue
+        name = f"{each.ref.kind} {each.ref.name}"
+        if each.move is ChildAction.CREATE and each.deleted:
+            said = f"{describe_drift([each])} It was created again."
+            yield Note(warning=True, reason="DriftHealed", message=said)
+        elif each.move is ChildAction.CREATE:
+            yield Note(warning=False, reason="Created", message=f"{name} was created.")
+        elif each.move in (ChildAction.UPDATE, ChildAction.BESIDE):
+            yield Note(warning=False, reason="Updated", message=f"{name} was made as declared.")
+        elif each.move is ChildAction.HEAL and each.put_back:
+            said = truncate(f"{describe_drift([each], healed=True)} It was put back.")
+            yield Note(warning=True, reason="DriftHealed", message=said)
+
+
+def events_of_transition(
+    before: InferenceServiceStatus | None, after: InferenceServiceStatus
+) -> Iterator[Note]:
+    """What the conditions say that they did not say before."""
+    old = {each.type: each for each in before.conditions} if before else {}
+    new = {each.type: each for each in after.conditions}
+    ready, drift = new["Ready"], new.get("DriftDetected")
+    if _said_anew(old, ready):
+        if ready.status == "True":
+            yield Note(warning=False, reason="Ready", message=ready.message)
+        elif ready.reason == "InvalidSpec":
+            yield Note(warning=True, reason="InvalidSpec", message=ready.message)
+        elif _was(old, "Ready", "True"):
+            # A rollout that somebody asked for is no reason to worry.
+            worry = ready.reason != "RollingOut"
+            yield Note(warning=worry, reason="NotReady", message=ready.message)
+    if drift and drift.status == "True" and _changed(old, drift):
+        reason = _DRIFT_EVENTS.get(drift.reason, "DriftDetected")
+        yield Note(warning=True, reason=reason, message=drift.message)
+    up_to_date = new.get("UpToDate")
+    if up_to_date and up_to_date.reason in _BLOCKING_REASONS and _changed(old, up_to_date):
+        yield Note(warning=True, reason=up_to_date.reason, message=up_to_date.message)
+
+
+def _said_anew(old: dict[str, Condition], new: Condition) -> bool:
+    """A flip, or another problem of a spec that was refused before."""
+    if new.reason == "InvalidSpec":
+        return _changed(old, new)
+    before = old.get(new.type)
+    return before is None or before.status != new.status
+
+
+def _changed(old: dict[str, Condition], new: Condition) -> bool:
+    before = old.get(new.type)
+    return before is None or (before.reason, before.message) != (new.reason, new.message)
+
+
+def _was(old: dict[str, Condition], kind: str, status: str) -> bool:
+    return kind in old and old[kind].status == status

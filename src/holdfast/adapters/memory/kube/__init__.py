@@ -22,7 +22,19 @@ but a watch.
 
 from __future__ import annotations
 
-from holdfast.adapters.memory.kube.cluster import MemoryKube, Write
-from holdfast.adapters.memory.kube.kinds import SERVED, Kind, Schema, custom
+from holdfast.adapters.memory.kube.cluster import MemoryKube, RecordedWrite
+from holdfast.adapters.memory.kube.kinds import (
+    SERVED_KINDS,
+    MemoryKind,
+    OwnershipSchema,
+    custom_kind,
+)
 
-__all__ = ["SERVED", "Kind", "MemoryKube", "Schema", "Write", "custom"]
+__all__ = [
+    "SERVED_KINDS",
+    "MemoryKind",
+    "MemoryKube",
+    "OwnershipSchema",
+    "RecordedWrite",
+    "custom_kind",
+]

@@ -6,18 +6,14 @@ import builtins
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.memory.kube.events import matches
-from holdfast.adapters.memory.kube.faults import Faults
-from holdfast.adapters.memory.kube.fieldset import clone
-from holdfast.adapters.memory.kube.jsonpatch import patched
-from holdfast.adapters.memory.kube.kinds import SERVED, Kind, Object
-from holdfast.adapters.memory.kube.rollout import rolled_out
-from holdfast.adapters.memory.kube.store import Store
-from holdfast.core.errors import HoldfastError
-from holdfast.core.tree import Fields
+from holdfast.adapters.memory.kube.kinds import SERVED_KINDS, MemoryKind, Object
+from holdfast.adapters.memory.kube.managed_fields import clone
+from holdfast.adapters.memory.kube.store import ObjectStore, is_in_scope
+from holdfast.core.errors import HoldfastError, ValidationError
+from holdfast.core.tree import Fields, parse_pointer
 from holdfast.reconcile.kube import (
     ConflictReason,
     KubeConflict,
@@ -29,11 +25,135 @@ from holdfast.reconcile.kube import (
 )
 from holdfast.reconcile.ports import Clock
 
+
+@dataclass(slots=True, kw_only=True)
+class _Fault:
+    verb: str
+    kind: str
+    after: int
+    error: HoldfastError
+    done: bool
+
+
+class FaultPlan:
+    """What is to fail, each once."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Fault] = []
+
+    def add(self, verb: str, error: HoldfastError, *, after: int, kind: str, done: bool) -> None:
+        """Let a later call fail."""
+        self._waiting.append(_Fault(verb=verb, kind=kind, after=after, error=error, done=done))
+
+    def raise_due(self, verb: str, kind: str) -> HoldfastError | None:
+        """Raise what this call is to fail with; returned is what it is to fail with when done."""
+        for fault in self._waiting:
+            if fault.verb == verb and fault.kind in ("", kind):
+                if fault.after:
+                    fault.after -= 1
+                    continue
+                self._waiting.remove(fault)
+                if fault.done:
+                    return fault.error
+                raise fault.error
+        return None
+
+
+def apply_json_patch(item: Object, operations: Sequence[Fields]) -> Object:
+    """Return a changed copy. Raises ValidationError when a test fails or a path is not there."""
+    new: Object = clone(item)
+    for operation in operations:
+        try:
+            _apply_operation(new, operation)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ValidationError(
+                f"The {operation.get('op')} of {operation.get('path')} cannot be carried out.",
+                hint="Observe again and decide again.",
+            ) from None
+    return new
+
+
+def _apply_operation(item: Object, operation: Fields) -> None:
+    *around, last = parse_pointer(str(operation["path"]))
+    holder: Any = item  # Any: a part of an object
+    for part in around:
+        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+    value = clone(operation.get("value"))
+    match operation["op"]:
+        case "test":
+            if _value_at(holder, last) != value:
+                raise ValueError("the test failed")
+        case "add" if isinstance(holder, list):
+            holder.insert(len(holder) if last == "-" else int(last), value)
+        case "add":
+            holder[last] = value
+        case "replace":
+            _value_at(holder, last)
+            holder[int(last) if isinstance(holder, list) else last] = value
+        case "remove":
+            del holder[int(last) if isinstance(holder, list) else last]
+        case other:
+            raise ValueError(f"unknown operation {other}")
+
+
+def _value_at(holder: Any, part: str) -> Any:
+    return holder[int(part)] if isinstance(holder, list) else holder[part]
+
+
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
+
+
+def write_rollout_status(item: Object, *, ready: int | None, now: str) -> None:
+    """Let the newest template have all the pods, so many of them ready."""
+    wanted: int = item["spec"]["replicas"]
+    count = wanted if ready is None else min(ready, wanted)
+    status: Object = {
+        "observedGeneration": item["metadata"]["generation"],
+        "replicas": wanted,
+        "updatedReplicas": wanted,
+        "readyReplicas": count,
+        "availableReplicas": count,
+        "unavailableReplicas": wanted - count,
+    }
+    status = {name: value for name, value in status.items() if value}
+    done = count == wanted
+    status["conditions"] = [
+        _condition(
+            "Available", done, "MinimumReplicasAvailable" if done else "MinimumReplicasUnavailable",
+            item, now,
+        ),
+        _condition(
+            "Progressing", True, "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
+            item, now,
+        ),
+    ]  # fmt: skip
+    item["status"] = status
+    item["metadata"].setdefault("annotations", {}).setdefault(REVISION_ANNOTATION, "1")
+
+
+def _condition(kind: str, holds: bool, reason: str, item: Object, now: str) -> Object:
+    state = "True" if holds else "False"
+    before = (item.get("status") or {}).get("conditions") or ()
+    since = next(
+        (each["lastTransitionTime"] for each in before
+         if (each["type"], each["status"]) == (kind, state)),
+        now,
+    )  # fmt: skip
+    return {
+        "type": kind,
+        "status": state,
+        "reason": reason,
+        "message": f"{reason}.",
+        "lastTransitionTime": since,
+        "lastUpdateTime": now,
+    }
+
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class RecordedWrite:
     """One write that reached the cluster; `changed` says whether it had an effect."""
 
     verb: str
@@ -47,31 +167,35 @@ class MemoryKube:
     """A cluster without controllers, for tests; see the package."""
 
     def __init__(
-        self, *, clock: Clock | None = None, kinds: Iterable[Kind] = SERVED, history: int = 1000
+        self,
+        *,
+        clock: Clock | None = None,
+        kinds: Iterable[MemoryKind] = SERVED_KINDS,
+        history: int = 1000,
     ) -> None:
-        self._store = Store(clock=clock or SystemClock(), kinds=kinds, history=history)
-        self._faults = Faults()
-        self.writes: builtins.list[Write] = []
+        self._store = ObjectStore(clock=clock or SystemClock(), kinds=kinds, history=history)
+        self._faults = FaultPlan()
+        self.writes: builtins.list[RecordedWrite] = []
         """Every write through the port that reached the cluster, dry runs and refusals too."""
 
     async def get(self, ref: ObjectRef) -> Fields | None:
         """Return the object as it is now; see the port."""
-        self._faults.meet("get", ref.kind)
+        self._faults.raise_due("get", ref.kind)
         self._store.kind_of(ref.api_version, ref.kind)
         found: Fields | None = clone(self._store.items.get(ref))
         return found
 
     async def list(self, scope: Scope) -> ObjectList:
         """Return every object that matches; see the port."""
-        self._faults.meet("list", scope.kind)
+        self._faults.raise_due("list", scope.kind)
         self._store.kind_of(scope.api_version, scope.kind)
         items = sorted(self._store.items.items())
-        found = [clone(item) for _, item in items if matches(item, scope)]
+        found = [clone(item) for _, item in items if is_in_scope(item, scope)]
         return ObjectList(items=found, version=str(self._store.version))
 
     async def watch(self, scope: Scope, *, version: str) -> AsyncGenerator[WatchEvent, None]:
         """Yield what happens after a version; see the port."""
-        self._faults.meet("watch", scope.kind)
+        self._faults.raise_due("watch", scope.kind)
         self._store.kind_of(scope.api_version, scope.kind)
         async with aclosing(self._store.log.follow(scope, version)) as events:
             async for event in events:
@@ -105,7 +229,7 @@ class MemoryKube:
         """Change one object by a JSON patch; see the port."""
 
         def act() -> Object:
-            new = patched(self._store.there(ref), operations)
+            new = apply_json_patch(self._store.existing(ref), operations)
             return self._store.update(ref, new, manager, subresource)
 
         return self._write("patch", ref, manager, act)
@@ -148,7 +272,7 @@ class MemoryKube:
 
         `change` gets a copy of the object and changes it in place.
         """
-        new = clone(self._store.there(ref))
+        new = clone(self._store.existing(ref))
         change(new)
         found: Fields = clone(self._store.update(ref, new, manager, subresource))
         return found
@@ -157,20 +281,20 @@ class MemoryKube:
         """Say that so many pods of a Deployment are ready, as its controller would; None is all."""
         return self.edit(
             ref,
-            lambda item: rolled_out(item, ready=ready, now=self._store.now()),
+            lambda item: write_rollout_status(item, ready=ready, now=self._store.now()),
             manager="kube-controller-manager",
             subresource="status",
         )
 
-    def serve(self, kind: Kind | str) -> None:
+    def serve(self, kind: MemoryKind | str) -> None:
         """Serve a kind: one that was not known, or by its name one that was taken away."""
-        if isinstance(kind, Kind):
+        if isinstance(kind, MemoryKind):
             self._store.kinds[kind.api_version, kind.kind] = kind
-        self._store.away.discard(kind if isinstance(kind, str) else kind.kind)
+        self._store.unserved.discard(kind if isinstance(kind, str) else kind.kind)
 
     def unserve(self, kind: str) -> None:
         """Serve a kind no longer. Its objects are there again when it is."""
-        self._store.away.add(kind)
+        self._store.unserved.add(kind)
         self._store.log.end(None, kind)
 
     def fail_next(
@@ -210,14 +334,14 @@ class MemoryKube:
         *,
         dry_run: bool = False,
     ) -> T:
-        late = self._faults.meet(verb, ref.kind)
+        late = self._faults.raise_due(verb, ref.kind)
         before = self._store.version
         try:
             answer: T = clone(act())
         finally:
             changed = self._store.version != before
             self.writes.append(
-                Write(verb=verb, ref=ref, manager=manager, dry_run=dry_run, changed=changed)
+                RecordedWrite(verb=verb, ref=ref, manager=manager, dry_run=dry_run, changed=changed)
             )
         if late is not None:
             raise late

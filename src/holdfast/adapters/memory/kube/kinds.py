@@ -14,7 +14,7 @@ Object: TypeAlias = dict[str, Any]  # Any: the schemas of the kinds decide what 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class OwnershipSchema:
     """How values divide, by the names of their fields. A list that is not named is one value."""
 
     keyed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -27,12 +27,12 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class MemoryKind:
     """One kind, as far as the memory cluster imitates it."""
 
     api_version: str
     kind: str
-    schema: Schema
+    schema: OwnershipSchema
     namespaced: bool = True
     counted: tuple[str, ...] | None = ("spec",)
     """What moves `metadata.generation`: none named is all but metadata and status, None is nothing,
@@ -49,7 +49,7 @@ class Kind:
 _METADATA = {"ownerReferences": ("uid",), "conditions": ("type",)}
 _WHOLE = frozenset({"ownerReferences[]"})
 _SETS = frozenset({"finalizers"})
-_POD = Schema(
+_POD = OwnershipSchema(
     keyed={
         **_METADATA,
         "containers": ("name",),
@@ -75,30 +75,36 @@ _POD = Schema(
         "secretRef",
     },
 )  # fmt: skip
-_SERVICE = Schema(
+_SERVICE = OwnershipSchema(
     keyed={**_METADATA, "ports": ("port", "protocol")}, sets=_SETS, whole=_WHOLE | {"selector"}
 )
 _TEMPLATE = {"metadata": {}, "spec": {"containers": None}}
-_PLAIN = Schema(keyed=_METADATA, sets=_SETS, whole=_WHOLE | {"selector", "regarding", "related"})
-_CUSTOM = Schema(keyed=_METADATA, sets=_SETS, whole=_WHOLE, free=frozenset({"secrets", "affinity"}))
+_PLAIN = OwnershipSchema(
+    keyed=_METADATA, sets=_SETS, whole=_WHOLE | {"selector", "regarding", "related"}
+)
+_CUSTOM = OwnershipSchema(
+    keyed=_METADATA, sets=_SETS, whole=_WHOLE, free=frozenset({"secrets", "affinity"})
+)
 
 
-def custom(api_version: str, kind: str, *, scale: bool = False) -> Kind:
+def custom_kind(api_version: str, kind: str, *, scale: bool = False) -> MemoryKind:
     """Return a kind as a custom resource definition would: with a status, every list one value."""
-    return Kind(
+    return MemoryKind(
         api_version=api_version, kind=kind, schema=_CUSTOM, counted=(), scale=scale, custom=True
     )
 
 
-SERVED = (
-    Kind(api_version="v1", kind="ConfigMap", schema=_PLAIN, counted=None, status=False),
-    Kind(api_version="v1", kind="Secret", schema=_PLAIN, counted=None, status=False),
-    Kind(api_version="v1", kind="Service", schema=_SERVICE, counted=None, hollow={"spec": {}}),
-    Kind(api_version="v1", kind="ServiceAccount", schema=_PLAIN, counted=None, status=False),
-    Kind(api_version="v1", kind="Pod", schema=_POD, hollow={"spec": {"containers": None}}),
-    Kind(api_version="v1", kind="Node", schema=_PLAIN, namespaced=False, counted=None),
-    Kind(api_version="v1", kind="Namespace", schema=_PLAIN, namespaced=False, counted=None),
-    Kind(
+SERVED_KINDS = (
+    MemoryKind(api_version="v1", kind="ConfigMap", schema=_PLAIN, counted=None, status=False),
+    MemoryKind(api_version="v1", kind="Secret", schema=_PLAIN, counted=None, status=False),
+    MemoryKind(
+        api_version="v1", kind="Service", schema=_SERVICE, counted=None, hollow={"spec": {}}
+    ),
+    MemoryKind(api_version="v1", kind="ServiceAccount", schema=_PLAIN, counted=None, status=False),
+    MemoryKind(api_version="v1", kind="Pod", schema=_POD, hollow={"spec": {"containers": None}}),
+    MemoryKind(api_version="v1", kind="Node", schema=_PLAIN, namespaced=False, counted=None),
+    MemoryKind(api_version="v1", kind="Namespace", schema=_PLAIN, namespaced=False, counted=None),
+    MemoryKind(
         api_version="apps/v1",
         kind="Deployment",
         schema=_POD,
@@ -106,39 +112,43 @@ SERVED = (
         scale=True,
         hollow={"spec": {"selector": None, "strategy": {}, "template": _TEMPLATE}},
     ),
-    Kind(
+    MemoryKind(
         api_version="apps/v1",
         kind="ReplicaSet",
         schema=_POD,
         scale=True,
         hollow={"spec": {"selector": None}},
     ),
-    Kind(
+    MemoryKind(
         api_version="autoscaling/v2",
         kind="HorizontalPodAutoscaler",
         schema=_PLAIN,
         counted=None,
         hollow={"spec": {"scaleTargetRef": {"kind": "", "name": ""}, "maxReplicas": 0}},
     ),
-    Kind(api_version="policy/v1", kind="PodDisruptionBudget", schema=_PLAIN, hollow={"spec": {}}),
-    Kind(
+    MemoryKind(
+        api_version="policy/v1", kind="PodDisruptionBudget", schema=_PLAIN, hollow={"spec": {}}
+    ),
+    MemoryKind(
         api_version="coordination.k8s.io/v1",
         kind="Lease",
         schema=_PLAIN,
         counted=None,
         status=False,
     ),
-    Kind(
+    MemoryKind(
         api_version="discovery.k8s.io/v1",
         kind="EndpointSlice",
         schema=_PLAIN,
         counted=(),
         status=False,
     ),
-    Kind(api_version="events.k8s.io/v1", kind="Event", schema=_PLAIN, counted=None, status=False),
-    custom("gateway.networking.k8s.io/v1", "Gateway"),
-    custom("gateway.networking.k8s.io/v1", "HTTPRoute"),
-    custom("holdfast.dev/v1alpha1", "InferenceService", scale=True),
-    custom("holdfast.dev/v1alpha1", "Application"),
+    MemoryKind(
+        api_version="events.k8s.io/v1", kind="Event", schema=_PLAIN, counted=None, status=False
+    ),
+    custom_kind("gateway.networking.k8s.io/v1", "Gateway"),
+    custom_kind("gateway.networking.k8s.io/v1", "HTTPRoute"),
+    custom_kind("holdfast.dev/v1alpha1", "InferenceService", scale=True),
+    custom_kind("holdfast.dev/v1alpha1", "Application"),
 )
 """Served from the start; `MemoryKube.serve` adds others."""

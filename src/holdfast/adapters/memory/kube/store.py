@@ -6,55 +6,197 @@ Defaults, generations, guards, finalizers and garbage collection are here; who o
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
 
-from holdfast.adapters.memory.kube import ownership
-from holdfast.adapters.memory.kube.checks import check
-from holdfast.adapters.memory.kube.defaults import complete, tidy
-from holdfast.adapters.memory.kube.events import Happened, Log
-from holdfast.adapters.memory.kube.fieldset import clone
-from holdfast.adapters.memory.kube.kinds import Kind, Object
-from holdfast.adapters.memory.kube.ownership import APPLY, UPDATE, Entries, Owned, Writer
-from holdfast.adapters.memory.kube.structure import check_structure
-from holdfast.core.errors import NotFound, ValidationError
+from holdfast.adapters.memory.kube.defaults import drop_empty_fields, fill_defaults
+from holdfast.adapters.memory.kube.kinds import MemoryKind, Object
+from holdfast.adapters.memory.kube.managed_fields import (
+    APPLY,
+    UPDATE,
+    FieldManager,
+    FieldsOwned,
+    ManagedFields,
+    clone,
+    ownership_after_create,
+    ownership_after_scale,
+    ownership_after_update,
+    read_managed_fields,
+    server_side_apply,
+    without_times,
+    write_managed_fields,
+)
+from holdfast.adapters.memory.kube.validation import check_object, check_schema
+from holdfast.core.errors import HoldfastError, NotFound, ValidationError
 from holdfast.reconcile.kube import (
     ConflictReason,
     KindNotServed,
     KubeConflict,
     ObjectRef,
+    Scope,
+    VersionExpired,
+    WatchEvent,
+    WatchEventType,
     ref_of,
 )
 from holdfast.reconcile.ports import Clock
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectChange:
+    """One write: the object before and after it."""
+
+    version: int
+    old: Object | None
+    new: Object | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WatchEnd:
+    error: HoldfastError | None = None
+
+
+class ChangeLog:
+    """The last events, as many as are kept."""
+
+    def __init__(self, *, first: int, kept: int) -> None:
+        self._kept = kept
+        self._events: deque[ObjectChange] = deque()
+        self._forgotten = first
+        """Events up to this version are no longer kept."""
+        self._followers: dict[asyncio.Queue[ObjectChange | WatchEvent | _WatchEnd], Scope] = {}
+
+    def record(self, happened: ObjectChange) -> None:
+        """Keep an event and tell those who follow."""
+        self._events.append(happened)
+        while len(self._events) > self._kept:
+            self._forgotten = self._events.popleft().version
+        for queue in self._followers:
+            queue.put_nowait(happened)
+
+    def forget(self, version: int) -> None:
+        """Keep nothing up to a version."""
+        self._events.clear()
+        self._forgotten = version
+
+    def bookmark(self, version: int) -> None:
+        """Tell those who follow which version they have seen everything of."""
+        for queue, scope in self._followers.items():
+            item: Object = {
+                "apiVersion": scope.api_version,
+                "kind": scope.kind,
+                "metadata": {"resourceVersion": str(version)},
+            }
+            queue.put_nowait(WatchEvent(type=WatchEventType.BOOKMARK, item=item))
+
+    def end(self, error: HoldfastError | None, kind: str = "") -> None:
+        """End the watches, or those of one kind: cleanly, or with an error."""
+        for queue, scope in self._followers.items():
+            if kind in ("", scope.kind):
+                queue.put_nowait(_WatchEnd(error=error))
+
+    async def follow(self, scope: Scope, version: str) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what happens to a scope after a version, until the watch is ended."""
+        after = int(version or 0)
+        if after < self._forgotten:
+            raise VersionExpired(
+                f"Version {version} is too old: events are kept from {self._forgotten} on.",
+                hint="List again.",
+            )
+        queue: asyncio.Queue[ObjectChange | WatchEvent | _WatchEnd] = asyncio.Queue()
+        for happened in self._events:
+            queue.put_nowait(happened)
+        self._followers[queue] = scope
+        try:
+            while True:
+                found = await queue.get()
+                if isinstance(found, _WatchEnd):
+                    if found.error is not None:
+                        raise found.error
+                    return
+                if isinstance(found, WatchEvent):
+                    yield found
+                elif found.version > after:
+                    event = _event_for(found, scope)
+                    if event is not None:
+                        yield event
+        finally:
+            del self._followers[queue]
+
+
+def is_in_scope(item: Object | None, scope: Scope) -> bool:
+    """Say whether an object is in a scope."""
+    if item is None or (item["apiVersion"], item["kind"]) != (scope.api_version, scope.kind):
+        return False
+    metadata = item["metadata"]
+    if scope.namespace and metadata.get("namespace") != scope.namespace:
+        return False
+    labels = metadata.get("labels") or {}
+    return all(_satisfies(labels, each.strip()) for each in scope.labels.split(",") if each)
+
+
+def _satisfies(labels: Object, requirement: str) -> bool:
+    if "(" in requirement or ")" in requirement or " " in requirement:
+        raise ValidationError(
+            f"The memory cluster does not know the selector {requirement!r}.",
+            hint="Use equality: a=b, a!=b, a, !a.",
+        )
+    if "=" not in requirement:
+        return (requirement.lstrip("!") in labels) is not requirement.startswith("!")
+    name, _, value = requirement.partition("=")
+    if name.endswith("!"):
+        return bool(labels.get(name[:-1]) != value)
+    return bool(labels.get(name) == value.removeprefix("="))
+
+
+def _event_for(happened: ObjectChange, scope: Scope) -> WatchEvent | None:
+    """Say what a watch sees of an event: an object that leaves its scope is deleted there."""
+    was, now = is_in_scope(happened.old, scope), is_in_scope(happened.new, scope)
+    if not was and not now:
+        return None
+    kind = (
+        WatchEventType.MODIFIED
+        if was and now
+        else WatchEventType.ADDED
+        if now
+        else WatchEventType.DELETED
+    )
+    item = clone(happened.new if now else happened.old)
+    item["metadata"]["resourceVersion"] = str(happened.version)
+    return WatchEvent(type=kind, item=item)
+
+
 FIRST_VERSION = 1000
-_SERVERS = frozenset({
+_SERVER_FIELDS = frozenset({
     "uid", "creationTimestamp", "resourceVersion", "generation", "deletionTimestamp",
     "deletionGracePeriodSeconds",
 })  # fmt: skip
 """Metadata that only the server writes."""
 
 
-class Store:
+class ObjectStore:
     """All objects at their present version."""
 
-    def __init__(self, *, clock: Clock, kinds: Iterable[Kind], history: int) -> None:
+    def __init__(self, *, clock: Clock, kinds: Iterable[MemoryKind], history: int) -> None:
         self._clock = clock
         self.kinds = {(kind.api_version, kind.kind): kind for kind in kinds}
-        self.away: set[str] = set()
+        self.unserved: set[str] = set()
         """The names of kinds that are not served at the moment."""
         self.items: dict[ObjectRef, Object] = {}
         self.version = FIRST_VERSION
-        self.log = Log(first=FIRST_VERSION, kept=history)
+        self.log = ChangeLog(first=FIRST_VERSION, kept=history)
 
-    def kind_of(self, api_version: str, kind: str) -> Kind:
+    def kind_of(self, api_version: str, kind: str) -> MemoryKind:
         """Return a kind that is served. Raises KindNotServed."""
         found = self.kinds.get((api_version, kind))
-        if found is None or kind in self.away:
+        if found is None or kind in self.unserved:
             raise KindNotServed(f"The cluster serves no kind {kind} in {api_version}.")
         return found
 
-    def there(self, ref: ObjectRef) -> Object:
+    def existing(self, ref: ObjectRef) -> Object:
         """Return an object. Raises NotFound."""
         self.kind_of(ref.api_version, ref.kind)
         if ref not in self.items:
@@ -71,10 +213,10 @@ class Store:
         kind = self.kind_of(ref.api_version, ref.kind)
         if ref in self.items:
             raise KubeConflict(f"{ref} already exists.", reason=ConflictReason.EXISTS)
-        new = self._completed(kind, clone(item), None)
-        writer = Writer(manager=manager, operation=UPDATE, api_version=kind.api_version)
-        entries = ownership.create(_unallocated(new), writer, kind, now=self.now())
-        return self._stored(kind, ref, new, None, entries)
+        new = self._complete(kind, clone(item), None)
+        writer = FieldManager(manager=manager, operation=UPDATE, api_version=kind.api_version)
+        entries = ownership_after_create(_unallocated(new), writer, kind, now=self.now())
+        return self._save(kind, ref, new, None, entries)
 
     def apply(
         self, item: Object, manager: str, subresource: str, *, force: bool, dry_run: bool
@@ -83,28 +225,28 @@ class Store:
         ref = ref_of(item)
         kind, live = self.kind_of(ref.api_version, ref.kind), self.items.get(ref)
         uid, version = (item["metadata"].get(name) for name in ("uid", "resourceVersion"))
-        check_structure(item)
+        check_schema(item)
         if live is None and uid:
             raise KubeConflict(f"{ref} with uid {uid} is gone.", reason=ConflictReason.REPLACED)
         if live is None and subresource:
             raise NotFound(f"There is no {ref}.")
-        writer = Writer(
+        writer = FieldManager(
             manager=manager,
             operation=APPLY,
             api_version=ref.api_version,
             subresource=subresource,
         )
         try:
-            new, entries = ownership.apply(
-                _unmanaged(live) if live else {},
-                _config(item, kind, subresource),
-                ownership.read(live["metadata"].get("managedFields")) if live else {},
+            new, entries = server_side_apply(
+                _without_managed_fields(live) if live else {},
+                _applied_part(item, kind, subresource),
+                read_managed_fields(live["metadata"].get("managedFields")) if live else {},
                 writer,
                 kind,
                 force=force,
                 now=self.now(),
             )
-        except Owned as owned:
+        except FieldsOwned as owned:
             raise KubeConflict(
                 f"Applying {ref} conflicts with {len(owned.owners)} fields of other managers.",
                 reason=ConflictReason.OWNED,
@@ -114,32 +256,34 @@ class Store:
             raise KubeConflict(f"{ref} has been modified.", reason=ConflictReason.CHANGED)
         if live is not None and uid and uid != live["metadata"]["uid"]:
             raise KubeConflict(f"{ref} was replaced.", reason=ConflictReason.REPLACED)
-        new = self._completed(kind, new, live)
-        return self._stored(kind, ref, new, live, entries, subresource, dry_run=dry_run)
+        new = self._complete(kind, new, live)
+        return self._save(kind, ref, new, live, entries, subresource, dry_run=dry_run)
 
     def update(self, ref: ObjectRef, new: Object, manager: str, subresource: str) -> Object:
         """Replace an object for a plain client. Its managedFields count, as on a real server."""
-        kind, live = self.kind_of(ref.api_version, ref.kind), self.there(ref)
-        before = _unmanaged(live)
+        kind, live = self.kind_of(ref.api_version, ref.kind), self.existing(ref)
+        before = _without_managed_fields(live)
         given = new["metadata"].pop("managedFields", None)
-        entries = ownership.read(live["metadata"].get("managedFields"))
+        entries = read_managed_fields(live["metadata"].get("managedFields"))
         if given in ([], [{}]) and not subresource:
             entries = {}
         elif given and not subresource:
-            entries = ownership.read(given)
-        writer = Writer(
+            entries = read_managed_fields(given)
+        writer = FieldManager(
             manager=manager,
             operation=UPDATE,
             api_version=ref.api_version,
             subresource=subresource,
         )
-        new = self._completed(kind, _reset(new, before, kind, subresource), live)
+        new = self._complete(kind, _undo_forbidden(new, before, kind, subresource), live)
         if entries and subresource == "scale":
             if new != before:
-                entries = ownership.scale(entries, writer)
+                entries = ownership_after_scale(entries, writer)
         elif entries:  # an object without entries is not tracked until it is applied
-            entries = ownership.update(before, new, entries, writer, kind.schema, now=self.now())
-        return self._stored(kind, ref, new, live, entries, subresource)
+            entries = ownership_after_update(
+                before, new, entries, writer, kind.schema, now=self.now()
+            )
+        return self._save(kind, ref, new, live, entries, subresource)
 
     def delete(self, ref: ObjectRef) -> None:
         """Delete an object, or mark it as going while it has finalizers."""
@@ -155,10 +299,10 @@ class Store:
                 metadata["generation"] += 1
             self._commit(ref, going)
 
-    def _completed(self, kind: Kind, new: Object, live: Object | None) -> Object:
+    def _complete(self, kind: MemoryKind, new: Object, live: Object | None) -> Object:
         """Give an object its defaults and the metadata that only the server writes."""
         metadata = new["metadata"]
-        for name in _SERVERS:
+        for name in _SERVER_FIELDS:
             metadata.pop(name, None)
             if live is not None and name in live["metadata"]:
                 metadata[name] = live["metadata"][name]
@@ -169,32 +313,34 @@ class Store:
                 metadata["generation"] = 1
             if kind.status:
                 new.pop("status", None)
-        tidy(new)
+        drop_empty_fields(new)
         if not kind.custom:
-            check(new, live)
+            check_object(new, live)
             number = self.version + 1
-            complete(new, address=f"10.96.{number // 250 % 250}.{number % 250 + 1}")
+            fill_defaults(new, address=f"10.96.{number // 250 % 250}.{number % 250 + 1}")
         return new
 
-    def _stored(
+    def _save(
         self,
-        kind: Kind,
+        kind: MemoryKind,
         ref: ObjectRef,
         new: Object,
         live: Object | None,
-        entries: Entries,
+        entries: ManagedFields,
         subresource: str = "",
         *,
         dry_run: bool = False,
     ) -> Object:
         """Store an object if anything but a time has changed."""
-        managed = ownership.write(entries)
+        managed = write_managed_fields(entries)
         if live is not None:
             old = live["metadata"].get("managedFields", [])
-            if new == _unmanaged(live) and ownership.untimed(managed) == ownership.untimed(old):
+            if new == _without_managed_fields(live) and without_times(managed) == without_times(
+                old
+            ):
                 return live
             if kind.counted is not None and subresource != "status":
-                moved = _counted(new, kind) != _counted(live, kind)
+                moved = _generation_basis(new, kind) != _generation_basis(live, kind)
                 new["metadata"]["generation"] = live["metadata"]["generation"] + moved
         if managed:
             new["metadata"]["managedFields"] = managed
@@ -212,7 +358,7 @@ class Store:
                 new = None
         if new is not None:
             self.items[ref] = new
-        self.log.record(Happened(version=self.version, old=old, new=clone(new)))
+        self.log.record(ObjectChange(version=self.version, old=old, new=clone(new)))
         if new is None and old is not None:
             self._collect(old["metadata"]["uid"])
 
@@ -232,7 +378,7 @@ class Store:
                 self.delete(ref)
 
 
-def _config(item: Object, kind: Kind, subresource: str) -> Object:
+def _applied_part(item: Object, kind: MemoryKind, subresource: str) -> Object:
     """Return the part of an applied object that the endpoint takes, without its guards."""
     config: Object = clone(item)
     metadata = config["metadata"]
@@ -242,14 +388,14 @@ def _config(item: Object, kind: Kind, subresource: str) -> Object:
         metadata = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
         identity = {"apiVersion": config["apiVersion"], "kind": config["kind"]}
         return {**identity, "metadata": metadata, "status": config.get("status", {})}
-    for name in _SERVERS:
+    for name in _SERVER_FIELDS:
         metadata.pop(name, None)
     if kind.status:
         config.pop("status", None)
     return config
 
 
-def _reset(new: Object, live: Object, kind: Kind, subresource: str) -> Object:
+def _undo_forbidden(new: Object, live: Object, kind: MemoryKind, subresource: str) -> Object:
     """Undo what an update may not change through its endpoint."""
     if subresource == "scale":
         spec = {**live["spec"], "replicas": new["spec"]["replicas"]}
@@ -271,7 +417,7 @@ def _unallocated(item: Object) -> Object:
     return {**item, "spec": spec}
 
 
-def _counted(item: Object, kind: Kind) -> list[object]:
+def _generation_basis(item: Object, kind: MemoryKind) -> list[object]:
     if not kind.counted:
         return [value for name, value in sorted(item.items()) if name not in ("metadata", "status")]
     parts: list[object] = []
@@ -283,7 +429,7 @@ def _counted(item: Object, kind: Kind) -> list[object]:
     return parts
 
 
-def _unmanaged(item: Object) -> Object:
+def _without_managed_fields(item: Object) -> Object:
     bare: Object = clone(item)
     bare["metadata"].pop("managedFields", None)
     return bare

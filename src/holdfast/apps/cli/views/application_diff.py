@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.application_drifts import WHOLE, value, value_lines
-from holdfast.apps.cli.views.applications import named
-from holdfast.apps.cli.views.forms import masked, show_block
-from holdfast.apps.cli.views.text import age, columns, count, one_line
-from holdfast.core.ink import Ink
-from holdfast.wire.gitops_http_v1 import DiffFieldForm, DiffForm, DiffState, ObjectDiffForm
+from holdfast.apps.cli.views.application_drifts import (
+    WHOLE_OBJECT,
+    diff_value_lines,
+    format_object_value,
+)
+from holdfast.apps.cli.views.applications import object_name
+from holdfast.apps.cli.views.output import masked_json, show_unified_diff
+from holdfast.apps.cli.views.text import age, count, format_table, one_line
+from holdfast.core.plan import Action
+from holdfast.core.text_style import TextStyle
+from holdfast.wire.gitops_http_v1 import (
+    DiffFieldForm,
+    DiffForm,
+    DiffState,
+    ObjectDiffForm,
+    SyncedForm,
+    SyncPlanForm,
+)
+from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.plan_v1 import writer_from_json
 
 _HEADS = ["", "path", "live", "git", "why"]
-_SECRET = "*"
+_SECRET_MARK = "*"
 _MARKS = {DiffState.DRIFTED: "~", DiffState.PENDING: ">", DiffState.TOLERATED: "="}
 _LEGEND = {
     "~": "~ drifted: somebody changed it",
@@ -23,8 +37,8 @@ _LEGEND = {
     "=": "= tolerated, left as it is",
     "*": "* a secret drifted; its value is never shown",
 }
-_INKS = {"~": Ink.CHANGE, ">": Ink.CREATE, "=": Ink.FAINT, "*": Ink.SECRET}
-_WHOLE = {
+_INKS = {"~": TextStyle.CHANGE, ">": TextStyle.CREATE, "=": TextStyle.FAINT, "*": TextStyle.SECRET}
+_SYNC_STATUS_TEXTS = {
     "ahead": "declared in Git, and not there yet",
     "drifted": "somebody deleted it, and it was made anew",
     "left-over": "applied before, and no longer declared",
@@ -34,21 +48,21 @@ _WHOLE = {
 }
 
 
-def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
+def show_application_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
     """Write a diff as asked."""
     if diff.stale:
-        screen.warn(not_newest(diff.commit, diff.stale))
+        screen.warn(stale_source_warning(diff.commit, diff.stale))
     match screen.output:
         case "table" | "wide":
-            _text(screen, diff, now)
+            _show_text(screen, diff, now)
         case "markdown":
-            _markdown(screen, diff, now)
+            _show_markdown(screen, diff, now)
         case "name":
             for each in diff.objects:
                 if each.standing != "in-sync":
-                    screen.line(named(each.object))
+                    screen.line(object_name(each.object))
         case "jsonl":
-            screen.records("ApplicationDiff", [masked(each) for each in diff.objects])
+            screen.records("ApplicationDiff", [masked_json(each) for each in diff.objects])
         case _:
             screen.document(
                 "ApplicationDiff",
@@ -57,77 +71,79 @@ def show_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> None:
                     "commit": diff.commit,
                     "stale": diff.stale,
                     "lookedAt": diff.looked_at,
-                    "objects": [masked(each) for each in diff.objects],
+                    "objects": [masked_json(each) for each in diff.objects],
                 },
             )
 
 
-def not_newest(commit: str, stale: str) -> str:
+def stale_source_warning(commit: str, stale: str) -> str:
     """Say that a comparison is with what was known of Git before."""
     why = one_line(stale)
     return f"Git may have moved since {commit[:7]}, which this is compared with. {why}"
 
 
-def differs(diff: DiffForm) -> bool:
+def has_differences(diff: DiffForm) -> bool:
     """True when something is not as declared, whatever is tolerated beside."""
     return any(each.standing != "in-sync" for each in diff.objects)
 
 
-def _text(screen: Screen, diff: DiffForm, now: datetime) -> None:
+def _show_text(screen: Screen, diff: DiffForm, now: datetime) -> None:
     screen.line(f"{diff.application} compared with {diff.commit[:7]}")
     marks: Counter[str] = Counter()
     for each in diff.objects:
         screen.line()
         where = f"  {one_line(each.where)}" if each.where else ""
         drift = f"  {each.drift}" if each.drift else ""
-        screen.line(f"{one_line(named(each.object))}  {each.standing}{drift}{where}")
+        screen.line(f"{one_line(object_name(each.object))}  {each.standing}{drift}{where}")
         if each.owner:
             screen.line(f"  {each.owner} applies it, so it is observed and never written")
         fields = [field for field in each.fields if field.path]
         if len(fields) < len(each.fields) or not fields:
-            screen.line(f"  {_told(each)}")
+            screen.line(f"  {_describe_object(each)}")
         if not fields:
             continue
         rows = [_row(field, now) for field in fields]
-        head, *lines = columns(_HEADS, rows)
-        screen.line(screen.paint(f"  {head}", Ink.FAINT))
+        head, *lines = format_table(_HEADS, rows)
+        screen.line(screen.paint(f"  {head}", TextStyle.FAINT))
         for row, line in zip(rows, lines, strict=True):
             marks[row[0]] += 1
             screen.line(f"  {screen.paint(line, _INKS[row[0]])}")
         for field in fields:
             if field.kind != "secret":
-                show_block(screen, field.path, value_lines(screen, field.live, field.git))
+                show_unified_diff(
+                    screen, field.path, diff_value_lines(screen, field.live, field.git)
+                )
     if marks:
         screen.line()
         screen.line(screen.paint("   ".join(_LEGEND[each] for each in _LEGEND if marks[each]),
-                                 Ink.FAINT))  # fmt: skip
+                                 TextStyle.FAINT))  # fmt: skip
     screen.line(_summary(diff))
 
 
-def _told(each: ObjectDiffForm) -> str:
+def _describe_object(each: ObjectDiffForm) -> str:
     """Say how an object as a whole stands."""
     deleted = each.standing == "drifted" and each.health == "missing"
-    told = "somebody deleted it" if deleted else _WHOLE[each.standing]
+    told = "somebody deleted it" if deleted else _SYNC_STATUS_TEXTS[each.standing]
     return one_line(each.message) or told
 
 
 def _row(field: DiffFieldForm, now: datetime) -> list[str]:
     return [
-        _mark(field),
+        _mark_of(field),
         field.path,
-        value(field.live, field.path),
-        value(field.git, field.path),
-        _why(field, now),
+        format_object_value(field.live, field.path),
+        format_object_value(field.git, field.path),
+        _describe_cause(field, now),
     ]
 
 
-def _mark(field: DiffFieldForm) -> str:
+def _mark_of(field: DiffFieldForm) -> str:
     if field.kind == "secret" and field.state is not DiffState.TOLERATED:
-        return _SECRET
+        return _SECRET_MARK
     return _MARKS[field.state]
 
 
-def _why(field: DiffFieldForm, now: datetime) -> str:
+def _describe_cause(field: DiffFieldForm, now: datetime) -> str:
     if field.state is DiffState.TOLERATED:
         return f"tolerated: {f'rule {field.rule}' if field.rule else field.evidence}"
     where = f", declared in {field.where}" if field.where else ""
@@ -150,21 +166,107 @@ def _summary(diff: DiffForm) -> str:
     return f"{count(len(apart), 'object')} not as declared{told}."
 
 
-def _markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
+def _show_markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
     screen.line(f"**{_summary(diff)}** `{diff.application}` at `{diff.commit[:7]}`")
     for each in diff.objects:
         screen.line()
-        screen.line(f"#### {_cell(named(each.object))}: {each.standing}")
+        screen.line(f"#### {_markdown_cell(object_name(each.object))}: {each.standing}")
         screen.line()
         screen.line("| | path | live | git | why |")
         screen.line("|---|---|---|---|---|")
         for field in each.fields:
-            cells = [_cell(cell) for cell in _row(field, now)]
+            cells = [_markdown_cell(cell) for cell in _row(field, now)]
             if not field.path:
-                cells = [cells[0], WHOLE, "", "", _cell(_told(each))]
+                cells = [cells[0], WHOLE_OBJECT, "", "", _markdown_cell(_describe_object(each))]
             screen.line("| " + " | ".join(cells) + " |")
 
 
-def _cell(text: str) -> str:
+def _markdown_cell(text: str) -> str:
     shown = one_line(text).replace("|", "\\|").replace("`", "'")
     return f"`{shown}`" if shown else ""
+
+
+_ACTION_MARKS = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}
+_ACTION_STYLES = {
+    Action.CREATE: TextStyle.CREATE,
+    Action.UPDATE: TextStyle.CHANGE,
+    Action.DELETE: TextStyle.REMOVE,
+}
+
+
+def show_sync_plan(
+    screen: Screen, plan: SyncPlanForm, drifts: Sequence[ApplicationDriftForm]
+) -> None:
+    """Write what a sync would do, and which drift it would put back besides."""
+    if plan.stale:
+        screen.warn(stale_source_warning(plan.commit, plan.stale))
+    match screen.output:
+        case "table":
+            for step in plan.steps:
+                mark = screen.paint(
+                    _ACTION_MARKS.get(step.action, "="),
+                    _ACTION_STYLES.get(step.action, TextStyle.PLAIN),
+                )
+                screen.line(f"{mark} {one_line(object_name(step.object))}  {one_line(step.reason)}")
+                rows = [[each.path, format_object_value(each.live), "→", format_object_value(each.desired)]
+                        for each in step.fields if each.path]  # fmt: skip
+                for line in format_table(["", "", "", ""], rows)[1:]:
+                    screen.line(f"    {line}")
+            for drift in drifts:
+                mark = screen.paint("~", TextStyle.CHANGE)
+                screen.line(f"{mark} {one_line(object_name(drift.object))}  puts back {drift.id}")
+            counts = Counter(step.action for step in plan.steps)
+            also = f", {count(len(drifts), 'drift')} to put back" if drifts else ""
+            screen.line(
+                f"Plan: {counts[Action.CREATE]} to create, {counts[Action.UPDATE]} to update, "
+                f"{counts[Action.DELETE]} to delete, from {plan.commit[:7]}{also}."
+                if plan.steps or drifts
+                else f"Nothing to apply: {plan.application} is as {plan.commit[:7]} declares, "
+                "except for what is on hold or waits for somebody."
+            )
+            if not plan.prune:
+                screen.line("What is no longer declared would stay; --prune deletes it.")
+        case "name":
+            for step in plan.steps:
+                screen.line(object_name(step.object))
+        case _:
+            screen.document(
+                "SyncPlan", {**masked_json(plan), "drifts": [each.id for each in drifts]}
+            )
+
+
+def show_sync_result(screen: Screen, outcome: SyncedForm) -> None:
+    """Write what became of a sync."""
+    found = outcome.application
+    match screen.output:
+        case "table":
+            for told in outcome.told:
+                screen.line(one_line(told))
+            if not outcome.told and outcome.done:
+                screen.line("There was nothing to apply.")
+            for each in outcome.refused:
+                screen.line(
+                    screen.paint(
+                        f"Refused: {one_line(object_name(each.object))}: {one_line(each.message)}",
+                        TextStyle.REMOVE,
+                    )
+                )
+            if not outcome.done:
+                screen.line(f"Requested. {found.id} is not there yet; the controller carries on.")
+            screen.line(f"{found.id} is {found.sync} and {found.health}. {one_line(found.message)}")
+        case "name":
+            screen.line(found.id)
+        case _:
+            screen.document("SyncResult", _sync_body(outcome))
+
+
+def _sync_body(outcome: SyncedForm) -> Mapping[str, object]:
+    return {
+        "done": outcome.done,
+        "told": outcome.told,
+        "refused": [
+            {"object": object_name(each.object), "message": each.message}
+            for each in outcome.refused
+        ],
+        "application": masked_json(outcome.application),
+    }

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import masked, show_list
-from holdfast.apps.cli.views.text import age, columns, count, left, one_line, stamp
-from holdfast.core.ink import Ink
+from holdfast.apps.cli.views.output import masked_json, show_list
+from holdfast.apps.cli.views.text import (
+    age,
+    count,
+    display_width,
+    format_table,
+    format_time,
+    one_line,
+    time_left,
+)
+from holdfast.core.text_style import TextStyle
 from holdfast.wire.gitops_http_v1 import (
     FollowedForm,
     HoldForm,
+    JournalEntryForm,
     ObjectStandingForm,
     WaitingPlanForm,
 )
 from holdfast.wire.gitops_v1 import ObjectForm, object_from_json
 
 _HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "FETCHED", "MESSAGE"]
-_WIDE = ["NEWEST", "OBJECTS", "TOLERATED", "ORPHANS", "WAITING", "SOURCE"]
-_LONGEST = 90
+_WIDE_HEADS = ["NEWEST", "OBJECTS", "TOLERATED", "ORPHANS", "WAITING", "SOURCE"]
+_MAX_MESSAGE = 90
 """Characters of a message in a table; one application shows all of it."""
-_INKS = {"drifted": Ink.CHANGE, "ahead": Ink.CHANGE, "unknown": Ink.REMOVE}
+_SYNC_STYLES = {"drifted": TextStyle.CHANGE, "ahead": TextStyle.CHANGE, "unknown": TextStyle.REMOVE}
 
 
 def show_applications(screen: Screen, found: Sequence[FollowedForm], *, now: datetime) -> None:
     """Write a list of applications as asked."""
     match screen.output:
         case "table" | "wide":
-            _table(screen, found, now)
+            _show_table(screen, found, now)
         case _:
             show_list(
                 screen,
@@ -36,7 +46,7 @@ def show_applications(screen: Screen, found: Sequence[FollowedForm], *, now: dat
                 heads=_HEADS,
                 rows=(_row(each, now) for each in found),
                 names=(each.id for each in found),
-                bodies=(masked(each) for each in found),
+                bodies=(masked_json(each) for each in found),
             )
 
 
@@ -53,53 +63,54 @@ def show_application(
     """
     match screen.output:
         case "table" | "wide" | "markdown":
-            _head(screen, found, now)
-            _objects(screen, found, objects, now)
+            _show_header(screen, found, now)
+            _show_objects(screen, found, objects, now)
             for hold in found.holds:
                 show_hold(screen, hold, now=now)
             for plan in found.plans:
-                _waiting(screen, plan, now)
+                _show_plan(screen, plan, now)
         case "name":
             screen.line(found.id)
         case _:
             screen.document(
-                "Application", {**masked(found), "objects": [masked(each) for each in objects]}
+                "Application",
+                {**masked_json(found), "objects": [masked_json(each) for each in objects]},
             )
 
 
 def show_hold(screen: Screen, hold: HoldForm, *, now: datetime) -> None:
     """Write one hold on a line."""
-    what = named(hold.object) if hold.object else f"all of {hold.application}"
+    what = object_name(hold.object) if hold.object else f"all of {hold.application}"
     ends = "reverted" if hold.end == "revert" else "proposed to Git by a pull request"
     annotation = " with an annotation" if hold.from_annotation else ""
     screen.line(
-        f"On hold: {one_line(what)} for {left(hold.until, now)} more, by {one_line(hold.by)}"
+        f"On hold: {one_line(what)} for {time_left(hold.until, now)} more, by {one_line(hold.by)}"
         f"{annotation}: {one_line(hold.reason)}"
     )
-    screen.line(f"  What changes under it is {ends} at its end, {stamp(hold.until)}.")
+    screen.line(f"  What changes under it is {ends} at its end, {format_time(hold.until)}.")
 
 
-def named(form: ObjectForm) -> str:
+def object_name(form: ObjectForm) -> str:
     """Name an object for people."""
     return str(object_from_json(form))
 
 
-def addressed(form: ObjectForm) -> str:
+def object_address(form: ObjectForm) -> str:
     """Name an object for the next command."""
     return "/".join(part for part in (form.kind, form.namespace, form.name) if part)
 
 
-def _table(screen: Screen, found: Sequence[FollowedForm], now: datetime) -> None:
+def _show_table(screen: Screen, found: Sequence[FollowedForm], now: datetime) -> None:
     if not found:
         screen.line("No applications in this project.")
         return
     wide = screen.output == "wide"
-    rows = [_row(each, now) + (_more(each) if wide else []) for each in found]
-    head, *lines = columns([*_HEADS, *(_WIDE if wide else [])], rows)
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in found]
+    head, *lines = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
     screen.line(head)
     for each, line in zip(found, lines, strict=True):
         bad = each.health == "degraded" or each.source.stale
-        ink = Ink.REMOVE if bad else _INKS.get(each.sync, Ink.PLAIN)
+        ink = TextStyle.REMOVE if bad else _SYNC_STYLES.get(each.sync, TextStyle.PLAIN)
         screen.line(screen.paint(line, ink))
     parts = [count(len(found), "application")]
     for word in ("synced", "drifted", "ahead", "unknown"):
@@ -119,11 +130,11 @@ def _row(each: FollowedForm, now: datetime) -> list[str]:
         each.revision[:7], str(each.drifted), str(each.ahead), str(each.held),
         f"{age(each.source.fetched_at, now)} ago" if each.source.fetched_at else "never",
         # What sort of trouble it is stands in the first sentence; the second says what.
-        _short(stale.partition(". ")[2] or stale or each.message),
+        _shorten(stale.partition(". ")[2] or stale or each.message),
     ]  # fmt: skip
 
 
-def _more(each: FollowedForm) -> list[str]:
+def _wide_cells(each: FollowedForm) -> list[str]:
     source = each.source
     where = f"{source.url} {source.revision} {source.path}".rstrip()
     return [
@@ -132,16 +143,20 @@ def _more(each: FollowedForm) -> list[str]:
     ]  # fmt: skip
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
 
 
-def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
+def _show_header(screen: Screen, found: FollowedForm, now: datetime) -> None:
     source = found.source
     state = f"{found.sync}, {found.health}"
     suspended = ", suspended" if found.suspended else ""
-    screen.line(screen.paint(f"{found.id}  {state}{suspended}", _INKS.get(found.sync, Ink.PLAIN)))
+    screen.line(
+        screen.paint(
+            f"{found.id}  {state}{suspended}", _SYNC_STYLES.get(found.sync, TextStyle.PLAIN)
+        )
+    )
     stale = " ".join(source.stale.split())
     if found.message and not stale.startswith(found.message[:200]):  # it is told below then
         screen.line(f"  {one_line(found.message)}")
@@ -153,7 +168,7 @@ def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
         screen.line(f"  Newest   {source.commit[:7]}{subject} fetched {fetched} ago")
     screen.line(f"  Applied  {found.revision[:7] or 'nothing yet, as a whole'}")
     if source.stale:
-        screen.line(screen.paint(f"  Stale    {one_line(stale)}", Ink.REMOVE))
+        screen.line(screen.paint(f"  Stale    {one_line(stale)}", TextStyle.REMOVE))
         follows = "Until it can be read, nothing is done."
         if found.objects:
             follows = "What was declared before still counts; nothing is pruned."
@@ -161,7 +176,7 @@ def _head(screen: Screen, found: FollowedForm, now: datetime) -> None:
     screen.line()
 
 
-def _objects(
+def _show_objects(
     screen: Screen, found: FollowedForm, objects: Sequence[ObjectStandingForm], now: datetime
 ) -> None:
     wide = screen.output == "wide"
@@ -171,14 +186,14 @@ def _objects(
         if wide or each.standing != "in-sync" or each.health in ("degraded", "missing")
     ]
     rows = [
-        [named(each.object), each.standing.value, each.health.value, each.drift,
-         f"{left(each.held_until, now)} more" if each.held_until else "",
+        [object_name(each.object), each.standing.value, each.health.value, each.drift,
+         f"{time_left(each.held_until, now)} more" if each.held_until else "",
          f"applied by {each.owner}, only observed" if each.owner else each.message]
         for each in shown
     ]  # fmt: skip
     if rows:
         heads = ["OBJECT", "STANDING", "HEALTH", "DRIFT", "ON HOLD", "MESSAGE"]
-        head, *lines = columns(heads, rows)
+        head, *lines = format_table(heads, rows)
         screen.line(head)
         for each, line in zip(shown, lines, strict=True):
             screen.line(line)
@@ -194,7 +209,7 @@ def _objects(
     screen.line(f"{apart} of {count(len(objects), 'object')} not as declared{tolerated}")
 
 
-def _waiting(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
+def _show_plan(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
     state = "waits for a person"
     if plan.rejected_by:
         state = f"rejected by {plan.rejected_by}"
@@ -206,3 +221,92 @@ def _waiting(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
         screen.line(f"    {one_line(step)}")
     if len(plan.steps) > 10:
         screen.line(f"    and {len(plan.steps) - 10} more")
+
+
+_LIVE_HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "WAITING", "PAUSED", "MESSAGE"]
+_STYLES_BY_URGENCY = (TextStyle.REMOVE, TextStyle.CHANGE, TextStyle.PLAIN)
+"""The worst first."""
+_FRAME_LINES = 5
+"""Lines besides those of applications and of the journal."""
+
+
+def draw_applications(
+    screen: Screen,
+    found: Sequence[FollowedForm],
+    recent: Sequence[JournalEntryForm],
+    *,
+    place: str,
+    silent_since: datetime | None,
+    now: datetime,
+) -> None:
+    """Draw the screen anew, each line cut to the terminal."""
+    screen.clear()
+    title = f"{place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
+    screen.line(screen.paint(_fit_terminal(title), TextStyle.FAINT))
+    if silent_since is not None:
+        told = (
+            f"No answer since {silent_since.astimezone():%H:%M:%S}; this is the last known state."
+        )
+        screen.line(screen.paint(_fit_terminal(told), TextStyle.REMOVE))
+    shown = _most_urgent(found, shutil.get_terminal_size().lines - len(recent) - _FRAME_LINES)
+    if shown:
+        head, *lines = format_table(_LIVE_HEADS, [_live_row(each, now) for each in shown])
+        screen.line(_fit_terminal(head))
+        for each, line in zip(shown, lines, strict=True):
+            screen.line(screen.paint(_fit_terminal(line), _style_of(each)))
+    if not found or len(shown) < len(found):
+        more = f"{len(found) - len(shown)} more are not shown."
+        screen.line(more if found else "No applications.")
+    if recent:
+        screen.line()
+    rows = [
+        [f"{each.at.astimezone():%H:%M:%S}", each.application, each.action, each.summary]
+        for each in recent
+    ]
+    for line in format_table([""] * 4, rows)[1:]:
+        screen.line(screen.paint(_fit_terminal(line), TextStyle.FAINT))
+
+
+def _most_urgent(found: Sequence[FollowedForm], room: int) -> Sequence[FollowedForm]:
+    """Where not all of them fit, those that need to be seen come first."""
+    if len(found) <= room:
+        return found
+    return sorted(found, key=lambda each: _STYLES_BY_URGENCY.index(_style_of(each)))[: max(1, room)]
+
+
+def _live_row(each: FollowedForm, now: datetime) -> list[str]:
+    sync = "suspended" if each.suspended else each.sync
+    stale = each.source.stale
+    return [
+        each.id, f"{sync} (stale)" if stale else sync, each.health.value, each.revision[:7],
+        str(each.drifted), str(each.awaiting), _describe_holds(each, now), stale or each.message,
+    ]  # fmt: skip
+
+
+def _describe_holds(each: FollowedForm, now: datetime) -> str:
+    """How long the whole application is on hold, or else how many objects of it."""
+    whole = [hold.until for hold in each.holds if hold.object is None]
+    if whole:
+        return f"{time_left(max(whole), now)} left"
+    if each.holds:
+        last = max(hold.until for hold in each.holds)
+        return f"{count(len(each.holds), 'object')}, {time_left(last, now)} left"
+    return ""
+
+
+def _style_of(each: FollowedForm) -> TextStyle:
+    if each.health == "degraded" or each.source.stale or each.sync == "unknown":
+        return TextStyle.REMOVE
+    return (
+        TextStyle.CHANGE if each.sync in ("drifted", "ahead") or each.awaiting else TextStyle.PLAIN
+    )
+
+
+def _fit_terminal(text: str) -> str:
+    """Keep a line from wrapping: a table that is redrawn must not scroll."""
+    room = shutil.get_terminal_size().columns
+    if display_width(text) <= room:
+        return text
+    while display_width(text) > room - 1:
+        text = text[:-1]
+    return f"{text}…"

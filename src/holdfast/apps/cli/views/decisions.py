@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.apps.cli.exits import Exit, exit_of
+from holdfast.apps.cli.exits import Exit, exit_code_of
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.application_drifts import by, show_fields
-from holdfast.apps.cli.views.applications import named
-from holdfast.apps.cli.views.forms import masked
+from holdfast.apps.cli.views.application_drifts import show_drift_fields, writer_name
+from holdfast.apps.cli.views.applications import object_name
+from holdfast.apps.cli.views.output import masked_json
 from holdfast.apps.cli.views.text import age, count, one_line
 from holdfast.core.errors import HoldfastError
-from holdfast.core.ink import Ink
+from holdfast.core.text_style import TextStyle
 from holdfast.wire.gitops_http_v1 import WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
-_DONE = {"+": "created", "~": "updated", "-": "deleted"}
+_STEP_OUTCOMES = {"+": "created", "~": "updated", "-": "deleted"}
 APPROVAL_NEEDED = "approval-needed"
 """The code of what waits for a person, for who reads it by program."""
-_RESTARTED = ("Deployment", "StatefulSet", "DaemonSet")
+_KINDS_WITH_ROLLOUT = ("Deployment", "StatefulSet", "DaemonSet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class DecisionOutcome:
     """What became of one decision among several: what was said of it, or why it was refused."""
 
     id: str
@@ -39,20 +39,20 @@ class Decided:
     def exit(self) -> Exit:
         """The exit code of this one alone."""
         if self.error is not None:
-            return exit_of(self.error)
+            return exit_code_of(self.error)
         return Exit.POLICY if self.waits else Exit.OK
 
 
-def show_decisions(screen: Screen, decided: Sequence[Decided], *, verb: str) -> None:
+def show_decisions(screen: Screen, decided: Sequence[DecisionOutcome], *, verb: str) -> None:
     """Write each decision on a line of its own."""
     match screen.output:
         case "table":
             for each in decided:
                 error = each.error
-                told = each.told if error is None else f"not {verb}: {error.happened} {error.todo}"
-                mark, ink = ("x", Ink.REMOVE) if error else ("+", Ink.CREATE)
+                told = each.told if error is None else f"not {verb}: {error.happened} {error.hint}"
+                mark, ink = ("x", TextStyle.REMOVE) if error else ("+", TextStyle.CREATE)
                 if each.waits:
-                    mark, ink = "~", Ink.CHANGE
+                    mark, ink = "~", TextStyle.CHANGE
                 screen.line(f"{screen.paint(mark, ink)} {each.id}  {one_line(told).rstrip()}")
             failed = sum(each.error is not None for each in decided)
             waiting = sum(each.waits for each in decided)
@@ -68,17 +68,17 @@ def show_decisions(screen: Screen, decided: Sequence[Decided], *, verb: str) -> 
                 if each.error is None:
                     screen.line(each.id)
         case _:
-            items = [_decided_body(each, verb) for each in decided]
+            items = [_decision_body(each, verb) for each in decided]
             screen.document("DecisionList", {"items": items})
 
 
-def _decided_body(each: Decided, verb: str) -> Mapping[str, object]:
+def _decision_body(each: DecisionOutcome, verb: str) -> Mapping[str, object]:
     if each.error is None:
         body: dict[str, object] = {
             "id": each.id,
             "outcome": "waiting" if each.waits else verb,
             "exitCode": int(each.exit),
-            "now": masked(each.form),
+            "now": masked_json(each.form),
         }
         return body | {"code": APPROVAL_NEEDED, "happened": each.told} if each.waits else body
     return {
@@ -87,25 +87,25 @@ def _decided_body(each: Decided, verb: str) -> Mapping[str, object]:
         "exitCode": int(each.exit),
         "code": each.error.code,
         "happened": each.error.happened,
-        "next": each.error.todo,
+        "next": each.error.hint,
     }
 
 
 def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
     """Write what an approval of a drift's plan would do."""
     kinds = " + ".join(drift.kinds)
-    head = f"{drift.id}  {named(drift.object)}  {kinds} drift of {drift.application}"
-    screen.line(screen.paint(one_line(head), Ink.CHANGE))
+    head = f"{drift.id}  {object_name(drift.object)}  {kinds} drift of {drift.application}"
+    screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
     where = f" ({drift.where} at {drift.commit[:7]})" if drift.where else f" at {drift.commit[:7]}"
     screen.line(f"Approving puts back what Git declares{one_line(where)}:")
     screen.line()
-    show_fields(screen, drift, last="BECOMES")
+    show_drift_fields(screen, drift, last="BECOMES")
     screen.line()
-    screen.line(f"Effect: {one_line(effect(drift))}")
+    screen.line(f"Effect: {one_line(describe_effect(drift))}")
     asked = f"route {drift.route}" if drift.route else "no route matches it"
     if drift.requested_by:
         asked = f"asked for by {drift.requested_by}"
-    writers = ", ".join(dict.fromkeys(by(entry) for entry in drift.entries))
+    writers = ", ".join(dict.fromkeys(writer_name(entry) for entry in drift.entries))
     screen.line(
         f"Changed by {one_line(writers)}, seen {age(drift.first_seen, now)} ago; {one_line(asked)}."
     )
@@ -115,20 +115,22 @@ def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime)
 def show_plan_approval(screen: Screen, plan: WaitingPlanForm, *, now: datetime) -> None:
     """Write what the approval of a parked plan would do."""
     head = f"{plan.id}  {plan.application}  made {age(plan.made_at, now)} ago"
-    screen.line(screen.paint(one_line(head), Ink.CHANGE))
+    screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
     screen.line(one_line(plan.told))
     for step in plan.steps:
         screen.line(f"  {one_line(step)}")
     marks = Counter(step[:1] for step in plan.steps)
-    done = ", ".join(f"{marks[mark]} {word}" for mark, word in _DONE.items() if marks[mark])
+    done = ", ".join(
+        f"{marks[mark]} {word}" for mark, word in _STEP_OUTCOMES.items() if marks[mark]
+    )
     what = f"{done}, as {plan.commit[:7]} declares" if done else f"{plan.commit[:7]} is followed"
     screen.line(f"Effect: {what}.")
     screen.line(f"Plan:   {plan.digest}")
 
 
-def effect(drift: ApplicationDriftForm) -> str:
+def describe_effect(drift: ApplicationDriftForm) -> str:
     """Say what putting a drift back does to what runs."""
-    name = named(drift.object)
+    name = object_name(drift.object)
     if any(not entry.path for entry in drift.entries):
         if not drift.uid:
             return f"{name} is created again."
@@ -137,12 +139,12 @@ def effect(drift: ApplicationDriftForm) -> str:
         return f"{name}, which somebody replaced, is set to what Git declares."
     fields = count(len(drift.entries), "field")
     template = any(entry.path.startswith("spec.template.") for entry in drift.entries)
-    if drift.object.kind in _RESTARTED and template:
+    if drift.object.kind in _KINDS_WITH_ROLLOUT and template:
         return f"{fields} of {name} put back; its pods are replaced one after the other."
     return f"{fields} of {name} put back in place."
 
 
-def show_decided(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str]) -> None:
+def show_drift_decision(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str]) -> None:
     """Write what was decided."""
     match screen.output:
         case "table":
@@ -151,10 +153,10 @@ def show_decided(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str
         case "name":
             screen.line(drift.id)
         case _:
-            screen.document("Drift", masked(drift))
+            screen.document("Drift", masked_json(drift))
 
 
-def show_decided_plan(screen: Screen, plan: WaitingPlanForm, told: str) -> None:
+def show_plan_decision(screen: Screen, plan: WaitingPlanForm, told: str) -> None:
     """Write what was decided about a plan that a guard parked."""
     match screen.output:
         case "table":
@@ -162,4 +164,4 @@ def show_decided_plan(screen: Screen, plan: WaitingPlanForm, told: str) -> None:
         case "name":
             screen.line(plan.id)
         case _:
-            screen.document("WaitingPlan", masked(plan))
+            screen.document("WaitingPlan", masked_json(plan))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import masked
+from holdfast.apps.cli.views.output import masked_json
+from holdfast.apps.cli.views.text import count
+from holdfast.core.live import Live
+from holdfast.core.outcome import EndpointRef
 from holdfast.core.plan import Action, Plan, Step
-from holdfast.core.show import plan_markdown, plan_text, symbol
+from holdfast.core.show import plan_markdown, plan_text, step_symbol
+from holdfast.core.text_style import TextStyle
 from holdfast.core.tree import Fields
 from holdfast.wire.plan_v1 import step_to_json
 
@@ -44,4 +50,112 @@ def plan_body(plan: Plan) -> Mapping[str, object]:
 
 def step_body(step: Step) -> Fields:
     """Write one step, with credentials masked."""
-    return {"symbol": symbol(step, ascii_only=True), **masked(step_to_json(step))}
+    return {"symbol": step_symbol(step, ascii_only=True), **masked_json(step_to_json(step))}
+
+
+_OUTCOME_OF_ACTION = {
+    Action.CREATE: "created",
+    Action.UPDATE: "updated",
+    Action.DELETE: "deleted",
+    Action.NOTHING: "unchanged",
+}
+_OUTCOME_STYLES = {
+    "created": TextStyle.CREATE,
+    "updated": TextStyle.CHANGE,
+    "deleted": TextStyle.REMOVE,
+}
+_OUTCOME_MARKS = {
+    "created": "+",
+    "updated": "~",
+    "deleted": "-",
+    "unchanged": "=",
+    "left": "!",
+    "planned": "?",
+}
+
+_SUMMARY_WORDS = {"left": "left as found"}
+"""How an outcome is counted, where the word alone would not say it."""
+MAX_NAMED = 3
+"""Up to so many changed workloads are named in an error; more are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOutcome:
+    """One step and what became of it."""
+
+    step: Step
+    outcome: str
+    live: Live | None
+
+
+def outcome_of_ref(ref: EndpointRef) -> WorkloadOutcome:
+    """Take what `ensure` answered."""
+    return WorkloadOutcome(step=ref.plan.steps[0], outcome=ref.outcome.value, live=ref.live)
+
+
+def outcomes_of_plan(plan: Plan, lives: Sequence[Live | None]) -> list[WorkloadOutcome]:
+    """Take what `apply` answered, step by step."""
+    return [
+        WorkloadOutcome(step=step, outcome=_OUTCOME_OF_ACTION[step.action], live=live)
+        for step, live in zip(plan.steps, lives, strict=True)
+    ]
+
+
+def show_outcomes(screen: Screen, done: Sequence[WorkloadOutcome]) -> None:
+    """Write the outcomes as asked."""
+    match screen.output:
+        case "name":
+            for each in done:
+                screen.line(str(each.step.id))
+        case "jsonl":
+            screen.records("EnsureResult", [_outcome_body(each) for each in done])
+        case "table":
+            _show_outcome_table(screen, done)
+        case _:
+            counts = Counter(each.outcome for each in done)
+            screen.document(
+                "EnsureResult",
+                {"summary": dict(counts), "workloads": [_outcome_body(each) for each in done]},
+            )
+
+
+def describe_changes(done: Sequence[WorkloadOutcome]) -> str:
+    """Say in a sentence what was changed; empty where nothing was."""
+    made = [each for each in done if each.outcome in ("created", "updated", "deleted")]
+    if len(made) <= MAX_NAMED:
+        return " ".join(f"Workload {each.step.id} was {each.outcome}." for each in made)
+    counts = Counter(each.outcome for each in made)
+    return ", ".join(f"{number} workloads {outcome}" for outcome, number in counts.items()) + "."
+
+
+def _show_outcome_table(screen: Screen, done: Sequence[WorkloadOutcome]) -> None:
+    wide = max(len(str(each.step.id)) for each in done)
+    for each in done:
+        mark = screen.paint(
+            _OUTCOME_MARKS[each.outcome], _OUTCOME_STYLES.get(each.outcome, TextStyle.PLAIN)
+        )
+        fields = len(each.step.fields)
+        what = f"{each.outcome:<9}  {count(fields, 'field')}" if fields else each.outcome
+        screen.line(f"{mark} {each.step.id!s:<{wide}}  {what}")
+    planned = tuple(each.step for each in done if each.outcome == "planned")
+    if planned:
+        screen.line()
+        plan = Plan(steps=planned)
+        screen.line(plan_text(plan, paint=screen.paint, ascii_only=screen.ascii_only))
+    counts = Counter(each.outcome for each in done)
+    told = (
+        f"{number} {_SUMMARY_WORDS.get(outcome, outcome)}" for outcome, number in counts.items()
+    )
+    screen.line(", ".join(told) + ".")
+
+
+def _outcome_body(done: WorkloadOutcome) -> dict[str, object]:
+    live = done.live
+    return {
+        "project": done.step.id.project,
+        "slug": done.step.id.slug,
+        "outcome": done.outcome,
+        "generation": live.generation if live else None,
+        "endpoint": live.status.endpoint if live else None,
+        "step": step_body(done.step),
+    }

@@ -6,15 +6,15 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from holdfast.core.ink import clean
 from holdfast.core.redact import redact
+from holdfast.core.text_style import escape_unprintable
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "↻": "r", "✓": "ok", "×": "x", "—": "-"})
 
 
 def printable(text: str) -> str:
     """Escape what a terminal would act on, and mask credentials, in text from outside."""
-    return "\n".join(clean(line) for line in redact(text).split("\n"))
+    return "\n".join(escape_unprintable(line) for line in redact(text).split("\n"))
 
 
 def one_line(text: str) -> str:
@@ -27,7 +27,7 @@ def to_ascii(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
 
 
-def width(text: str) -> int:
+def display_width(text: str) -> int:
     """Return how many columns a text takes on a terminal."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
@@ -35,26 +35,26 @@ def width(text: str) -> int:
     )
 
 
-def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows under their heads. Cells are made safe here, so no caller can forget it."""
     table = [list(heads), *[[one_line(cell) or "-" for cell in row] for row in rows]]
-    wide = [max(width(row[place]) for row in table) for place in range(len(heads))]
+    wide = [max(display_width(row[place]) for row in table) for place in range(len(heads))]
     return [
         "  ".join(
-            cell + " " * (wide[place] - width(cell)) for place, cell in enumerate(row)
+            cell + " " * (wide[place] - display_width(cell)) for place, cell in enumerate(row)
         ).rstrip()
         for row in table
     ]
 
 
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Write rows as a Markdown table, with cells made safe as in `columns`."""
     table = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in [list(heads), *table]]
     return [lines[0], "|" + "---|" * len(heads), *lines[1:]]
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Write a time."""
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
 
@@ -70,7 +70,7 @@ def age(since: datetime | None, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def left(until: datetime | None, now: datetime) -> str:
+def time_left(until: datetime | None, now: datetime) -> str:
     """Say how long something still lasts: 6d 23h, 1h 59m, 38m, 5s."""
     if until is None:
         return "-"
@@ -90,6 +90,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def called(program: str, command: str) -> str:
+def with_program_name(program: str, command: str) -> str:
     """Write one of our commands the way the user calls this program."""
     return program + command.removeprefix("holdfast") if command.startswith("holdfast") else command

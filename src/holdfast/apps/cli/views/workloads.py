@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.views.forms import show_list
-from holdfast.apps.cli.views.text import age, columns, count
-from holdfast.core.ink import Ink
+from holdfast.apps.cli.views.output import show_list
+from holdfast.apps.cli.views.text import age, count, format_table
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.redact import redact_tree
+from holdfast.core.text_style import TextStyle
 
 _HEADS = ["WORKLOAD", "BACKEND", "MODEL", "READY", "SYNC", "PHASE", "AGE"]
-_WIDE = ["GENERATION", "CANARY", "LAST WRITER", "ENDPOINT", "MESSAGE"]
+_WIDE_HEADS = ["GENERATION", "CANARY", "LAST WRITER", "ENDPOINT", "MESSAGE"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedWorkload:
     """A live workload and its open drift."""
 
     live: Live
@@ -31,19 +31,23 @@ class Seen:
         return "drifted" if self.drifts or self.live.status.failed else "synced"
 
 
-def seen_of(lives: Sequence[Live], drifts: Sequence[DriftRecord]) -> list[Seen]:
+def observed_workloads(
+    lives: Sequence[Live], drifts: Sequence[DriftRecord]
+) -> list[ObservedWorkload]:
     """Put each open drift beside its workload."""
     return [
-        Seen(live=live, drifts=tuple(each for each in drifts if each.workload == live.id))
+        ObservedWorkload(
+            live=live, drifts=tuple(each for each in drifts if each.workload == live.id)
+        )
         for live in lives
     ]
 
 
-def show_workloads(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> None:
+def show_workloads(screen: Screen, seen: Sequence[ObservedWorkload], *, now: datetime) -> None:
     """Write the workloads as asked."""
     match screen.output:
         case "table" | "wide":
-            for line in table(screen, seen, now=now):
+            for line in format_workload_table(screen, seen, now=now):
                 screen.line(line)
         case _:
             show_list(
@@ -52,18 +56,20 @@ def show_workloads(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> No
                 heads=_HEADS,
                 rows=(_row(each, now) for each in seen),
                 names=(str(each.live.id) for each in seen),
-                bodies=(body(each) for each in seen),
+                bodies=(workload_body(each) for each in seen),
             )
 
 
-def table(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> list[str]:
+def format_workload_table(
+    screen: Screen, seen: Sequence[ObservedWorkload], *, now: datetime
+) -> list[str]:
     """Return the table and the line below it."""
     if not seen:
         return ["No workloads."]
     wide = screen.output == "wide"
-    rows = [_row(each, now) + (_more(each) if wide else []) for each in seen]
-    head, *lines = columns([*_HEADS, *(_WIDE if wide else [])], rows)
-    inks = {"drifted": Ink.CHANGE, "error": Ink.REMOVE}
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in seen]
+    head, *lines = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
+    inks = {"drifted": TextStyle.CHANGE, "error": TextStyle.REMOVE}
     shown = [head]
     for each, line in zip(seen, lines, strict=True):
         word = "error" if each.live.status.phase == "error" else each.sync
@@ -74,7 +80,7 @@ def table(screen: Screen, seen: Sequence[Seen], *, now: datetime) -> list[str]:
     return shown
 
 
-def body(seen: Seen) -> Mapping[str, object]:
+def workload_body(seen: ObservedWorkload) -> Mapping[str, object]:
     """Write one workload for programs, with credentials masked."""
     live, status = seen.live, seen.live.status
     return {
@@ -101,7 +107,7 @@ def body(seen: Seen) -> Mapping[str, object]:
     }
 
 
-def _row(seen: Seen, now: datetime) -> list[str]:
+def _row(seen: ObservedWorkload, now: datetime) -> list[str]:
     live, status = seen.live, seen.live.status
     return [
         str(live.id),
@@ -114,20 +120,20 @@ def _row(seen: Seen, now: datetime) -> list[str]:
     ]
 
 
-def _more(seen: Seen) -> list[str]:
+def _wide_cells(seen: ObservedWorkload) -> list[str]:
     live, status = seen.live, seen.live.status
     dated = [writer for writer in live.writers.values() if writer.at]
     last = max(dated, key=lambda writer: str(writer.at), default=None)
     return [
         str(live.generation),
-        _canary(live),
+        _describe_canary(live),
         str(last or ""),
         status.endpoint or "",
         status.message,
     ]
 
 
-def _canary(live: Live) -> str:
+def _describe_canary(live: Live) -> str:
     """The share in force, and the declared one where it differs."""
     canary = live.fields.get("canary")
     if not isinstance(canary, dict) or len(canary) < 2:

@@ -1,0 +1,313 @@
+"""What a cluster remembers of its workloads, told as drifts and history.
+
+Three sources, each with its limits. The declaration in an annotation against the live fields
+says what has drifted now, and `managedFields` who wrote it. What the operator found on the objects
+it keeps stands in the status. Everything past is an Event, and a cluster keeps those for an hour
+unless it was told otherwise. So each write of ours leaves an Event, beside the write and not in one
+transaction with it; a write without one still shows in `managedFields`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.objects import Object, uid_of
+from holdfast.adapters.kubernetes.target_objects import (
+    HOLDFAST_MANAGERS,
+    PROJECT_LABEL,
+    WorkloadObject,
+    project_of,
+)
+from holdfast.core.desired import Desired
+from holdfast.core.drift import Cause, DriftKind, find_drift
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry, drift_entry_of
+from holdfast.core.live import Writer
+from holdfast.core.names import WorkloadId
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.service.spec import API_VERSION, KIND, Condition
+from holdfast.core.tree import Fields, digest
+from holdfast.reconcile.ports import Clock
+from holdfast.wire.ledger_v1 import DriftForm, drift_from_json, drift_to_json
+from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+
+EVENT_ANNOTATION = "holdfast.dev/event"
+"""The annotation with what an Event of ours has beyond the form that Kubernetes gives it."""
+_MESSAGE_LIMIT = 1_000
+"""Characters; the API server refuses an Event with more than 1024."""
+log = logging.getLogger("holdfast")
+
+
+class _EventDetails(msgspec.Struct, omit_defaults=True):
+    writer: WriterForm
+    generation: int
+    detail: dict[str, object] = {}
+    drift: DriftForm | None = None
+
+
+def open_drifts(found: WorkloadObject, now: datetime) -> list[DriftRecord]:
+    """Say how one workload differs from its declaration, and what the operator found drifted."""
+    return [*_workload_drifts(found, now), *_object_drifts(found, now)]
+
+
+def _workload_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
+    if found.declared is None:
+        return
+    live = found.live
+    drift = find_drift(desired=Desired(id=live.id, fields=found.declared), live=live)
+    if not drift.fields:
+        return
+    entries = tuple(
+        drift_entry_of(
+            each, f"written by {each.writer}" if each.writer else "no writer is recorded"
+        )
+        for each in drift.fields
+    )
+    times = [each.writer.at for each in drift.fields if each.writer and each.writer.at]
+    yield DriftRecord(
+        id=_drift_id(live.uid, [[entry.path, entry.live] for entry in entries]),
+        workload=live.id,
+        kinds=drift.kinds,
+        fields=entries,
+        first_seen=min(times, default=live.updated_at or now),
+    )
+
+
+def _object_drifts(found: WorkloadObject, now: datetime) -> Iterable[DriftRecord]:
+    said = _condition(found)
+    if said is not None and said.status == "True":
+        yield _operator_drift(found, said, now)
+        return
+    written = _condition(found, "UpToDate")
+    if written is not None and (written.status, written.reason) == ("False", "WriteRefused"):
+        # What is declared could not be written, so it is not what runs.
+        yield _operator_drift(found, written, now)
+
+
+def healed_drifts(found: WorkloadObject) -> Iterable[DriftRecord]:
+    """Say what the operator put back last. It remembers one such drift, and when it ended."""
+    said = _condition(found)
+    if said is not None and said.status == "False" and said.reason == "Healed":
+        ended = _transition_time(said) or found.live.updated_at
+        record = _operator_drift(found, said, ended or datetime.now(UTC))
+        yield replace(record, resolved_at=ended, resolution="healed")
+
+
+def _condition(found: WorkloadObject, about: str = "DriftDetected") -> Condition | None:
+    conditions = found.service.status.conditions if found.service.status else ()
+    return next((each for each in conditions if each.type == about), None)
+
+
+def _operator_drift(found: WorkloadObject, said: Condition, otherwise: datetime) -> DriftRecord:
+    entry = DriftEntry(
+        path="/objects",
+        desired="as declared",
+        live=said.message,
+        kind=DriftKind.CONFIGURATION,
+        cause=Cause.UNKNOWN,
+        evidence="told by the operator",
+    )
+    return DriftRecord(
+        id=_drift_id(found.live.uid, ["objects", said.last_transition_time]),
+        workload=found.live.id,
+        kinds=(entry.kind,),
+        fields=(entry,),
+        first_seen=_transition_time(said) or otherwise,
+    )
+
+
+def _transition_time(said: Condition) -> datetime | None:
+    stamp = said.last_transition_time
+    return datetime.fromisoformat(stamp) if stamp else None
+
+
+def _drift_id(uid: str, what: object) -> str:
+    """Name a drift by what it is: nothing counts them here, and it must not change by itself."""
+    return "drf-" + digest([uid, what]).removeprefix("sha256:")[:10]
+
+
+class EventHistory:
+    """The Events of one cluster, as one writer leaves and reads them."""
+
+    def __init__(self, api: KubeApi, *, writer: Writer, clock: Clock) -> None:
+        self._api = api
+        self._writer = writer
+        self._clock = clock
+
+    async def record_event(
+        self,
+        item: Object,
+        action: str,
+        summary: str,
+        *,
+        detail: Fields | None = None,
+        drift: DriftRecord | None = None,
+    ) -> None:
+        """Leave an Event. Its failure is logged: the write that it tells of has happened."""
+        metadata = item["metadata"]
+        beyond = _EventDetails(
+            writer=writer_to_json(self._writer),
+            generation=int(metadata.get("generation", 0)),
+            detail=dict(detail or {}),
+            drift=drift_to_json(drift) if drift else None,
+        )
+        now = self._clock.now().astimezone(UTC)
+        manager = self._writer.manager
+        event: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{metadata['name']}.{secrets.token_hex(8)}",
+                "namespace": metadata["namespace"],
+                "labels": {PROJECT_LABEL: project_of(item)},
+                "annotations": {EVENT_ANNOTATION: msgspec.json.encode(beyond).decode()},
+            },
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": uid_of(item),
+            },
+            "type": "Normal",
+            "reason": action.capitalize(),
+            "action": action,
+            "message": f"{summary} (by {self._writer})"[:_MESSAGE_LIMIT],
+            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingComponent": manager if manager in HOLDFAST_MANAGERS else "holdfast",
+            "reportingInstance": manager[:128],
+        }
+        try:
+            await self._api.create(event, manager=manager)
+        except HoldfastError as error:
+            log.warning("event_not_left workload=%s reason=%s", metadata["name"], error.happened)
+
+    async def history(
+        self, namespace: str, project: str, items: Sequence[Object], *, slug: str | None
+    ) -> list[HistoryEntry]:
+        """Return every row that is known, newest first."""
+        projects = {uid_of(item): project_of(item) for item in items}
+        events = await self._events(namespace, slug)
+        rows = [_history_entry(each, projects, namespace) for each in events]
+        told: dict[str, set[str]] = {}
+        for event, row in zip(events, rows, strict=True):
+            managers = told.setdefault(str(event["involvedObject"].get("uid")), set())
+            managers.add(row.writer.manager)
+            if row.action == "created":
+                managers.add("")  # the creation itself was told
+        for item in items:
+            rows += _entries_without_event(item, told.get(uid_of(item), set()))
+        mine = [row for row in rows if row.workload.project == project]
+        return sorted(mine, key=lambda row: row.seq, reverse=True)
+
+    async def list_resolved(
+        self, namespace: str, project: str, *, slug: str | None
+    ) -> list[DriftRecord]:
+        """Return the drifts that writes of ours ended."""
+        found: list[DriftRecord] = []
+        for event in await self._events(namespace, slug):
+            beyond = _event_details(event)
+            if beyond is not None and beyond.drift and beyond.drift.project == project:
+                found.append(drift_from_json(beyond.drift))
+        return found
+
+    async def _events(self, namespace: str, slug: str | None) -> Sequence[Object]:
+        resource = await self._api.resource_of("v1", "Event")
+        fields = f"involvedObject.kind={KIND}"
+        if slug is not None:
+            fields += f",involvedObject.name={slug}"
+        return (await self._api.list(resource, namespace=namespace, fields=fields)).items
+
+
+def _history_entry(event: Object, projects: dict[str, str], namespace: str) -> HistoryEntry:
+    about = event["involvedObject"]
+    labels = event["metadata"].get("labels") or {}
+    project = labels.get(PROJECT_LABEL) or projects.get(str(about.get("uid"))) or namespace
+    beyond = _event_details(event)
+    at = _event_time(event)
+    source = event.get("reportingComponent") or (event.get("source") or {}).get("component")
+    return HistoryEntry(
+        seq=int(at.timestamp() * 1_000_000),
+        at=at,
+        workload=WorkloadId(project=str(project), slug=str(about.get("name", ""))),
+        action=_action(str(event.get("reason", "")), ours=beyond is not None),
+        writer=writer_from_json(beyond.writer)
+        if beyond
+        else Writer(manager=str(source or "unknown"), operation="event", at=at),
+        generation=beyond.generation if beyond else 0,
+        summary=str(event.get("message", "")),
+        detail=dict(beyond.detail) if beyond else {},  # type: ignore[arg-type]  # JSON, as written
+    )
+
+
+def _action(reason: str, *, ours: bool) -> str:
+    """Name what an Event tells. The operator's are about the objects that it keeps."""
+    if ours:
+        return reason.lower()
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", reason).lower()
+    return f"object-{words}" if words in ("created", "updated", "deleted") else words
+
+
+def _entries_without_event(item: Object, told: set[str]) -> Iterable[HistoryEntry]:
+    """Rows for writes that left no Event: of other tools, and of times that are past keeping."""
+    metadata = item["metadata"]
+    where = WorkloadId(project=project_of(item), slug=str(metadata["name"]))
+    generation = int(metadata.get("generation", 0))
+    made = datetime.fromisoformat(metadata["creationTimestamp"])
+    entries = [
+        entry
+        for entry in read_ownership(metadata.get("managedFields")).entries
+        if entry.at is not None and entry.subresource != "status"
+    ]
+    # Times are whole seconds, and one that left an Event for its write did not create it.
+    first = next((each for each in entries if each.at == made and each.manager not in told), None)
+
+    def row(at: datetime, action: str, writer: Writer, summary: str) -> HistoryEntry:
+        return HistoryEntry(
+            seq=int(at.timestamp() * 1_000_000),
+            at=at,
+            workload=where,
+            action=action,
+            writer=writer,
+            generation=generation,
+            summary=summary,
+            detail={},
+        )
+
+    if "" not in told:
+        by = first.writer if first else Writer(manager="unknown")
+        yield row(made, "created", by, "created")
+    for entry in entries:
+        if entry.at is not None and entry.at > made and entry.manager not in told:
+            names = sorted({path[1] for path in entry.paths if path[0] == "spec" and path[1:]})
+            if names:
+                summary = f"last wrote {', '.join(names)}"
+                yield row(entry.at, "updated", entry.writer, summary)
+
+
+def _event_details(event: Object) -> _EventDetails | None:
+    text = (event["metadata"].get("annotations") or {}).get(EVENT_ANNOTATION)
+    try:
+        return msgspec.json.decode(text or "", type=_EventDetails)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _event_time(event: Object) -> datetime:
+    # Any: the first of these that is set.
+    at: Any = (
+        event.get("eventTime")
+        or event.get("lastTimestamp")
+        or event.get("firstTimestamp")
+        or event["metadata"].get("creationTimestamp")
+    )
+    return datetime.fromisoformat(str(at))

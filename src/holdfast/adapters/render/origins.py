@@ -1,0 +1,291 @@
+"""Says which file set which field of a rendered object.
+
+Kustomize tells which file an object comes from; its fields are traced here: those of the base
+file by laying it over the result, those of overlays by finding the patch, image, replica count,
+label or generator whose value the result has. A field that cannot be traced stands where what is
+around it does. Only for people and for the codifier, which renders again to check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.adapters.render.manifests import Manifest
+from holdfast.core.gitops.kustomize import (
+    GeneratorFile,
+    GeneratorLiteral,
+    KustomizeGenerator,
+    KustomizeLayer,
+    KustomizePatch,
+    LayerStack,
+    PatchForm,
+    ResourceKind,
+)
+from holdfast.core.tree import Fields, Tree, parse_pointer
+
+_MERGE_KEYS = ("name", "containerPort", "mountPath", "devicePath", "key", "port", "ip", "type")
+_IMAGE_LISTS = ("containers", "initContainers", "ephemeralContainers")
+
+
+@dataclass(slots=True, kw_only=True)
+class _FieldSources:
+    lines: dict[str, int] = field(default_factory=dict)
+    elsewhere: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def set(self, pointer: str, file: str, line: int) -> None:
+        """Note the last file that set a field, and forget who set its parts before."""
+        for known in (self.lines, self.elsewhere):
+            for other in [key for key in known if key == pointer or key.startswith(f"{pointer}/")]:
+                del known[other]
+        self.elsewhere[pointer] = (file, line)
+
+
+def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
+    """Return the piece of a rendered object that a file declares."""
+    traced = _FieldSources(lines={"": base.lines.get("", 1)})
+    for mine, theirs, _ in align_trees(base.value, value):
+        if mine in base.lines:
+            traced.lines[theirs] = base.lines[mine]
+    names = {_name(base.value), _name(value)}
+    for layer in _inner_to_outer(trail, trail.bringing(base.file)):
+        _trace_layer(traced, value, names, layer)
+    return Manifest(
+        value=value, file=base.file, document=base.document, lines=traced.lines,
+        elsewhere=traced.elsewhere,
+    )  # fmt: skip
+
+
+def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerStack) -> Manifest:
+    """Return the piece of an object that a generator of a layer made."""
+    kind, name = str(value.get("kind")), _name(value)
+    made = [each for each in layer.generators if each.kind.value == kind and each.name in name]
+    generator = max(made, key=lambda each: len(each.name), default=None)
+    traced = _FieldSources(lines={"": generator.location.line if generator else 1})
+    if generator is not None:
+        for key, _, line in _generated_keys(generator):
+            traced.lines[f"/data/{key}"] = line
+        names = {generator.name, name}
+        for outer in _inner_to_outer(trail, layer):
+            for other in outer.generators:
+                merges = other.behavior in ("merge", "replace") and other.name == generator.name
+                if merges and other.kind is generator.kind:
+                    for key, file, line in _generated_keys(other):
+                        traced.set(f"/data/{key}", file, line)
+            _trace_layer(traced, value, names, outer)
+    return Manifest(value=value, file=layer.file, lines=traced.lines, elsewhere=traced.elsewhere)
+
+
+class SourceObjects:
+    """The objects of one file, to be found again among the rendered ones."""
+
+    def __init__(self, pieces: Sequence[Manifest], file: str, trail: LayerStack) -> None:
+        self._pieces = pieces
+        self._by_name: dict[tuple[str, str], list[Manifest]] = {}
+        for piece in pieces:
+            key = (str(piece.value.get("kind")), _name(piece.value))
+            self._by_name.setdefault(key, []).append(piece)
+        layers = trail.chain(file)
+        self._prefix = "".join(each.name_prefix.value for each in layers if each.name_prefix)
+        self._suffix = "".join(
+            each.name_suffix.value for each in reversed(layers) if each.name_suffix
+        )
+
+    def of(self, value: Fields) -> Manifest | None:
+        """Return which of the file's objects a rendered one was, by its kind and name."""
+        kind, name = str(value.get("kind")), _name(value)
+        plain = name.removeprefix(self._prefix).removesuffix(self._suffix)
+        same = self._by_name.get((kind, plain)) or self._by_name.get((kind, name))
+        if same:
+            place = _namespace(value)
+            return next((piece for piece in same if _namespace(piece.value) == place), same[0])
+        alike = [piece for piece in self._pieces if piece.value.get("kind") == kind]
+        return alike[0] if len(alike) == 1 else None
+
+
+def align_trees(
+    part: Tree, whole: Tree, mine: str = "", theirs: str = ""
+) -> Iterator[tuple[str, str, bool]]:
+    """Lay a part over a whole: yield the pointers that belong together, and if leaves are equal.
+
+    Members of lists are matched by what Kubernetes tells them apart by.
+    """
+    if isinstance(part, dict) and isinstance(whole, dict):
+        yield mine, theirs, False
+        for key, value in part.items():
+            if key in whole:
+                step = "/" + key.replace("~", "~0").replace("/", "~1")
+                yield from align_trees(value, whole[key], mine + step, theirs + step)
+    elif isinstance(part, list) and isinstance(whole, list):
+        yield mine, theirs, part == whole
+        for at, value in enumerate(part):
+            other = _counterpart(at, value, part, whole)
+            if other is not None:
+                yield from align_trees(value, whole[other], f"{mine}/{at}", f"{theirs}/{other}")
+    else:
+        yield mine, theirs, part == whole
+
+
+def _counterpart(at: int, value: Tree, part: list[Tree], whole: list[Tree]) -> int | None:
+    if isinstance(value, dict):
+        for key in _MERGE_KEYS:
+            if key in value:
+                found = [
+                    place
+                    for place, other in enumerate(whole)
+                    if isinstance(other, dict) and other.get(key) == value[key]
+                ]
+                if len(found) == 1:
+                    return found[0]
+    elif value in whole:
+        return whole.index(value)
+    return at if len(part) == len(whole) else None
+
+
+def _inner_to_outer(trail: LayerStack, layer: KustomizeLayer | None) -> Iterator[KustomizeLayer]:
+    """Yield the layers that an object passes, innermost first, components before their user."""
+    for outer in reversed(trail.chain(layer.file) if layer else ()):
+        for resource in outer.resources:
+            if resource.kind is ResourceKind.COMPONENT:
+                yield trail.layer(resource.path)
+        yield outer
+
+
+def _trace_layer(
+    traced: _FieldSources, value: Fields, names: set[str], layer: KustomizeLayer
+) -> None:
+    for patch in layer.patches:
+        if _patch_applies(patch, value, names):
+            _trace_patch(traced, value, patch)
+    for pointer, image in _image_fields(value):
+        bare = re.sub(r"(?::[^/]*)?(?:@.*)?$", "", image)
+        for change in layer.images:
+            if bare == (change.new_name or change.name):
+                traced.set(pointer, layer.file, change.location.line)
+    spec = value.get("spec")
+    for count in layer.replicas:
+        if count.name in names and isinstance(spec, dict) and spec.get("replicas") == count.count:
+            traced.set("/spec/replicas", layer.file, count.location.line)
+    if layer.namespace and _namespace(value) == layer.namespace.value:
+        traced.set("/metadata/namespace", layer.file, layer.namespace.location.line)
+    for affix in (layer.name_prefix, layer.name_suffix):
+        if affix and affix.value in _name(value):
+            traced.set("/metadata/name", layer.file, affix.location.line)
+    for labels in layer.labels:
+        _trace_pairs(traced, value, "labels", labels.pairs, layer, labels.location.line)
+    if layer.annotations:
+        line = layer.location("/commonAnnotations").line
+        _trace_pairs(traced, value, "annotations", layer.annotations, layer, line)
+
+
+def _trace_patch(traced: _FieldSources, value: Fields, patch: KustomizePatch) -> None:
+    file = patch.location.file
+    if patch.form is PatchForm.MERGE:
+        for mine, theirs, equal in align_trees(patch.body, value):
+            naming = mine in ("/apiVersion", "/kind", "/metadata/name", "/metadata/namespace")
+            if equal and not naming and not mine.endswith("/name"):
+                traced.set(theirs, file, patch.lines.get(mine, patch.location.line))
+        return
+    for at, operation in enumerate(patch.body if isinstance(patch.body, list) else []):
+        if isinstance(operation, dict) and operation.get("op") in ("add", "replace"):
+            pointer = _resolve_append(value, str(operation.get("path", "")), operation.get("value"))
+            if _value_at(value, pointer) == (True, operation.get("value")):
+                line = patch.lines.get(
+                    f"/{at}/value", patch.lines.get(f"/{at}", patch.location.line)
+                )
+                traced.set(pointer, file, line)
+
+
+def _resolve_append(value: Fields, pointer: str, added: Tree) -> str:
+    """Count the item that an operation put at the end of a list, which it calls `-`."""
+    if not pointer.endswith("/-"):
+        return pointer
+    around = pointer.removesuffix("/-")
+    items = _value_at(value, around)[1]
+    listed = items if isinstance(items, list) else []
+    found = [at for at, item in enumerate(listed) if item == added]
+    return f"{around}/{found[-1]}" if found else pointer
+
+
+def _patch_applies(patch: KustomizePatch, value: Fields, names: set[str]) -> bool:
+    """Say if a patch may be for an object. Selectors are not read: the values have to fit too."""
+    if patch.target is None:
+        body = patch.body
+        return isinstance(body, dict) and (body.get("kind"), _name(body) in names) == (
+            value.get("kind"), True,
+        )  # fmt: skip
+    return _matches(patch.target.kind, {str(value.get("kind"))}) and _matches(
+        patch.target.name, names
+    )
+
+
+def _matches(pattern: str, texts: set[str]) -> bool:
+    try:
+        return not pattern or any(re.fullmatch(pattern, text) for text in texts)
+    except re.error:  # Go's expressions are not quite Python's
+        return False
+
+
+def _generated_keys(generator: KustomizeGenerator) -> Iterator[tuple[str, str, int]]:
+    """Yield key, file and line of what a generator puts into its object."""
+    named: tuple[GeneratorLiteral | GeneratorFile, ...] = (*generator.literals, *generator.files)
+    for each in named:
+        if each.key:
+            step = each.key.replace("~", "~0").replace("/", "~1")
+            yield step, each.location.file, each.location.line
+
+
+def _image_fields(value: Tree, pointer: str = "") -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        return
+    for key, inner in value.items():
+        at = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+        if key in _IMAGE_LISTS and isinstance(inner, list):
+            for place, container in enumerate(inner):
+                image = container.get("image") if isinstance(container, dict) else None
+                if isinstance(image, str):
+                    yield f"{at}/{place}/image", image
+        else:
+            yield from _image_fields(inner, at)
+
+
+def _trace_pairs(
+    traced: _FieldSources,
+    value: Fields,
+    key: str,
+    pairs: Mapping[str, str],
+    layer: KustomizeLayer,
+    line: int,
+) -> None:
+    metadata = value.get("metadata")
+    held = metadata.get(key) if isinstance(metadata, dict) else None
+    for name, text in pairs.items():
+        if isinstance(held, dict) and held.get(name) == text:
+            step = name.replace("~", "~0").replace("/", "~1")
+            traced.set(f"/metadata/{key}/{step}", layer.file, line)
+
+
+def _value_at(value: Tree, pointer: str) -> tuple[bool, Tree]:
+    for step in parse_pointer(pointer):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return False, None
+    return True, value
+
+
+def _name(value: Tree) -> str:
+    return _metadata(value, "name")
+
+
+def _namespace(value: Tree) -> str:
+    return _metadata(value, "namespace")
+
+
+def _metadata(value: Tree, key: str) -> str:
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    found = metadata.get(key) if isinstance(metadata, dict) else None
+    return str(found or "")

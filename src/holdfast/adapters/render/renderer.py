@@ -1,0 +1,344 @@
+"""Remembers what was read and rendered, in memory alone: decrypted Secrets are among it.
+
+Files are remembered by their content, so that a commit costs what it changes, and renderings of
+one commit after the other share what did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.adapters.render.files import (
+    MAX_CACHED_BYTES,
+    MAX_CACHED_RENDERS,
+    MAX_CACHED_TEXT,
+    MAX_CONCURRENT_RENDERS,
+    RENDER_TIMEOUT,
+    PathKind,
+    PathParts,
+    RepositoryFiles,
+    path_text,
+    refusal,
+    resolve_path,
+)
+from holdfast.adapters.render.kustomize import Kustomize, find_kustomize, parse_output
+from holdfast.adapters.render.layers import LoadedLayers, find_kustomization, load_layers
+from holdfast.adapters.render.manifests import (
+    Manifest,
+    is_secret,
+    merge_decrypted,
+    parse_manifests,
+    read_manifests,
+)
+from holdfast.adapters.render.objects import NamespacedLookup, ScopeResolver, make_desired_objects
+from holdfast.adapters.render.program import Program
+from holdfast.core.errors import ValidationError
+from holdfast.core.gitops.kustomize import LayerStack
+from holdfast.core.gitops.source import DeclaredObject, RenderedSource, Renderer
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.redact import quote_text
+from holdfast.core.tree import Fields, digest
+from holdfast.reconcile.gitops.ports import Decryptor, SourceExport, SourceUnavailable
+from holdfast.wire.yaml import write_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedRender:
+    """One rendering, with what else it depended on."""
+
+    rendered: RenderedSource
+    asked: Mapping[ObjectRef, bool | None]
+    """What the cluster said about kinds. It may say something else later."""
+    size: int
+
+
+class ManifestCache:
+    """The files that were read last, as the objects in them. Safe to use from threads."""
+
+    def __init__(self, *, size: int = MAX_CACHED_TEXT) -> None:
+        self._size = size
+        self._total = 0
+        self._held: OrderedDict[tuple[str, bytes], tuple[int, tuple[Manifest, ...]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def pieces(self, data: bytes, file: str) -> list[Manifest]:
+        """Read every object of a file, as `parse_manifests` does; a file that was read is not again."""
+        key = (file, hashlib.sha256(data).digest())
+        with self._lock:
+            known = self._held.pop(key, None)
+            if known is not None:
+                self._held[key] = known
+                return list(known[1])
+        made = tuple(parse_manifests(data, file))
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = (len(data), made)
+                self._total += len(data)
+            while self._total > self._size:
+                self._total -= self._held.popitem(last=False)[1][0]
+        return list(made)
+
+
+class RenderCache:
+    """The renderings that were asked for last. Several renderers may share one."""
+
+    def __init__(self, *, renders: int = MAX_CACHED_RENDERS, size: int = MAX_CACHED_BYTES) -> None:
+        self.files = ManifestCache()
+        self._held: OrderedDict[Hashable, CachedRender] = OrderedDict()
+        self._renders = renders
+        self._size = size
+        self._total = 0
+
+    def get(self, key: Hashable) -> CachedRender | None:
+        """Return what is remembered under a key."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, remembered: CachedRender) -> None:
+        """Remember a rendering, and forget the oldest ones over the limits."""
+        self.forget(key)
+        self._held[key] = remembered
+        self._total += remembered.size
+        while self._held and (len(self._held) > self._renders or self._total > self._size):
+            self._total -= self._held.popitem(last=False)[1].size
+
+    def forget(self, key: Hashable) -> None:
+        """Let one go."""
+        gone = self._held.pop(key, None)
+        if gone is not None:
+            self._total -= gone.size
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+_APPLICATION_PATH = "the path of the Application"
+
+
+class FileRenderer:
+    """Renders plain YAML and Kustomize. What it returns is shared: nobody may change it."""
+
+    def __init__(
+        self,
+        *,
+        key: bytes,
+        kustomize: str | None = None,
+        decryptor: Decryptor | None = None,
+        scoped: NamespacedLookup | None = None,
+        cache: RenderCache | None = None,
+        seconds: float = RENDER_TIMEOUT,
+        scratch: Path | None = None,
+        unconfined: bool = False,
+    ) -> None:
+        """`key` marks Secrets in digests, so that they can be shown; keep it across restarts.
+
+        `kustomize` is the path of kustomize or kubectl, `scoped` says of kinds that are not
+        built in whether they have namespaces, `scratch` is where private copies are made, and
+        `unconfined` lets Kustomize run where the network cannot be taken away from it.
+        """
+        self._key = key
+        self._given = kustomize
+        self._decryptor = decryptor
+        self._scoped = scoped
+        self._cache = RenderCache() if cache is None else cache
+        self._seconds = seconds
+        self._scratch = scratch
+        self._unconfined = unconfined
+        self._turn = asyncio.Semaphore(MAX_CONCURRENT_RENDERS)
+
+    async def render(
+        self, export: SourceExport, path: str, *, renderer: Renderer, namespace: str
+    ) -> RenderedSource:
+        """Return every object that a path declares; those without a namespace get the given one."""
+        parts = _resolve_application_path(path)
+        with _open_root(export) as files:
+            chosen = _choose_renderer(files, parts, renderer)
+            program = find_kustomize(self._given) if chosen is Renderer.KUSTOMIZE else None
+            key = self._cache_key(export.commit, parts, chosen, namespace, program)
+            async with self._turn:
+                held = self._cache.get(key)
+                if held is not None and self._still_so(held):
+                    return held.rendered
+                made = await self._make(files, export.commit, parts, namespace, program)
+                self._cache.put(key, made)
+                return made.rendered
+
+    def trail(self, export: SourceExport, path: str, *, renderer: Renderer) -> LayerStack | None:
+        """Return the layers of a path; None where it is plain YAML."""
+        parts = _resolve_application_path(path)
+        with _open_root(export) as files:
+            if _choose_renderer(files, parts, renderer) is not Renderer.KUSTOMIZE:
+                return None
+            return _load_layers(files, parts).trail
+
+    def _cache_key(
+        self,
+        commit: str,
+        parts: PathParts,
+        renderer: Renderer,
+        namespace: str,
+        program: Program | None,
+    ) -> tuple[object, ...]:
+        """Everything that an answer depends on, but for what the cluster is asked."""
+        mark = hmac.new(self._key, b"cache", "sha256").digest()
+        return (commit, parts, renderer, namespace, program, self._decryptor, self._scoped, mark)
+
+    def _still_so(self, held: CachedRender) -> bool:
+        ask = self._scoped
+        return ask is None or all(ask(ref) == answer for ref, answer in held.asked.items())
+
+    async def _make(
+        self,
+        files: RepositoryFiles,
+        commit: str,
+        parts: PathParts,
+        namespace: str,
+        program: Program | None,
+    ) -> CachedRender:
+        if program is None:
+            pieces, sealed = await asyncio.to_thread(_read_plain, files, parts, self._cache.files)
+            pieces = [await self._open_plain(piece, sealed) for piece in pieces]
+        else:
+            kustomize = Kustomize(
+                program=program,
+                seconds=self._seconds,
+                scratch=self._scratch,
+                unconfined=self._unconfined,
+            )
+            reading = await asyncio.to_thread(_load_layers, files, parts)
+            output = await kustomize.build(reading)
+            built = await asyncio.to_thread(parse_output, output, reading)
+            pieces = [await self._open_built(piece, reading) for piece in built]
+        return await asyncio.to_thread(self._finish, pieces, commit, namespace)
+
+    def _finish(self, pieces: Sequence[Manifest], commit: str, namespace: str) -> CachedRender:
+        made: list[ScopeResolver] = []
+
+        def scopes(items: Sequence[Fields]) -> ScopeResolver:
+            made.append(ScopeResolver(items, self._scoped))
+            return made[0]
+
+        objects = make_desired_objects(pieces, namespace=namespace, scopes=scopes)
+        size, mark = self._digest(objects)
+        rendered = RenderedSource(commit=commit, objects=objects, digest=mark)
+        return CachedRender(rendered=rendered, asked=made[0].asked, size=size)
+
+    async def _open_plain(self, piece: Manifest, sealed: dict[str, bytes]) -> Manifest:
+        if not piece.encrypted:
+            return piece
+        clear = await self._key_holder(piece).decrypt(sealed[piece.file], source=piece.file)
+        return _merge_manifest(piece, clear)
+
+    async def _open_built(self, piece: Manifest, reading: LoadedLayers) -> Manifest:
+        """Open a built document, whose seal is broken by building, and check its source's."""
+        if not piece.encrypted:
+            return piece
+        holder = self._key_holder(piece)
+        source = reading.contents.get(piece.file)
+        if source is None:
+            raise refusal(
+                piece.where(),
+                "an encrypted object does not come from one file, so its seal cannot be checked.",
+                "Declare it in a file of its own.",
+            )
+        await holder.decrypt(source, source=piece.file)
+        text = write_document(piece.value).encode()
+        rendered = f"{piece.file} (rendered)"
+        return _merge_manifest(piece, await holder.decrypt(text, source=rendered, verify=False))
+
+    def _key_holder(self, piece: Manifest) -> Decryptor:
+        if self._decryptor is None:
+            raise refusal(
+                piece.where("/sops"),
+                "it is encrypted with SOPS, and this Application has no key to open it.",
+                "Give the Application a decryption key. Nothing of it is applied without.",
+            )
+        return self._decryptor
+
+    def _digest(self, objects: Sequence[DeclaredObject]) -> tuple[int, str]:
+        """Return the size and the digest of all objects. Secrets enter by a keyed mark."""
+        size = 0
+        rows: list[list[str]] = []
+        for each in objects:
+            text = json.dumps(each.item, sort_keys=True, separators=(",", ":")).encode()
+            size += len(text)
+            if each.encrypted or is_secret(each.item):
+                mark = hmac.new(self._key, text, "sha256").hexdigest()
+            else:
+                mark = hashlib.sha256(text).hexdigest()
+            ref = each.ref
+            rows.append([ref.api_version, ref.kind, ref.namespace, ref.name, mark])
+        return size, digest(sorted(rows))
+
+
+def _resolve_application_path(path: str) -> PathParts:
+    if ".." in path.split("/"):
+        raise refusal(
+            _APPLICATION_PATH, f"{quote_text(path)} goes upwards.", "Write it from the root."
+        )
+    return resolve_path(path, where=_APPLICATION_PATH)
+
+
+def _open_root(export: SourceExport) -> RepositoryFiles:
+    try:
+        return RepositoryFiles(export.root, export.left_out)
+    except OSError as error:
+        raise SourceUnavailable(
+            f"The files of commit {export.commit[:12]} cannot be read: {error.strerror}."
+        ) from None
+
+
+def _choose_renderer(files: RepositoryFiles, parts: PathParts, renderer: Renderer) -> Renderer:
+    """Settle what AUTO means here. Raises SourceUnavailable when nothing is at the path."""
+    found = files.find(parts)
+    if found is None:
+        raise _path_missing(parts)
+    if renderer is not Renderer.AUTO:
+        return renderer
+    kustomized = found is PathKind.DIRECTORY and find_kustomization(files, parts) is not None
+    return Renderer.KUSTOMIZE if kustomized else Renderer.YAML
+
+
+def _read_plain(
+    files: RepositoryFiles, parts: PathParts, known: ManifestCache
+) -> tuple[list[Manifest], dict[str, bytes]]:
+    try:
+        return read_manifests(files, parts, known.pieces)
+    except FileNotFoundError:
+        raise _path_missing(parts) from None
+
+
+def _load_layers(files: RepositoryFiles, parts: PathParts) -> LoadedLayers:
+    try:
+        return load_layers(files, parts)
+    except FileNotFoundError:
+        raise _path_missing((*parts, "kustomization.yaml")) from None
+
+
+def _path_missing(parts: PathParts) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"There is no {quote_text(path_text(parts) or '.', 200)} at this commit, so what it declares is "
+        "unknown.",
+        hint="Fix the path of the Application, or commit what it should hold.",
+    )
+
+
+def _merge_manifest(piece: Manifest, clear: Fields) -> Manifest:
+    try:
+        return replace(piece, value=merge_decrypted(piece.value, clear))
+    except KeyError:
+        raise ValidationError(
+            f"The encrypted document at {piece.where()} and what came out of it differ in more "
+            "than their values.",
+            hint="Encrypt it again with SOPS.",
+        ) from None

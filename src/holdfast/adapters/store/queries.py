@@ -1,0 +1,151 @@
+"""Every question the store answers, the same inside a transaction and outside.
+
+A `Store` asks them on its read connection, a `Transaction` on the one that writes. Each is
+one indexed statement, so that an event loop can ask inline.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.adapters.store import rows
+from holdfast.adapters.store.records import Project, Token, WorkloadRecord
+from holdfast.adapters.store.rows import Row
+from holdfast.core.ledger import DriftRecord, HistoryEntry
+from holdfast.core.names import WorkloadId
+
+T = TypeVar("T")
+NO_LIMIT = -1
+"""SQLite's own word for no limit."""
+
+
+class StoreQueries(ABC):
+    """The questions. Where they are asked is for the subclass to say."""
+
+    @abstractmethod
+    def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        """Run one statement and read its rows, raising our errors only."""
+
+    @property
+    def lineage(self) -> str:
+        """Which database this is: copies share it, a new one has its own."""
+        return self._query("SELECT lineage FROM meta", (), lambda row: str(row[0]))[0]
+
+    @property
+    def serial(self) -> int:
+        """How many commits it has had."""
+        return self._query("SELECT serial FROM meta", (), lambda row: int(row[0]))[0]
+
+    def record(self, workload: WorkloadId) -> WorkloadRecord | None:
+        """Return one workload by its slug."""
+        return self._one(
+            f"{rows.WORKLOADS.select} WHERE project = ? AND slug = ?",
+            (workload.project, workload.slug),
+            rows.workload_of,
+        )
+
+    def record_by_uid(self, uid: str) -> WorkloadRecord | None:
+        """Return one workload by its uid."""
+        return self._one(f"{rows.WORKLOADS.select} WHERE uid = ?", (uid,), rows.workload_of)
+
+    def records(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[WorkloadRecord]:
+        """Return the workloads of a project by slug, from the one after `after` on."""
+        return self._query(
+            f"{rows.WORKLOADS.select} WHERE project = ? AND slug > ? ORDER BY slug LIMIT ?",
+            (project, after or "", NO_LIMIT if limit is None else limit),
+            rows.workload_of,
+        )
+
+    def workload_count(self) -> int:
+        """Return how many workloads there are."""
+        return sum(self._query("SELECT count(*) FROM workloads", (), lambda row: int(row[0])))
+
+    def project(self, slug: str) -> Project | None:
+        """Return one project."""
+        return self._one(f"{rows.PROJECTS.select} WHERE slug = ?", (slug,), rows.project_of)
+
+    def projects(self) -> list[Project]:
+        """Return every project, by slug."""
+        return self._query(f"{rows.PROJECTS.select} ORDER BY slug", (), rows.project_of)
+
+    def token(self, id: str) -> Token | None:
+        """Return one token by its public id, revoked or not."""
+        return self._one(f"{rows.TOKENS.select} WHERE id = ?", (id,), rows.token_of)
+
+    def tokens(self, project: str) -> list[Token]:
+        """Return the tokens of a project, oldest first, revoked ones included."""
+        return self._query(
+            f"{rows.TOKENS.select} WHERE project = ? ORDER BY key",
+            (project,),
+            rows.token_of,
+        )
+
+    def drift(self, project: str, id: str) -> DriftRecord | None:
+        """Return one drift of a project."""
+        return self._one(
+            f"{rows.DRIFTS.select} WHERE id = ? AND project = ?",
+            (id, project),
+            rows.drift_of,
+        )
+
+    def drifts(
+        self,
+        project: str | None,
+        *,
+        slug: str | None = None,
+        include_resolved: bool = False,
+        limit: int = 1000,
+    ) -> list[DriftRecord]:
+        """Return drifts, newest first; of every project when none is named."""
+        where, values = _where_clause(project=project, slug=slug)
+        if not include_resolved:
+            where = f"{where} AND resolved_at IS NULL"
+        return self._query(
+            f"{rows.DRIFTS.select} WHERE {where} ORDER BY seq DESC LIMIT ?",
+            (*values, limit),
+            rows.drift_of,
+        )
+
+    def history(
+        self,
+        project: str,
+        *,
+        slug: str | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> list[HistoryEntry]:
+        """Return audit rows, newest first, from the one before `before` on."""
+        where, values = _where_clause(project=project, slug=slug)
+        if before is not None:
+            where, values = f"{where} AND seq < ?", (*values, before)
+        return self._query(
+            f"{rows.HISTORY.select} WHERE {where} ORDER BY seq DESC LIMIT ?",
+            (*values, limit),
+            rows.history_of,
+        )
+
+    def idempotent(self, key: str) -> tuple[str, bytes] | None:
+        """Return the request digest and the answer kept under an idempotency key."""
+        return self._one(
+            f"{rows.ANSWERS.select} WHERE key = ?",
+            (rows.key_digest(key),),
+            lambda row: (str(rows.open_row(row)[1]), bytes(row[2])),
+        )
+
+    def query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        """Run a statement of the book's, which keeps its own questions; see `book`."""
+        return self._query(sql, values, read)
+
+    def _one(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> T | None:
+        found = self._query(sql, values, read)
+        return found[0] if found else None
+
+
+def _where_clause(**columns: str | None) -> tuple[str, tuple[Any, ...]]:
+    given = {name: value for name, value in columns.items() if value is not None}
+    clauses = [f"{name} = ?" for name in given] or ["1"]
+    return " AND ".join(clauses), tuple(given.values())

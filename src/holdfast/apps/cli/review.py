@@ -1,0 +1,494 @@
+"""`holdfast approve`: agree to plans, each by its digest."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+
+from holdfast.apps.cli import options
+from holdfast.apps.cli.applications import next_command_for
+from holdfast.apps.cli.connect import ControllerClient, require_controller
+from holdfast.apps.cli.exits import Exit, exit_code_of
+from holdfast.apps.cli.group import Verb
+from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.decisions import (
+    APPROVAL_NEEDED,
+    DecisionOutcome,
+    describe_effect,
+    show_approval,
+    show_decisions,
+    show_drift_decision,
+    show_plan_approval,
+    show_plan_decision,
+)
+from holdfast.apps.cli.views.output import masked_json
+from holdfast.apps.cli.views.text import count, format_time, one_line
+from holdfast.core.errors import HoldfastError, ValidationError, WaitTimeout, report_changes
+from holdfast.core.quantity import format_seconds
+from holdfast.wire.gitops_http_v1 import Via, WaitingPlanForm
+from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingApproval:
+    """A drift or a parked plan, and the digest that is approved."""
+
+    id: str
+    found: ApplicationDriftForm | WaitingPlanForm
+    digest: str
+
+
+@click.command(
+    "approve",
+    cls=Verb,
+    examples=[
+        "holdfast approve drf-57557f5b59",
+        "holdfast approve drf-57557f5b59 --comment 'window agreed' --yes",
+        "holdfast approve plan-1f0a77c2 plan-88be01d3         # several, which guards parked",
+        "holdfast approve --all                               # all that wait, after one question",
+        "holdfast approve drf-57557f5b59 --plan-digest sha256:a44c…   # what was reviewed before",
+    ],
+)
+@click.argument("ids", metavar="ID...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All drifts and plans that wait in the project.")
+@options.comment()
+@click.option(
+    "--plan-digest",
+    "digests",
+    metavar="DIGEST",
+    multiple=True,
+    help="The plan that was reviewed; another one is refused. One for each ID, in their order.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+@click.pass_context
+def approve(
+    ctx: click.Context,
+    session: Session,
+    ids: tuple[str, ...],
+    every: bool,
+    comment: str,
+    digests: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Approve the plans of drifts, and plans that a guard parked.
+
+    Shows what is approved, its effect and its digest, and asks on a terminal. Elsewhere it needs
+    --yes or --plan-digest, and ends with exit code 3 without. When a plan is another one by now,
+    it is not approved and the exit code is 5. Where it takes two people, the first approval is
+    recorded and still waits for another person, and the exit code is 3. Of several, each is
+    approved or refused for itself and has a line of its own; the exit code is that of the first
+    that was refused or still waits.
+    """
+    if bool(ids) == every:
+        ctx.fail("Give either the ids of drifts and plans, or --all.")
+    if digests and (every or len(digests) != len(ids)):
+        ctx.fail("Give --plan-digest once for each ID, in the same order.")
+    with require_controller(session) as controller:
+        chosen = list(dict.fromkeys(ids)) or _pending_ids(controller)
+        if digests and len(chosen) != len(digests):
+            ctx.fail("An ID was given twice.")
+        if len(chosen) == 1 and not every:
+            _approve_one(
+                ctx, session, controller, chosen[0], comment, next(iter(digests), None), yes
+            )
+        elif chosen:
+            _approve_several(ctx, session, controller, chosen, comment, digests, yes)
+        else:
+            session.screen.line("Nothing waits for an approval.")
+
+
+def _pending_ids(controller: ControllerClient) -> list[str]:
+    """Name every drift and every plan that waits for a person."""
+    drifts = controller.call(controller.api.drifts(state="awaiting-approval"))
+    plans = (plan for each in controller.applications for plan in each.plans)
+    return [*(each.id for each in drifts), *(plan.id for plan in plans if not plan.decided)]
+
+
+def _find_pending(controller: ControllerClient, id: str, digest: str | None) -> PendingApproval:
+    """Find what an id names. Raises ValidationError for a drift that waits for nothing."""
+    if id.startswith("plan-"):
+        kept = controller.call(controller.api.waiting_plan(id))
+        return PendingApproval(id=id, found=kept, digest=digest or kept.digest)
+    drift = controller.call(controller.api.drift(id))
+    plan = digest or drift.plan
+    if not plan or (drift.resolved_at is not None and digest is None):
+        stands = f"it ended ({drift.resolution})" if drift.resolved_at else f"it is {drift.state}"
+        raise ValidationError(
+            f"{id} is not waiting for approval: {stands}. Its policy is {drift.remediation}.",
+            hint=next_command_for(drift),
+        )
+    return PendingApproval(id=id, found=drift, digest=plan)
+
+
+def _show_pending(session: Session, waiting: PendingApproval) -> None:
+    """Show what would be approved, if it is what waits now."""
+    now = datetime.now(UTC)
+    if isinstance(waiting.found, WaitingPlanForm):
+        show_plan_approval(session.screen, waiting.found, now=now)
+    elif waiting.found.plan == waiting.digest:
+        show_approval(session.screen, waiting.found, now=now)
+
+
+def _send_approval(
+    controller: ControllerClient, waiting: PendingApproval, comment: str
+) -> DecisionOutcome:
+    api = controller.api
+    if isinstance(waiting.found, WaitingPlanForm):
+        plan = controller.call(api.approve_plan(waiting.id, plan=waiting.digest, comment=comment))
+        told = f"Approved by {plan.approved_by}; carried out with the next pass, if the same."
+        return DecisionOutcome(id=waiting.id, told=told, form=plan)
+    drift = controller.call(api.approve(waiting.id, plan=waiting.digest, comment=comment))
+    told = f"Approved by {drift.decided_by}; it is applied with the next pass, if nothing moves."
+    if drift.state == "awaiting-approval":
+        told = f"Approved by {drift.first_approver}, the first of two; it waits for another person."
+        return DecisionOutcome(id=waiting.id, told=told, form=drift, waits=True)
+    if drift.resolved_at is not None:
+        told = f"Approved by {drift.decided_by}, and applied."
+    return DecisionOutcome(id=waiting.id, told=told, form=drift)
+
+
+def _approve_one(
+    ctx: click.Context,
+    session: Session,
+    controller: ControllerClient,
+    id: str,
+    comment: str,
+    digest: str | None,
+    yes: bool,
+) -> None:
+    screen = session.screen
+    waiting = _find_pending(controller, id, digest)
+    if screen.for_people:
+        _show_pending(session, waiting)
+    if not _confirm(ctx, session, [waiting], sure=yes or digest is not None):
+        return
+    after = _send_approval(controller, waiting, comment)
+    if isinstance(after.form, ApplicationDriftForm):
+        show_drift_decision(screen, after.form, [after.told])
+        if after.waits:
+            _report_second_approval_needed(session, after.form)
+            ctx.exit(Exit.POLICY)
+        screen.next(f"holdfast drift show {id}")
+        return
+    assert isinstance(after.form, WaitingPlanForm)  # noqa: S101  # there are two sorts
+    show_plan_decision(screen, after.form, after.told)
+    screen.next(f"holdfast status {after.form.application}")
+
+
+def _approve_several(
+    ctx: click.Context,
+    session: Session,
+    controller: ControllerClient,
+    ids: list[str],
+    comment: str,
+    digests: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Approve each by the digest that was shown; what cannot be approved stops none of the rest."""
+    screen = session.screen
+    done: dict[str, DecisionOutcome] = {}
+    found: list[PendingApproval] = []
+    for id, digest in zip(ids, digests or [None] * len(ids), strict=True):
+        try:
+            found.append(_find_pending(controller, id, digest))
+        except HoldfastError as error:
+            done[id] = DecisionOutcome(id=id, error=error)
+    if screen.for_people:
+        for waiting in found:
+            _show_pending(session, waiting)
+            screen.line()
+    if found and not _confirm(ctx, session, found, sure=yes or bool(digests), several=True):
+        return
+    for waiting in found:
+        try:
+            done[waiting.id] = _send_approval(controller, waiting, comment)
+        except HoldfastError as error:
+            done[waiting.id] = DecisionOutcome(id=waiting.id, error=error)
+    show_decisions(screen, [done[id] for id in ids], verb="approved")
+    screen.next("holdfast status")
+    code = next((done[id].exit for id in ids if done[id].exit is not Exit.OK), Exit.OK)
+    ctx.exit(code)
+
+
+def _report_second_approval_needed(session: Session, drift: ApplicationDriftForm) -> None:
+    command = f"holdfast approve {drift.id} --plan-digest {drift.plan}"
+    session.screen.error(
+        APPROVAL_NEEDED,
+        f"{drift.id} waits for another person to approve it too.",
+        [
+            f"Your approval is recorded, and nothing was put back: {drift.application} asks for "
+            "four eyes, and nobody knows who made the change.",
+            f"Next: have somebody else run {session.caller.as_typed(command)}",
+        ],
+    )
+
+
+def _confirm(
+    ctx: click.Context,
+    session: Session,
+    plans: list[PendingApproval],
+    *,
+    sure: bool,
+    several: bool = False,
+) -> bool:
+    if sure:
+        return True
+    screen = session.screen
+    if not screen.interactive:
+        digests = " ".join(f"--plan-digest {each.digest}" for each in plans)
+        todo = f"add {digests}, or --yes"
+        if several:  # a digest goes with an ID, which --all has none of
+            named = f"holdfast approve {' '.join(each.id for each in plans)} {digests}"
+            todo = f"{session.caller.as_typed(named)}, or add --yes"
+        screen.error(
+            APPROVAL_NEEDED,
+            "Approving needs confirmation, and there is nobody to ask.",
+            ["Nothing was changed.", f"Next: {todo}"],
+        )
+        ctx.exit(Exit.POLICY)
+    what = "this plan" if len(plans) == 1 else f"these {count(len(plans), 'plan')}"
+    if click.confirm(f"Approve exactly {what}?", err=True):
+        return True
+    screen.note("Nothing was changed.")
+    return False
+
+
+@click.command(
+    "reject",
+    cls=Verb,
+    examples=[
+        "holdfast reject drf-57557f5b59 --comment 'raised for the launch, see INC-1432'",
+        "holdfast reject drf-57557f5b59 drf-0c1d2e3f4a --comment 'the same, twice'",
+        "holdfast reject plan-1f0a77c2 --comment 'the branch was set back by mistake'",
+    ],
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@options.comment(required=True)
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+@click.pass_context
+def reject(ctx: click.Context, session: Session, ids: tuple[str, ...], comment: str) -> None:
+    """Reject plans of drifts, and parked ones: nothing is changed.
+
+    The live side of a drift stays as it is, and a parked plan is not carried out. Each is asked
+    about again only when it changes; of a parked plan also when somebody asks for a sync. Of
+    several, each has a line of its own; the exit code is that of the first that could not be
+    rejected.
+    """
+    chosen = list(dict.fromkeys(ids))
+    with require_controller(session) as controller:
+        if len(chosen) == 1:
+            _show_rejection(session, _send_rejection(controller, chosen[0], comment))
+            return
+        decided = [_try_reject(controller, id, comment) for id in chosen]
+    show_decisions(session.screen, decided, verb="rejected")
+    session.screen.next("holdfast drift list")
+    refused = next((each.error for each in decided if each.error is not None), None)
+    if refused is not None:
+        ctx.exit(exit_code_of(refused))
+
+
+def _send_rejection(controller: ControllerClient, id: str, comment: str) -> DecisionOutcome:
+    if id.startswith("plan-"):
+        plan = controller.call(controller.api.reject_plan(id, comment=comment))
+        told = f"{id} was rejected by {plan.rejected_by}. It is not carried out; Git still differs."
+        return DecisionOutcome(id=id, told=told, form=plan)
+    drift = controller.call(controller.api.reject(id, comment=comment))
+    told = f"{id} was rejected by {drift.decided_by}. The live value stays; Git still differs."
+    return DecisionOutcome(id=id, told=told, form=drift)
+
+
+def _try_reject(controller: ControllerClient, id: str, comment: str) -> DecisionOutcome:
+    try:
+        return _send_rejection(controller, id, comment)
+    except HoldfastError as error:
+        return DecisionOutcome(id=id, error=error)
+
+
+def _show_rejection(session: Session, decided: DecisionOutcome) -> None:
+    screen, form = session.screen, decided.form
+    if isinstance(form, WaitingPlanForm):
+        show_plan_decision(screen, form, decided.told)
+        screen.next(f"holdfast status {form.application}")
+    elif form is not None:
+        show_drift_decision(screen, form, [decided.told])
+        screen.next(f"holdfast codify {decided.id} writes the live value to Git")
+
+
+@click.command("snooze", cls=Verb, examples=["holdfast snooze drf-57557f5b59 --for 4h"])
+@click.argument("id")
+@options.for_duration()
+@options.comment()
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+def snooze(session: Session, id: str, seconds: float, comment: str) -> None:
+    """Put off the decision about a drift. Nothing is written meanwhile.
+
+    It is asked about again when the time is over, or as soon as it changes.
+    """
+    with require_controller(session) as controller:
+        after = controller.call(
+            controller.api.snooze(id, seconds=max(1, int(seconds)), comment=comment)
+        )
+    until = format_time(after.until) if after.until else "later"
+    told = f"{id} is left alone until {until}, or until it changes."
+    show_drift_decision(session.screen, after, [told])
+    session.screen.next("holdfast drift list --state awaiting-approval")
+
+
+_POLL_SECONDS = 0.5
+"""Seconds between two questions."""
+
+
+@click.command(
+    "codify",
+    cls=Verb,
+    examples=["holdfast codify drf-57557f5b59", "holdfast codify drf-57557f5b59 --wait"],
+)
+@click.argument("id")
+@click.option("--wait", is_flag=True, help="Wait until the pull request is there.")
+@options.timeout("2m")
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+def codify(session: Session, id: str, wait: bool, timeout: float) -> None:
+    """Propose the live value of a drift to Git, by one pull request.
+
+    The drift is tolerated until the pull request is merged or closed. Values of Secrets are
+    never proposed in clear.
+    """
+    with require_controller(session) as controller:
+        after = controller.call(controller.api.codify(id))
+        if wait:
+            with report_changes(f"{id} was marked to be proposed."):
+                after = _wait_for_pull_request(controller, id, timeout)
+    told = f"{id}: a pull request is opened with the next pass."
+    if after.url:
+        told = f"{id} is proposed in {after.url}"
+    elif after.state == "pull-request":
+        told = f"{id} is proposed by a branch: its repository has no pull requests."
+    show_drift_decision(session.screen, after, [told])
+    session.screen.next(f"holdfast drift show {id}")
+
+
+def _wait_for_pull_request(
+    controller: ControllerClient, id: str, timeout: float
+) -> ApplicationDriftForm:
+    end = time.monotonic() + timeout
+    while True:
+        drift = controller.call(controller.api.drift(id))
+        if drift.url or drift.state == "pull-request" or drift.resolved_at is not None:
+            return drift
+        if drift.state == "parked":
+            raise ValidationError(
+                f"{id} is not proposed. {drift.note}",
+                hint=f"holdfast revert {id} puts Git's value back; or change Git by hand.",
+            )
+        if time.monotonic() >= end:
+            why = f" {drift.note}" if drift.note else ""
+            raise WaitTimeout(
+                f"{id} has no pull request after {format_seconds(timeout)}.{why}",
+                changed="",
+                hint=f"holdfast drift show {id} tells when it is there.",
+            )
+        time.sleep(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
+
+
+_VIA = {"direct": Via.DIRECT, "pr": Via.PULL_REQUEST}
+
+
+@click.command(
+    "revert",
+    cls=Verb,
+    examples=[
+        "holdfast revert drf-57557f5b59",
+        "holdfast revert drf-57557f5b59 --via pr      # merging the decision is the approval",
+    ],
+)
+@click.argument("id")
+@click.option(
+    "--via",
+    type=click.Choice(list(_VIA)),
+    default="direct",
+    show_default=True,
+    help="direct: as the policy allows, which may be a review. pr: by a pull request.",
+)
+@options.comment()
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+def revert(session: Session, id: str, via: str, comment: str) -> None:
+    """Put Git's value back, through the policy.
+
+    Where the policy asks for a review, or for four eyes, it waits for somebody to approve it.
+    """
+    with require_controller(session) as controller:
+        after = controller.call(controller.api.revert(id, via=_VIA[via], comment=comment))
+    show_drift_decision(session.screen, after, list(_describe_revert(after)))
+    session.screen.next(f"holdfast drift show {id}")
+
+
+def _describe_revert(drift: ApplicationDriftForm) -> list[str]:
+    if drift.state == "approved":
+        return [
+            f"{drift.id} is put back with the next pass, if nothing moves.",
+            describe_effect(drift),
+        ]
+    if drift.remediation == "pull-request":
+        return [f"{drift.id}: a pull request with the decision is opened with the next pass."]
+    return [f"{drift.id} waits for a review: the policy asks for one before it is put back."]
+
+
+@click.command(
+    "ignore",
+    cls=Verb,
+    examples=[
+        "holdfast ignore drf-57557f5b59 --for 7d --reason 'load test'",
+        "holdfast ignore drf-57557f5b59 --field spec.replicas --manager kubectl",
+    ],
+)
+@click.argument("id")
+@click.option("--field", default="", metavar="PATH", help="Only this field; all of it otherwise.")
+@click.option("--manager", default="", metavar="NAME", help="Only while this tool wrote it.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept with the rule.")
+@options.for_duration("7d")
+@options.connection
+@options.output(*options.SINGLE_FORMATS)
+@pass_session
+def ignore(
+    session: Session, id: str, field: str, manager: str, reason: str, seconds: float
+) -> None:
+    """Hide a drift, or one field of it, for a limited time.
+
+    A hidden field is neither reported nor written. A field that concerns security can be hidden
+    only by a rule in the Application, and a whole object not at all.
+    """
+    with require_controller(session) as controller:
+        rules = controller.call(
+            controller.api.ignore(
+                id, seconds=max(1, int(seconds)), reason=reason, path=field, manager=manager
+            )
+        )
+    screen = session.screen
+    match screen.output:
+        case "table":
+            for rule in rules:
+                by = f" while {one_line(rule.manager)} wrote it" if rule.manager else ""
+                what = f"{one_line(rule.path)} of {one_line(rule.object)}"
+                screen.line(
+                    f"= {what} is hidden until {format_time(rule.expires)}{by} ({rule.name})"
+                )
+        case "name":
+            for rule in rules:
+                screen.line(rule.name)
+        case _:
+            screen.document("IgnoreRuleList", {"items": [masked_json(each) for each in rules]})
+    screen.next("holdfast drift list")

@@ -1,0 +1,348 @@
+"""Puts the reconciler and the desk together from what a process has. `assembly` calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.adapters.forge.providers import KNOWN_HOSTS
+from holdfast.adapters.git.address import parse_address
+from holdfast.adapters.git.repository import GitRepositories
+from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.client import ClusterClient, GuardedClient
+from holdfast.adapters.kubernetes.connection import KubeConnection
+from holdfast.adapters.kubernetes.events import EventRecorder
+from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, load_config
+from holdfast.adapters.store.ledger_store import SqliteLedgerStore
+from holdfast.apps.gitops.applications import (
+    ApplicationCatalog,
+    ApplicationStatusWriter,
+    ClusterApplications,
+    FileApplications,
+)
+from holdfast.apps.gitops.controller import GitopsController
+from holdfast.apps.gitops.credentials import (
+    ApplicationCredentials,
+    CredentialStore,
+    FolderCredentialStore,
+    SecretCredentialStore,
+    load_or_create_key,
+    read_key_file,
+)
+from holdfast.apps.gitops.metrics import GitopsMetrics, MeteredLedger
+from holdfast.apps.gitops.reporting import ApplicationReporter, NotificationChannels
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.apps.gitops.sources import ApplicationSources, KindScopes
+from holdfast.apps.gitops.watches import (
+    WATCH_INDEXES,
+    KindWatcher,
+    make_autoscaler_lookup,
+    make_pod_lookup,
+)
+from holdfast.apps.gitops.webhooks import WebhookReceiver
+from holdfast.apps.server.services import Services
+from holdfast.core.errors import ConfigurationError, requires_extra
+from holdfast.core.gitops.application import AnnotationHolds, ApplicationId
+from holdfast.core.gitops.objects import ObservedObject
+from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
+from holdfast.reconcile.gitops.application_state import CONTROLLER
+from holdfast.reconcile.gitops.apply import PlanApplier
+from holdfast.reconcile.gitops.codify import make_codifier
+from holdfast.reconcile.gitops.heal import DriftHealer, IsStillAllowed
+from holdfast.reconcile.gitops.object_observer import ExternalRulesReader, ObjectObserver
+from holdfast.reconcile.gitops.ports import LedgerStore
+from holdfast.reconcile.gitops.pull_requests import PullRequestFollower, YieldWorker
+from holdfast.reconcile.gitops.reconciler import (
+    ApplicationReconciler,
+    ClaimObjects,
+    PollSource,
+    ReconcilerComponents,
+)
+from holdfast.reconcile.gitops.reporting import SendNotice
+from holdfast.reconcile.gitops.review import ReviewService
+from holdfast.reconcile.gitops.source_poller import SourcePoller, Sources
+from holdfast.reconcile.gitops.sync import Syncer
+from holdfast.reconcile.ports import Clock
+from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.version import __version__
+from holdfast.wire.gitops_v1 import parse_app_id
+
+
+class TimedObserver(ApplicationObserver):
+    """Looks whose time is taken when they are at everything."""
+
+    timing: tuple[Clock, GitopsMetrics]
+
+    async def at(
+        self, following: ApplicationContext, only: Collection[ObjectRef] | None
+    ) -> tuple[ObservedObject, ...]:
+        """See the base."""
+        if only is not None:
+            return await super().at(following, only)
+        clock, metrics = self.timing
+        began = clock.monotonic()
+        try:
+            return await super().at(following, only)
+        finally:
+            metrics.planned.observe(clock.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcilerParts:
+    """What passes and people work with."""
+
+    desk: ReviewService
+    reconciler: Callable[[ClaimObjects, PollSource, YieldWorker], ApplicationReconciler]
+    """Makes the reconciler once it is known who says whose an object is, and who asks Git."""
+
+
+def make_reconciler_parts(
+    watching: KindWatcher,
+    sources: Sources,
+    followed: Mapping[ApplicationId, ApplicationContext],
+    clock: Clock,
+    metrics: GitopsMetrics,
+    *,
+    key: bytes,
+    cluster: str,
+    tell: SendNotice,
+    wake: Callable[[ApplicationId], None],
+    still_allowed: IsStillAllowed,
+    annotation_holds: AnnotationHolds,
+) -> ReconcilerParts:
+    """Wire the parts of a pass."""
+    client = watching.client
+    keeper = ResourceManager(client, manager=CONTROLLER, key=key, clock=clock)
+    surveyor = ObjectObserver(
+        client, keeper, around=make_autoscaler_lookup(watching), pods=make_pod_lookup(watching),
+        theirs=ExternalRulesReader(client, clock), key=key,
+    )  # fmt: skip
+    looking = TimedObserver(surveyor, OrphanFinder(client), clock)
+    looking.timing = (clock, metrics)
+    applier = PlanApplier(client, keeper, clock)
+    sync = Syncer(looking, applier, clock, still_allowed)
+
+    def reconciler(
+        claim: ClaimObjects, poll: PollSource, aside: YieldWorker
+    ) -> ApplicationReconciler:
+        return ApplicationReconciler(
+            ReconcilerComponents(
+                looking=looking,
+                healer=DriftHealer(looking, applier, clock, still_allowed),
+                sync=sync,
+                pulls=PullRequestFollower(sources, make_codifier(sources), aside),
+                clock=clock,
+                tell=tell,
+                key=key,
+                cluster=cluster,
+                claim=claim,
+                poll=poll,
+                annotation_holds=annotation_holds,
+            )
+        )
+
+    desk = ReviewService(followed, looking, sync, clock, wake=wake, tell=tell)
+    return ReconcilerParts(desk=desk, reconciler=reconciler)
+
+
+EVENT_REPORTER = "holdfast.dev/gitops"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitopsComponents:
+    """The parts that run."""
+
+    config: ClusterConfig
+    lease: KubeApi
+    """A connection of its own, so that no load delays a renewal."""
+    writer: GuardedClient
+    applications: ApplicationCatalog
+    watching: KindWatcher
+    channels: NotificationChannels
+    recorder: EventRecorder
+    controller: GitopsController
+    book: LedgerStore
+    metrics: GitopsMetrics
+
+
+async def build_components(
+    stack: contextlib.AsyncExitStack, services: Services, settings: GitopsSettings, identity: str
+) -> GitopsComponents:
+    """Make every part, and hand what people use into the services. Nothing runs yet."""
+    clock = services.clock
+    followed: dict[ApplicationId, ApplicationContext] = {}
+    config = load_config(settings.context, clock=clock)
+    agent = f"holdfast-gitops/{__version__}"
+    apis = [
+        KubeApi(KubeConnection(config, clock=clock, user_agent=agent), manager=CONTROLLER)
+        for _ in range(4)
+    ]
+    for api in apis:
+        stack.push_async_callback(api.aclose)
+    work, watches, lease, events = apis
+    key = _load_key(settings)
+    metrics = GitopsMetrics(services.metrics)
+    book = MeteredLedger(
+        await _open_ledger(stack, services, settings), metrics, _forge_provider_names(followed)
+    )
+    applications = _make_catalog(watches, services, settings)
+    credentials = ApplicationCredentials(
+        _make_credential_store(work, settings), local=settings.local
+    )
+    sources = ApplicationSources(
+        GitRepositories(settings.cache or Path(f"{settings.db}.git")),
+        credentials,
+        KindScopes(work),
+        settings,
+        key=key,
+        clock=clock,
+    )
+    stack.push_async_callback(sources.aclose)
+    channels = NotificationChannels(
+        book, credentials, clock, metrics, key=key, private=settings.private
+    )
+    recorder = EventRecorder(
+        events.create,
+        clock=clock,
+        reporter=EVENT_REPORTER,
+        instance=identity,
+        count=lambda outcome: metrics.events.labels(outcome).inc(),
+    )
+    writer = GuardedClient(work)
+    watching = KindWatcher(
+        watches,
+        writer,
+        clock,
+        told=lambda old, new: controller.on_object(old, new),
+        turned=lambda place: controller.on_kind_availability(place),
+        indexes=WATCH_INDEXES,
+    )
+    stack.push_async_callback(watching.aclose)
+    if isinstance(applications, ClusterApplications):
+        for informer in applications.informers:
+            watching.client.add(informer)
+            informer.add_handler(lambda old, new: controller.on_object(old, new))
+    parts = make_reconciler_parts(
+        watching,
+        sources,
+        followed,
+        clock,
+        metrics,
+        key=key,
+        cluster=settings.cluster,
+        tell=channels.tell,
+        wake=lambda id: controller.wake(id),
+        still_allowed=services.still_deciding,
+        annotation_holds=settings.annotation_holds,
+    )
+    rendering = asyncio.Semaphore(settings.workers)
+    controller = GitopsController(
+        applications=applications,
+        followed=followed,
+        book=book,
+        reconciler=parts.reconciler,
+        poller=lambda: SourcePoller(sources, clock, random.random, rendering=rendering),
+        retain=watching.retain,
+        statuses=ApplicationStatusWriter(watching.client),
+        around=ApplicationReporter(recorder, channels, sources),
+        clock=clock,
+        chance=random.random,
+        metrics=metrics,
+        settings=settings,
+    )
+    applications.listen(controller.on_application)
+    metrics.watch(followed, repository_fingerprints(key), watching.object_counts, controller.due)
+    services.desk, services.book = parts.desk, book
+    services.hook = WebhookReceiver(
+        followed, lambda: credentials.webhooks, controller.hint, clock, metrics
+    )
+    return GitopsComponents(
+        config=config,
+        lease=lease,
+        writer=writer,
+        applications=applications,
+        watching=watching,
+        channels=channels,
+        recorder=recorder,
+        controller=controller,
+        book=book,
+        metrics=metrics,
+    )
+
+
+def _load_key(settings: GitopsSettings) -> bytes:
+    if settings.key_file is not None:
+        return read_key_file(settings.key_file)
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "Controllers that share a ledger have to share the key that marks Secrets.",
+            hint="Give the same --key-file to all of them.",
+        )
+    return load_or_create_key(Path(f"{settings.db}.key"))
+
+
+async def _open_ledger(
+    stack: contextlib.AsyncExitStack, services: Services, settings: GitopsSettings
+) -> LedgerStore:
+    if settings.ledger is None:
+        return SqliteLedgerStore(services.store)
+    with requires_extra("postgres", "A ledger in PostgreSQL"):
+        from holdfast.adapters.postgres import open_ledger_store
+
+    book = await open_ledger_store(settings.ledger, clock=services.clock)
+    stack.push_async_callback(book.aclose)
+    return book
+
+
+def _make_catalog(api: KubeApi, services: Services, settings: GitopsSettings) -> ApplicationCatalog:
+    if settings.files:
+        return FileApplications(settings.files, services.clock)
+    return ClusterApplications(api, settings.namespaces)
+
+
+def _make_credential_store(api: KubeApi, settings: GitopsSettings) -> CredentialStore:
+    if settings.files:
+        return FolderCredentialStore(settings.credentials)
+    return SecretCredentialStore(ClusterClient(api), unbound=settings.unbound)
+
+
+def repository_fingerprints(key: bytes) -> Callable[[ApplicationContext], str]:
+    """Return what stands for a repository in figures, which anybody may read.
+
+    Equal for applications of one address, and nothing that could be guessed and tried.
+    """
+
+    def mark(following: ApplicationContext) -> str:
+        try:
+            address = str(parse_address(following.application.spec.source.url, local=True))
+        except ConfigurationError:
+            return "unreadable"
+        return hmac.digest(key, f"repository {address}".encode(), "sha256").hex()[:10]
+
+    return mark
+
+
+def _forge_provider_names(
+    followed: dict[ApplicationId, ApplicationContext],
+) -> Callable[[str], str]:
+    def provider(application: str) -> str:
+        following = followed.get(parse_app_id(application))
+        if following is None:
+            return "unknown"
+        spec = following.application.spec.pull_requests
+        if spec is not None and spec.provider is not None:
+            return spec.provider.value
+        try:
+            host = parse_address(following.application.spec.source.url, local=True).host
+        except ConfigurationError:
+            return "unknown"
+        return KNOWN_HOSTS[host].value if host in KNOWN_HOSTS else "none"
+
+    return provider

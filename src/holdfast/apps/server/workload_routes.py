@@ -1,0 +1,442 @@
+"""The routes that the published InferenceKey client knows, in its own shapes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+
+from holdfast.adapters.store import Transaction, WorkloadRecord
+from holdfast.apps.server.authorize import find_own_record
+from holdfast.apps.server.errors import HttpError, not_found_error
+from holdfast.apps.server.forms import ChangeEventForm, EnsuredForm, EnsureForm, PlanRequestForm
+from holdfast.apps.server.request import (
+    JSON_CONTENT_TYPE,
+    HttpResponse,
+    HttpStream,
+    Request,
+    encode_json,
+    json_response,
+    read_form,
+    run_off_loop,
+)
+from holdfast.apps.server.services import Services
+from holdfast.apps.server.streams import event_stream_response, with_pings
+from holdfast.core.desired import Desired, desired_of
+from holdfast.core.drift import Situation, find_drift
+from holdfast.core.errors import Conflict, Problem, ValidationError
+from holdfast.core.live import Absent, Live
+from holdfast.core.names import WorkloadId, slug_from_name
+from holdfast.core.outcome import Outcome
+from holdfast.core.plan import Action, Step, make_plan
+from holdfast.core.show import plan_text
+from holdfast.core.tree import Fields
+from holdfast.reconcile import reconciler
+from holdfast.wire.ledger_v1 import (
+    DriftListForm,
+    HistoryListForm,
+    ProgressForm,
+    drift_to_json,
+    history_to_json,
+    progress_to_json,
+)
+from holdfast.wire.plan_v1 import StepForm, plan_to_json, step_from_json
+from holdfast.wire.spec_v1 import spec_from_document
+from holdfast.wire.workload_v1 import (
+    CreateForm,
+    UpdateForm,
+    WorkloadForm,
+    create_fields,
+    update_fields,
+    workload_to_json,
+)
+
+MAX_PAGE = 1_000
+LIST_SLICE = 25
+"""Workloads that are written at one go, which takes some milliseconds."""
+
+
+def workload_form(services: Services, record: WorkloadRecord) -> WorkloadForm:
+    """Write a stored workload with how it is doing."""
+    return workload_to_json(
+        record.live(services.status(record)), project_id=services.project_id(record.id.project)
+    )
+
+
+def workload_response(
+    services: Services, record: WorkloadRecord, *, status: int = 200
+) -> HttpResponse:
+    """Answer with a workload and its entity tag."""
+    etag = f'"{record.version}"'.encode()
+    return json_response(workload_form(services, record), status=status, headers=[(b"etag", etag)])
+
+
+async def list_workloads(services: Services, request: Request) -> HttpResponse:
+    """List the workloads of a project by slug; all of them unless a limit is given.
+
+    Clients of the InferenceKey wire know no pages and take a list for the whole, so it is one.
+    It is put together in slices, between which other requests are answered.
+    """
+    query = request.known_query("limit", "after")
+    left = request.number("limit", default=MAX_PAGE, high=MAX_PAGE) if "limit" in query else None
+    after = query.get("after")
+    shown: list[bytes] = []
+    async with services.listing:
+        while True:
+            take = LIST_SLICE if left is None else min(LIST_SLICE, left)
+            records = services.store.records(request.params["project"], limit=take, after=after)
+            shown += [encode_json(workload_form(services, record)) for record in records]
+            left = None if left is None else left - len(records)
+            if len(records) < take or left == 0:
+                break
+            after = records[-1].id.slug
+            await asyncio.sleep(0)
+    return HttpResponse(body=b'{"workloads":[%s]}' % b",".join(shown), headers=[JSON_CONTENT_TYPE])
+
+
+async def create_workload(services: Services, request: Request) -> HttpResponse:
+    """Create a workload; its slug is made canonical as the client makes it."""
+    form = await read_form(request, CreateForm, services.config.limits.control_body)
+    sent, fields = create_fields(form)
+    where = WorkloadId(project=request.params["project"], slug=slug_from_name(sent))
+    writer = request.writer("create")
+
+    def work(tx: Transaction) -> WorkloadRecord:
+        return tx.create_workload(Desired(id=where, fields=fields), writer=writer, declare=True)
+
+    try:
+        record = await services.store.submit(work)
+    except Conflict as error:
+        raise HttpError(409, "slug_taken", str(error)) from error
+    return workload_response(services, record, status=201)
+
+
+async def update_workload(services: Services, request: Request) -> HttpResponse:
+    """Change the fields that were sent.
+
+    From the writer who declared the workload this is a new declaration; from anyone else it
+    is a change beside it, and shows as drift.
+    """
+    find_own_record(services.store, request)
+    form = await read_form(request, UpdateForm, services.config.limits.control_body)
+    write = update_fields(form)
+    writer = request.writer("patch")
+
+    def work(tx: Transaction) -> WorkloadRecord:
+        record = _find_matching_record(tx, request)
+        return tx.update_workload(
+            record.uid,
+            write,
+            version=record.version,
+            writer=writer,
+            declare=record.is_declared_by(writer),
+        )
+
+    return workload_response(services, await services.store.submit(work))
+
+
+async def delete_workload(services: Services, request: Request) -> HttpResponse:
+    """Delete a workload and revoke its data keys."""
+    find_own_record(services.store, request)
+    writer = request.writer("delete")
+
+    def work(tx: Transaction) -> None:
+        record = _find_matching_record(tx, request)
+        tx.delete_workload(record.uid, version=record.version, writer=writer)
+
+    await services.store.submit(work)
+    return HttpResponse(status=204)
+
+
+async def stream_readiness(services: Services, request: Request) -> HttpStream:
+    """Follow a workload to readiness: a snapshot first, then each change, to ready or error."""
+    record = find_record_by_slug(services, request)
+    return event_stream_response(services, request, _readiness_events(services, record.uid))
+
+
+async def _readiness_events(services: Services, uid: str) -> AsyncIterator[ProgressForm]:
+    async for progress in services.supervisor.progress(uid):
+        yield progress_to_json(progress)
+
+
+def find_record_by_slug(services: Services, request: Request) -> WorkloadRecord:
+    """Return the workload whose slug is in the path."""
+    where = WorkloadId(project=request.params["project"], slug=request.params["slug"])
+    record = services.store.record(where)
+    if record is None:
+        raise not_found_error()
+    return record
+
+
+def parse_etags(header: str) -> list[str]:
+    """Read a list of entity tags. Weak ones never match, as nothing here is weak."""
+    return [each.strip() for each in header.split(",")]
+
+
+def _find_matching_record(tx: Transaction, request: Request) -> WorkloadRecord:
+    """Return the workload in the path, if it is still the one the client has seen."""
+    record = tx.record_by_uid(request.params["id"])
+    if record is None:
+        raise not_found_error()
+    wanted = request.header(b"if-match")
+    if wanted is not None and not {"*", f'"{record.version}"'} & set(parse_etags(wanted)):
+        raise HttpError(
+            412,
+            "precondition_failed",
+            "The workload was changed since you read it. Nothing was changed by this request. "
+            "Read it again and decide again.",
+        )
+    return record
+
+
+MAX_SPECS = 1_000
+MAX_TAIL = 10_000
+
+
+async def get_workload(services: Services, request: Request) -> HttpResponse:
+    """Return one workload, or 304 when the client has this version already.
+
+    A version covers what is written, not how the workload is doing; ask without
+    If-None-Match for its status.
+    """
+    record = services.recent.record(request.params["project"], request.params["slug"])
+    if record is None:
+        raise not_found_error()
+    etag = (b"etag", f'"{record.version}"'.encode())
+    seen = request.header(b"if-none-match")
+    if seen is not None and {"*", f'"{record.version}"'} & set(parse_etags(seen)):
+        return HttpResponse(status=304, headers=[etag])
+    status = services.supervisor.status(record.uid)
+    body = services.recent.body(record, status)
+    if body is None:
+        body = encode_json(workload_form(services, record))
+        services.recent.remember_body(record, status, body)
+    return HttpResponse(body=body, headers=[JSON_CONTENT_TYPE, etag])
+
+
+async def stream_workload_logs(services: Services, request: Request) -> HttpStream:
+    """Give the last log lines, and with `follow` those to come."""
+    tail, follow = read_log_query(request)
+    record = find_record_by_slug(services, request)
+    return log_response(services.supervisor.logs(record.uid, tail=tail, follow=follow))
+
+
+def read_log_query(request: Request) -> tuple[int, bool]:
+    """Read how many lines are wanted, and whether to wait for more."""
+    query = request.known_query("tail", "follow")
+    tail = request.number("tail", default=100, high=MAX_TAIL, low=0)
+    follow = query.get("follow", "false")
+    if follow not in ("true", "false"):
+        raise HttpError(400, "invalid", "The parameter follow is either true or false.")
+    return tail, follow == "true"
+
+
+def log_response(lines: AsyncIterator[str]) -> HttpStream:
+    """Answer with lines as they come."""
+    return HttpStream(
+        headers=[(b"content-type", b"text/plain; charset=utf-8")], chunks=_log_chunks(lines)
+    )
+
+
+async def _log_chunks(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async for line in with_pings(lines, b""):
+        yield line.encode("utf-8", "replace") + b"\n" if isinstance(line, str) else line
+
+
+async def perform_step(services: Services, request: Request) -> HttpResponse:
+    """Carry out one step, guarded by what it saw; safe to repeat with the same key."""
+    key = idempotency_key(request)
+    if key is None:
+        raise HttpError(400, "bad_request", "A step needs the header Idempotency-Key.")
+    form = await read_form(request, StepForm, services.config.limits.control_body)
+    if form.project != request.params["project"]:
+        problem = Problem(
+            field="project", reason="it is not the project of the path.", fix="Send one of the two."
+        )
+        raise HttpError(400, "invalid", "The step was refused.", problems=[problem])
+    step = step_from_json(form)
+    target = services.target(request.writer(step.action.value))
+    if step.action in (Action.CREATE, Action.UPDATE):
+        reconciler.check_supported(target, [_desired_after_step(step)])
+    try:
+        after = await target.perform(step, key=key)
+    except ValidationError as error:
+        if any(problem.field == "Idempotency-Key" for problem in error.problems):
+            raise HttpError(
+                422, "idempotency_key_reused", str(error), problems=error.problems
+            ) from error
+        raise
+    if isinstance(after, Absent):
+        return HttpResponse(status=204)
+    return live_response(services, after)
+
+
+def _desired_after_step(step: Step) -> Desired:
+    given: Fields = {name: value for name, value in step.write.items() if value is not None}
+    return Desired(id=step.id, fields=given)
+
+
+def live_response(services: Services, live: Live, *, status: int = 200) -> HttpResponse:
+    """Answer with a workload and its entity tag."""
+    form = workload_to_json(services.shown(live), project_id=services.project_id(live.id.project))
+    return json_response(form, status=status, headers=[(b"etag", f'"{live.version}"'.encode())])
+
+
+async def ensure_workload(services: Services, request: Request) -> HttpResponse:
+    """Make the live side match the declaration, as far as the policy allows."""
+    form = await read_form(request, EnsureForm, services.config.limits.control_body)
+    desired = await run_off_loop(request, lambda: _read_desired(form.spec, request))
+    ref = await reconciler.ensure(
+        services.target(request.writer("ensure")),
+        desired,
+        on_drift=form.on_drift,
+        on_absent=form.on_absent,
+        key=idempotency_key(request) or f"{request.id}-{secrets.token_hex(8)}",
+    )
+    if ref.outcome is Outcome.REFUSED:
+        if ref.drift.situation is Situation.ABSENT:
+            raise HttpError(
+                404,
+                "not_found",
+                f"Workload {desired.id} is not there, and the policy is to fail then. "
+                "Nothing was changed.",
+                plan=ref.plan,
+            )
+        raise HttpError(
+            409,
+            "drift",
+            f"Workload has drifted. The policy is to fail then. Nothing was changed.\n"
+            f"{plan_text(ref.plan)}",
+            plan=ref.plan,
+        )
+    workload = (
+        workload_to_json(
+            services.shown(ref.live), project_id=services.project_id(desired.id.project)
+        )
+        if ref.live
+        else None
+    )
+    return json_response(
+        EnsuredForm(outcome=ref.outcome, plan=plan_to_json(ref.plan), workload=workload)
+    )
+
+
+async def plan_workloads(services: Services, request: Request) -> HttpResponse:
+    """Say what ensure would do. Changes nothing."""
+    form = await read_form(request, PlanRequestForm, services.config.limits.control_body)
+    if len(form.specs) > MAX_SPECS:
+        raise HttpError(400, "invalid", f"One plan takes {MAX_SPECS} specs at most.")
+    desired = await run_off_loop(
+        request, lambda: [_read_desired(spec, request) for spec in form.specs]
+    )
+    if len({each.id for each in desired}) != len(desired):
+        raise HttpError(400, "invalid", "Two of the specs have the same slug.")
+    target = services.target(request.writer("plan"))
+    seen = []
+    for count, each in enumerate(desired, 1):
+        seen.append(await target.observe(each.id))
+        if count % LIST_SLICE == 0:
+            await asyncio.sleep(0)
+
+    def planned() -> bytes:
+        reconciler.check_supported(target, desired)
+        pairs = zip(desired, seen, strict=True)
+        return encode_json(
+            plan_to_json(make_plan(find_drift(desired=each, live=live) for each, live in pairs))
+        )
+
+    return HttpResponse(body=await run_off_loop(request, planned), headers=[JSON_CONTENT_TYPE])
+
+
+def _read_desired(document: Mapping[str, object], request: Request) -> Desired:
+    spec = spec_from_document(document)
+    project = request.params["project"]
+    if spec.project not in (None, project):
+        problem = Problem(
+            field="project", reason="it is not the project of the path.", fix="Leave it out."
+        )
+        raise HttpError(400, "invalid", "The spec was refused.", problems=[problem])
+    return desired_of(spec, project=project)
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the caller's key. The target keeps the keys of each project apart."""
+    key = request.header(b"idempotency-key")
+    if key is None:
+        return None
+    if not (0 < len(key) <= 200 and key.isascii() and key.isprintable()):
+        raise HttpError(
+            400, "bad_request", "Idempotency-Key takes 1 to 200 printable ASCII characters."
+        )
+    return key
+
+
+MAX_ROWS = 1_000
+
+
+async def list_workload_drifts(services: Services, request: Request) -> HttpResponse:
+    """List drifts, newest first: the open ones, or with `state=all` those that ended too."""
+    every, slug, limit = read_drift_query(request)
+    found = services.store.drifts(
+        request.params["project"], slug=slug, include_resolved=every, limit=limit
+    )
+    return json_response(DriftListForm(drifts=[drift_to_json(each) for each in found]))
+
+
+def read_drift_query(request: Request) -> tuple[bool, str | None, int]:
+    """Read whether ended drifts are wanted too, of which workload, and how many."""
+    query = request.known_query("state", "slug", "limit")
+    state = query.get("state", "open")
+    if state not in ("open", "all"):
+        raise HttpError(400, "invalid", "The parameter state is either open or all.")
+    limit = request.number("limit", default=MAX_ROWS, high=MAX_ROWS)
+    return state == "all", query.get("slug"), limit
+
+
+async def get_workload_drift(services: Services, request: Request) -> HttpResponse:
+    """Return one drift."""
+    found = services.store.drift(request.params["project"], request.params["id"])
+    if found is None:
+        raise not_found_error()
+    return json_response(drift_to_json(found))
+
+
+async def list_workload_history(services: Services, request: Request) -> HttpResponse:
+    """List audit rows, newest first; `before` goes back from a row's `seq`."""
+    query = request.known_query("slug", "limit", "before")
+    found = services.store.history(
+        request.params["project"],
+        slug=query.get("slug"),
+        limit=request.number("limit", default=100, high=MAX_ROWS),
+        before=request.number("before", default=0, high=2**62) if "before" in query else None,
+    )
+    return json_response(HistoryListForm(history=[history_to_json(each) for each in found]))
+
+
+async def stream_workload_changes(services: Services, request: Request) -> HttpStream:
+    """Say which workloads change, from now on. A client that lags behind is cut off."""
+    return event_stream_response(
+        services, request, _change_events(services, request.params["project"])
+    )
+
+
+async def _change_events(
+    services: Services, project: str
+) -> AsyncIterator[ChangeEventForm | bytes]:
+    stream = services.hub.subscribe(project)
+    try:
+        yield b": listening\n\n"
+        while (workload := await stream.get()) is not None:
+            yield _change_event(services, workload)
+    finally:
+        services.hub.unsubscribe(stream)
+
+
+def _change_event(services: Services, workload: WorkloadId) -> ChangeEventForm:
+    record = services.store.record(workload)
+    return ChangeEventForm(
+        project=workload.project,
+        slug=workload.slug,
+        version=record.version if record else None,
+        generation=record.generation if record else 0,
+    )

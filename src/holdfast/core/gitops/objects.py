@@ -1,0 +1,120 @@
+"""One object of an application: what is declared of it, what was observed, and how the two compare.
+
+Made by the observer; drift, plans and the status are derived from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core.gitops.application import ApplicationId
+from holdfast.core.gitops.source import DeclaredObject
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.object_diff import ObjectDiff
+from holdfast.core.ownership.signals import Declaration, FieldDrift, declare
+from holdfast.core.redact import Secret
+from holdfast.core.tree import Fields, Tree, digest
+
+
+class SyncStatus(StrEnum):
+    """How one object stands."""
+
+    IN_SYNC = "in-sync"
+    OUT_OF_SYNC = "ahead"
+    """Git moved: it is to be created or changed, and nobody touched it."""
+    DRIFTED = "drifted"
+    """Somebody changed, deleted or replaced it."""
+    PRUNABLE = "left-over"
+    """Applied before, and no longer declared."""
+    ORPHAN = "orphan"
+    """In a namespace of ours, and never declared."""
+    UNKNOWN = "unknown"
+    """It could not be read. Nothing is done because of it."""
+
+
+class ObjectHealth(StrEnum):
+    """How an object does by its own account, in the words users know."""
+
+    HEALTHY = "healthy"
+    PROGRESSING = "progressing"
+    DEGRADED = "degraded"
+    SUSPENDED = "suspended"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+class ForeignOwner(StrEnum):
+    """Another tool that applies an object. Such objects are observed and never written."""
+
+    ARGO_CD = "argo-cd"
+    FLUX = "flux"
+    HELM = "helm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedObject:
+    """One object: what is declared, what is there, and how the two stand."""
+
+    ref: ObjectRef
+    standing: SyncStatus
+    health: ObjectHealth
+    declared: DeclaredObject | None = None
+    live: Fields | None = field(default=None, repr=False)
+    """Holds the data of Secrets in clear: never shown, logged or stored."""
+    diff: ObjectDiff | None = None
+    """None where there was nothing to judge: left over, orphaned, unknown."""
+    running: tuple[FieldDrift, ...] = ()
+    """What its pods run instead."""
+    owner: ForeignOwner | None = None
+    claimed_by: ForeignOwner | None = None
+    """Another tool whose mark it carries although it is ours by the inventory. A mark is a claim:
+    it is told, and nothing is let go because of it."""
+    applied: bool = False
+    """True when it is in the inventory: we put it there."""
+    found: tuple[str, ...] = ()
+    """Paths of what others had on it when it was taken over."""
+    message: str = ""
+
+    @property
+    def drifted(self) -> tuple[FieldDrift, ...]:
+        """Everything about it that somebody moved."""
+        found = self.diff.drifted if self.diff else ()
+        return (*found, *self.running)
+
+
+FIELD_MANAGER = "holdfast-gitops"
+APPLICATION_LABEL = "holdfast.dev/application"
+
+
+def make_declaration(
+    declared: DeclaredObject, application: ApplicationId, key: bytes
+) -> Declaration:
+    """Return what is applied for one declared object.
+
+    The digest stands in the cluster for all to see, so of a Secret it covers keyed marks instead
+    of values.
+    """
+    item = declared.item
+    metadata = item["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    labels = metadata.get("labels")
+    named = {**(labels if isinstance(labels, dict) else {}), APPLICATION_LABEL: application.label}
+    item = {**item, "metadata": {**metadata, "labels": named}}
+    return declare(item, FIELD_MANAGER, revision=digest(with_fingerprints(item, key)))
+
+
+def with_fingerprints(item: Fields, key: bytes) -> Fields:
+    """Return an object with the values of a Secret replaced by their keyed marks."""
+    if item.get("kind") != "Secret":
+        return item
+    parts = ("data", "stringData")
+    return {
+        name: _fingerprints(value, key) if name in parts else value for name, value in item.items()
+    }
+
+
+def _fingerprints(values: Tree, key: bytes) -> Tree:
+    if not isinstance(values, dict):
+        return None
+    return {name: Secret(str(value)).fingerprint(key) for name, value in values.items()}

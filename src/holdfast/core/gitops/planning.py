@@ -1,0 +1,271 @@
+"""Makes plans for an application: what a sync would do, what would heal one drift, and in which order.
+
+Called again to carry a plan out, so that it is refused when the world has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
+from typing import TypeVar
+
+from holdfast.core.gitops.application import Application
+from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.objects import (
+    APPLICATION_LABEL,
+    FIELD_MANAGER,
+    ObservedObject,
+    SyncStatus,
+)
+from holdfast.core.gitops.owners import foreign_settings_of
+from holdfast.core.gitops.plan import ObjectStep, SyncPlan
+from holdfast.core.gitops.records import AppliedObject
+from holdfast.core.gitops.track import entry_of
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.managed_fields import is_ours, read_ownership
+from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
+from holdfast.core.plan import Action
+from holdfast.core.tree import Path, digest, plain_tree, show_path
+
+T = TypeVar("T")
+
+_RANKS: tuple[frozenset[str], ...] = tuple(frozenset(line.split()) for line in (
+    "Namespace",
+    "CustomResourceDefinition.apiextensions.k8s.io",
+    "PriorityClass.scheduling.k8s.io StorageClass.storage.k8s.io CSIDriver.storage.k8s.io"
+    " RuntimeClass.node.k8s.io IngressClass.networking.k8s.io"
+    " GatewayClass.gateway.networking.k8s.io ResourceQuota LimitRange"
+    " NetworkPolicy.networking.k8s.io",
+    "ServiceAccount",
+    "ClusterRole.rbac.authorization.k8s.io Role.rbac.authorization.k8s.io",
+    "ClusterRoleBinding.rbac.authorization.k8s.io RoleBinding.rbac.authorization.k8s.io",
+    # Those that make Secrets stand with the Secrets: pods wait for what they make.
+    "Secret ConfigMap SealedSecret.bitnami.com SecretStore.external-secrets.io"
+    " ClusterSecretStore.external-secrets.io ExternalSecret.external-secrets.io"
+    " ClusterExternalSecret.external-secrets.io Issuer.cert-manager.io"
+    " ClusterIssuer.cert-manager.io Certificate.cert-manager.io",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Service Endpoints EndpointSlice.discovery.k8s.io",
+    "",  # every built-in kind that is not named here
+    "Deployment.apps StatefulSet.apps DaemonSet.apps ReplicaSet.apps ReplicationController"
+    " Pod Job.batch CronJob.batch",
+    "HorizontalPodAutoscaler.autoscaling VerticalPodAutoscaler.autoscaling.k8s.io"
+    " ScaledObject.keda.sh PodDisruptionBudget.policy Ingress.networking.k8s.io"
+    " Gateway.gateway.networking.k8s.io HTTPRoute.gateway.networking.k8s.io"
+    " GRPCRoute.gateway.networking.k8s.io TCPRoute.gateway.networking.k8s.io"
+    " TLSRoute.gateway.networking.k8s.io",
+    "APIService.apiregistration.k8s.io",
+    "MutatingWebhookConfiguration.admissionregistration.k8s.io"
+    " ValidatingWebhookConfiguration.admissionregistration.k8s.io"
+    " MutatingAdmissionPolicy.admissionregistration.k8s.io"
+    " ValidatingAdmissionPolicy.admissionregistration.k8s.io",
+    "MutatingAdmissionPolicyBinding.admissionregistration.k8s.io"
+    " ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io",
+))  # fmt: skip
+"""Kinds with their group, as `kubectl` writes them; the first line is applied first."""
+_RANK = {kind: rank for rank, kinds in enumerate(_RANKS) for kind in kinds}
+_BUILT_IN_RANK = _RANKS.index(frozenset())
+_CUSTOM_RANK = len(_RANKS)
+
+
+def apply_rank(ref: ObjectRef) -> int:
+    """Return the place of a kind in the order: the lowest is applied first, and deleted last.
+
+    The group counts: a `Service` of another group is a custom resource, and those come last.
+    """
+    known = _RANK.get(f"{ref.kind}.{ref.group}" if ref.group else ref.kind)
+    if known is not None:
+        return known
+    built_in = "." not in ref.group or ref.group.endswith(".k8s.io")
+    return _BUILT_IN_RANK if built_in else _CUSTOM_RANK
+
+
+def in_apply_order(items: Iterable[T], ref: Callable[[T], ObjectRef]) -> list[T]:
+    """Put things in the order in which they are applied; `ref` says which object each is about."""
+    return sorted(items, key=lambda item: apply_rank(ref(item)))
+
+
+def in_delete_order(items: Iterable[T], ref: Callable[[T], ObjectRef]) -> list[T]:
+    """Put things in the order in which they are deleted: the other way round."""
+    return in_apply_order(items, ref)[::-1]
+
+
+DigestOf = Callable[[ObjectRef], str]
+"""Gives the digest of what would be applied for an object."""
+
+
+def make_sync_plan(
+    application: Application,
+    commit: str,
+    seen: Iterable[ObservedObject],
+    *,
+    digests: DigestOf,
+    inventory: Mapping[ObjectRef, AppliedObject],
+    prune: bool,
+    held: Collection[ObjectRef] = (),
+    healing: Collection[ObjectRef] = (),
+) -> SyncPlan:
+    """Plan what Git asks for anew. Drift beside it stays, unless the object is to be healed too.
+
+    Nothing is planned for what could not be read, is held, or is another tool's.
+    """
+    writes: list[ObjectStep] = []
+    deletes: list[ObjectStep] = []
+    for each in seen:
+        if each.ref in held or each.owner is not None:
+            continue
+        match each.standing:
+            case SyncStatus.OUT_OF_SYNC | SyncStatus.DRIFTED:
+                step = _write_step(each, digests, heal=each.ref in healing)
+                if step is not None:
+                    writes.append(step)
+            case SyncStatus.PRUNABLE if prune and _may_prune(each, inventory, application):
+                told = "it was applied before, and is no longer declared"
+                deletes.append(_delete_step(each, told, claimed_by=_claimed_by(each, application)))
+            case _:
+                pass
+    steps = (*in_apply_order(writes, _ref), *in_delete_order(deletes, _ref))
+    return SyncPlan(
+        application=application.id, commit=commit, steps=steps, policy=policy_digest(application)
+    )
+
+
+def make_heal_plan(
+    application: Application,
+    commit: str,
+    seen: ObservedObject,
+    drift: ObjectDrift,
+    *,
+    digests: DigestOf,
+) -> SyncPlan:
+    """Plan the end of one drift, leaving every other one of the same object as it is."""
+    if seen.standing is SyncStatus.ORPHAN:
+        step: ObjectStep | None = _delete_step(seen, "it was created without Git")
+    elif seen.live is None:
+        step = _write_step(seen, digests, heal=True)
+    else:
+        ours = {entry.path for entry in drift.entries}
+        # Git may ask for more of the object by now. That is for a sync, and not in this plan.
+        anew = [found for found in seen.diff.field_drifts if found.pending] if seen.diff else []
+        # What pods run is no field of the object: it shields none from being put back.
+        others = frozenset(
+            found.change.path
+            for found in (*(seen.diff.drifted if seen.diff else ()), *anew)
+            if show_path(found.change.path) not in ours
+        )
+        mine = tuple(found for found in seen.drifted if show_path(found.change.path) in ours)
+        step = _make_step(seen, Action.UPDATE, "it drifted", mine, digests, leave=others)
+    return SyncPlan(
+        application=application.id,
+        commit=commit,
+        steps=(step,) if step else (),
+        policy=policy_digest(application),
+    )
+
+
+def policy_digest(application: Application) -> str:
+    """The digest of everything that the owner decided."""
+    return digest(plain_tree(asdict(application.spec)))
+
+
+def _write_step(seen: ObservedObject, digests: DigestOf, *, heal: bool) -> ObjectStep | None:
+    if seen.live is None:
+        if seen.standing is SyncStatus.DRIFTED and not heal:
+            return None
+        told = "it was deleted" if seen.applied else "it is declared and not there"
+        return _make_step(seen, Action.CREATE, told, (), digests)
+    verdict = seen.diff
+    if verdict is None:
+        return None
+    pending = tuple(found for found in verdict.differing if found.pending or not seen.applied)
+    drifted = verdict.drifted if seen.applied else ()
+    if heal:
+        told = "it drifted" if drifted else "it was declared anew"
+        return _make_step(seen, Action.UPDATE, told, verdict.differing, digests)
+    if seen.standing is SyncStatus.DRIFTED and not pending:
+        return None
+    told = "it was declared anew" if seen.applied else "it is there already and taken over"
+    # Our own mark says what was applied last, whoever wrote another there.
+    leave = frozenset(found.change.path for found in drifted) - {APPLIED_PATH}
+    return _make_step(seen, Action.UPDATE, told, pending, digests, leave=leave)
+
+
+def _make_step(
+    seen: ObservedObject,
+    action: Action,
+    reason: str,
+    field_drifts: Iterable[FieldDrift],
+    digests: DigestOf,
+    *,
+    leave: frozenset[Path] = frozenset(),
+) -> ObjectStep:
+    return ObjectStep(
+        ref=seen.ref,
+        action=action,
+        reason=reason,
+        entries=tuple(
+            entry_of(found) for found in field_drifts if found.change.path != APPLIED_PATH
+        ),
+        uid=_metadata(seen, "uid"),
+        version=_metadata(seen, "resourceVersion"),
+        state=_reviewed_state(seen),
+        leave=leave,
+        declared=seen.declared,
+        declaration=digests(seen.ref),
+    )
+
+
+def _delete_step(seen: ObservedObject, reason: str, *, claimed_by: str = "") -> ObjectStep:
+    return ObjectStep(
+        claimed_by=claimed_by,
+        ref=seen.ref,
+        action=Action.DELETE,
+        reason=reason,
+        uid=_metadata(seen, "uid"),
+        version=_metadata(seen, "resourceVersion"),
+        state=_reviewed_state(seen),
+    )
+
+
+def _may_prune(
+    seen: ObservedObject, inventory: Mapping[ObjectRef, AppliedObject], application: Application
+) -> bool:
+    """True for the very object that we applied and that nobody asked to keep.
+
+    The record decides; a record that is damaged must not. So the object has to bear a trace of us
+    as well: our label, or fields that we applied.
+    """
+    live, applied = seen.live, inventory.get(seen.ref)
+    if live is None or applied is None or applied.uid != value_at(live, ("metadata", "uid")):
+        return False
+    labelled = value_at(live, ("metadata", "labels", APPLICATION_LABEL)) == application.id.label
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    if not labelled and not any(is_ours(entry, frozenset({FIELD_MANAGER})) for entry in entries):
+        return False
+    return (
+        not foreign_settings_of(live).keep
+        and value_at(live, ("metadata", "deletionTimestamp")) is None
+    )
+
+
+def _claimed_by(seen: ObservedObject, application: Application) -> str:
+    """Say who claims an object of ours by a mark on it: another tool, or another application."""
+    if seen.claimed_by is not None:
+        return str(seen.claimed_by)
+    label = value_at(seen.live, ("metadata", "labels", APPLICATION_LABEL)) if seen.live else None
+    return "" if label in (None, application.id.label) else f"the application {label}"
+
+
+def _reviewed_state(seen: ObservedObject) -> str | None:
+    counted = value_at(seen.live, ("metadata", "generation")) if seen.live else None
+    return f"generation {counted}" if counted else _metadata(seen, "resourceVersion")
+
+
+def _metadata(seen: ObservedObject, name: str) -> str | None:
+    return str(value_at(seen.live, ("metadata", name))) if seen.live else None
+
+
+def _ref(step: ObjectStep) -> ObjectRef:
+    return step.ref

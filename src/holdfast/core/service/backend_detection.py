@@ -1,0 +1,212 @@
+"""Tells from a container which inference server it runs, which model, and with which arguments.
+
+The inverse of what `pod` writes, and more tolerant: people start the same servers in many ways.
+A command line that says no more than the engine's own is given up for its arguments; any other is
+kept as it stands. Called by `imported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.backends import POD_PORT, BackendProfile, backend_profile
+from holdfast.core.command import shell_syntax, split_command
+from holdfast.core.names import canonical_slug
+
+_SHELLS = ("sh", "bash", "dash", "ash")
+_MODEL_FLAGS: dict[str, tuple[str, ...]] = {
+    "vllm": ("--model",),
+    "vllm-omni": ("--model",),
+    "sglang": ("--model-path", "--model"),
+    "llamacpp": ("--hf-repo", "-hf", "-hfr", "--model", "-m"),
+}
+_ANY_FLAGS = ("--model", "--model-path", "--model-id", "--hf-repo", "-hf", "-m")
+_LOCAL_FLAGS = ("--model", "-m")
+_MODEL_VARIABLES = ("OLLAMA_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL", "MODEL_ID", "MODEL")
+_PROGRAMS = (
+    ("vllm", ("vllm", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")),
+    ("sglang", ("sglang.launch_server", "sglang")),
+    ("llamacpp", ("llama-server",)),
+    ("ollama", ("ollama",)),
+)
+_IMAGES = (
+    ("vllm", ("vllm",)),
+    ("sglang", ("sglang",)),
+    ("ollama", ("ollama",)),
+    ("llamacpp", ("llama.cpp", "llama-cpp", "llamacpp", "llama-server")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """What a container is started with, as far as it was understood."""
+
+    backend: str
+    model: str | None
+    command: tuple[str, ...] | None = None
+    """None when the engine's own command does the same."""
+    args: tuple[str, ...] = ()
+    own: bool = False
+    """True when the rest of the line stands after the engine's own command."""
+    implied: bool = False
+    """True when an entry point that only the image knows gives way to the engine's command."""
+
+
+def detect_backend(
+    command: Sequence[str],
+    args: Sequence[str],
+    *,
+    image: str,
+    env: Mapping[str, str],
+    backend: str | None = None,
+    model: str | None = None,
+    ours: bool = False,
+) -> ServerCommand:
+    """Read one container. `backend` and `model` are what the user or a label said.
+
+    In a rendering of ours, a command that is not the engine's own was declared.
+    """
+    words = _without_shell([*command, *args])
+    kind = backend or _backend(words or [*command, *args], image)
+    engine = backend_profile(kind)
+    found = model or _model(kind, words or [*command, *args], env)
+    implied = not command and bool(engine.command) and _has_entry_point(image, engine)
+    declared = ours and len(command) != len(engine.command)
+    if words is not None and found is not None and engine.command and not declared:
+        rest = _after_own_command(kind, engine, words, found, entered=not command)
+        if rest is not None:
+            return ServerCommand(
+                backend=kind, model=found, args=tuple(rest), own=True, implied=bool(implied)
+            )
+    return ServerCommand(
+        backend=kind,
+        model=found,
+        command=tuple(_with_model(command, found)) or None,
+        args=tuple(_with_model(args, found)),
+    )
+
+
+def flag_values(line: Sequence[str], flag: str) -> list[str] | None:
+    """The values that follow a flag, up to the next one; None when it is not there."""
+    for place, part in enumerate(line):
+        if part.startswith(f"{flag}="):
+            return [part.partition("=")[2]]
+        if part == flag:
+            rest = list(line[place + 1 :])
+            end = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+            return rest[:end]
+    return None
+
+
+def without_flag(line: Sequence[str], flag: str, *, values: int) -> list[str]:
+    """The line without a flag and so many of its values."""
+    kept: list[str] = []
+    skip = 0
+    for part in line:
+        if skip:
+            skip -= 1
+        elif part == flag:
+            skip = values
+        elif not part.startswith(f"{flag}="):
+            kept.append(part)
+    return kept
+
+
+def _without_shell(words: list[str]) -> list[str] | None:
+    """Take `sh -c 'exec program …'` apart, unless it needs the shell. None when it does."""
+    if not words or words[0].rpartition("/")[2] not in _SHELLS:
+        return words
+    if len(words) != 3 or words[1] not in ("-c", "-ec", "-lc"):
+        return None
+    try:
+        inner = split_command(words[2].strip())
+    except ValueError:
+        return None
+    inner = inner[1:] if inner[:1] == ["exec"] else inner
+    # `$(NAME)` is Kubernetes' own; everything else with a dollar is the shell's.
+    needs = any("$" in part.replace("$(", "") or ";" in part for part in inner)
+    return None if not inner or needs or shell_syntax(inner) else inner
+
+
+def _backend(words: Sequence[str], image: str) -> str:
+    names = [part.rpartition("/")[2] for word in words for part in word.split()]
+    for kind, programs in _PROGRAMS:
+        if any(name in programs for name in names):
+            return "vllm-omni" if kind == "vllm" and "--omni" in names else kind
+    path = image.partition("@")[0]
+    for kind, parts in _IMAGES:
+        if any(part in path for part in parts):
+            return kind
+    return canonical_slug(path.rpartition("/")[2].partition(":")[0]) or "custom"
+
+
+def _model(kind: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
+    parts = [part for word in words for part in word.split()] if len(words) == 3 else list(words)
+    for flag in _MODEL_FLAGS.get(kind, _ANY_FLAGS):
+        given = flag_values(parts, flag)
+        if given:
+            return given[0]
+    if kind.startswith("vllm"):
+        for place, part in enumerate(parts[:-1]):
+            if part == "serve" and not parts[place + 1].startswith("-"):
+                return parts[place + 1]
+        if parts and not parts[0].startswith("-") and parts[0] not in ("serve", "python3"):
+            first = parts[0]  # the image's entry point is `vllm serve`
+            return first if "vllm" not in first.rpartition("/")[2] and "/" in first else None
+    if kind == "ollama":
+        for place, part in enumerate(parts[:-1]):
+            if part in ("pull", "run"):
+                return parts[place + 1].strip("\"'")
+    return next((env[name] for name in _MODEL_VARIABLES if env.get(name)), None)
+
+
+def _has_entry_point(image: str, engine: BackendProfile) -> bool:
+    """True unless the image is the very one that the engine's command was written for."""
+    return image.partition("@")[0].rpartition(":")[0] != (engine.image or "").rpartition(":")[0]
+
+
+def _after_own_command(
+    kind: str, engine: BackendProfile, words: list[str], model: str, *, entered: bool
+) -> list[str] | None:
+    """What follows the engine's own command, or None when the line says something else."""
+    program = engine.command[: _program_length(engine)]
+    rest = list(words)
+    if tuple(rest[: len(program)]) == program:
+        rest = rest[len(program) :]
+    elif entered:  # the image starts the program
+        rest = rest[1:] if kind == "ollama" and rest[:1] == ["serve"] else rest
+    else:
+        return None
+    if rest and rest[0] == model:
+        rest = rest[1:]
+    for flag in _MODEL_FLAGS.get(kind, ()):
+        given = flag_values(rest, flag)
+        if given and given[0] == model:
+            local = engine.local_model_flag is not None and flag in _LOCAL_FLAGS
+            if engine.local_model_flag is not None and local != model.startswith("/"):
+                return None  # our own command would name the model by the other flag
+            rest = without_flag(rest, flag, values=1)
+    for fixed in engine.command[len(program) :]:
+        if fixed.startswith("--") and fixed not in _MODEL_FLAGS.get(kind, ()):
+            rest = without_flag(rest, fixed, values=0)
+    return rest
+
+
+def _program_length(engine: BackendProfile) -> int:
+    for place, part in enumerate(engine.command):
+        if (part.startswith("-") and part != "-m") or "${MODEL}" in part:
+            return place
+    return len(engine.command)
+
+
+def _with_model(line: Sequence[str], model: str | None) -> list[str]:
+    """Write the model as `${MODEL}`, so that declaring another one has an effect."""
+    return ["${MODEL}" if part == model else part for part in line]
+
+
+def custom_port(line: Sequence[str]) -> str | None:
+    """The port that a line chooses, unless it is the one that pods are asked on."""
+    given = flag_values(line, "--port")
+    port = given[0] if given else None
+    return None if port in (None, str(POD_PORT), "${PORT}") else port

@@ -1,0 +1,228 @@
+"""Roles and their bindings, as objects. Said once, for both controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.service.spec import API_VERSION
+from holdfast.core.tree import Fields, Tree
+from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+READ_VERBS = ("get", "list", "watch")
+WRITE_VERBS = ("create", "patch", "delete")
+
+
+def policy_rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> Fields:
+    """What may be done with some kinds."""
+    return {
+        "apiGroups": [group],
+        "resources": list[Tree](resources),
+        "verbs": list[Tree](verbs),
+    }
+
+
+def make_cluster_role(name: str, given: list[Tree], labels: Fields) -> Fields:
+    """Rights everywhere."""
+    metadata: Fields = {"name": name, "labels": labels}
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata,
+        "rules": given,
+    }
+
+
+def make_cluster_binding(
+    name: str, account: str, installation: Installation, labels: Fields
+) -> Fields:
+    """Gives an account the ClusterRole of that name, everywhere."""
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": labels},
+        **_role_reference("ClusterRole", name, account, installation),
+    }
+
+
+def make_bound_role(
+    name: str,
+    namespace: str,
+    given: list[Tree],
+    account: str,
+    installation: Installation,
+    labels: Fields,
+) -> list[Fields]:
+    """Rights in one namespace, given to an account."""
+    metadata: Fields = {"name": name, "namespace": namespace, "labels": labels}
+    return [
+        {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "Role", "metadata": metadata, "rules": given},
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            **_role_reference("Role", name, account, installation),
+        },
+    ]
+
+
+def _role_reference(kind: str, name: str, account: str, installation: Installation) -> Fields:
+    subject: Fields = {
+        "kind": "ServiceAccount",
+        "name": account,
+        "namespace": installation.namespace,
+    }
+    return {"roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}, "subjects": [subject]}
+
+
+_GROUP = API_VERSION.partition("/")[0]
+_MANAGE_VERBS = (*READ_VERBS, *WRITE_VERBS)
+
+
+def operator_rules() -> list[Tree]:
+    """The rights in every namespace that the operator looks after."""
+    return [
+        policy_rule(_GROUP, ("inferenceservices",), READ_VERBS),
+        policy_rule(_GROUP, ("inferenceservices/status",), ("patch",)),
+        # Where OwnerReferencesPermissionEnforcement is on, children that hold back the deletion
+        # of their owner need this; the operator itself sets no finalizer.
+        policy_rule(_GROUP, ("inferenceservices/finalizers",), ("update",)),
+        policy_rule("apps", ("deployments",), _MANAGE_VERBS),
+        policy_rule("", ("services",), _MANAGE_VERBS),
+        policy_rule("autoscaling", ("horizontalpodautoscalers",), _MANAGE_VERBS),
+        policy_rule("policy", ("poddisruptionbudgets",), _MANAGE_VERBS),
+        policy_rule("gateway.networking.k8s.io", ("httproutes",), _MANAGE_VERBS),
+        policy_rule("", ("pods",), ("list",)),
+        policy_rule("events.k8s.io", ("events",), ("create", "patch")),
+    ]
+
+
+def operator_lease_rules() -> list[Tree]:
+    """The rights in the operator's own namespace, where its replicas choose a leader."""
+    return [policy_rule("coordination.k8s.io", ("leases",), ("get", "create", "patch"))]
+
+
+def operator_rbac(installation: Installation, labels: Fields) -> list[Fields]:
+    """Roles and bindings. Without cluster-wide rights when namespaces are named."""
+    objects = []
+    if installation.watched:
+        for namespace in installation.watched:
+            name = f"{OPERATOR_NAME}-workloads"
+            objects += make_bound_role(
+                name, namespace, operator_rules(), OPERATOR_NAME, installation, labels
+            )
+    else:
+        objects += [
+            make_cluster_role(OPERATOR_NAME, operator_rules(), labels),
+            make_cluster_binding(OPERATOR_NAME, OPERATOR_NAME, installation, labels),
+        ]
+    return objects + make_bound_role(
+        f"{OPERATOR_NAME}-leader",
+        installation.namespace,
+        operator_lease_rules(),
+        OPERATOR_NAME,
+        installation,
+        labels,
+    )
+
+
+AGGREGATION_LABELS: Fields = {"holdfast.dev/gitops-rights": "true"}
+_HOLDFAST_GROUP = API_VERSION.partition("/")[0]
+_MANAGED_KINDS = (
+    ("", ("configmaps", "persistentvolumeclaims", "serviceaccounts", "services")),
+    ("apps", ("daemonsets", "deployments", "statefulsets")),
+    ("autoscaling", ("horizontalpodautoscalers",)),
+    ("batch", ("cronjobs", "jobs")),
+    ("gateway.networking.k8s.io", ("grpcroutes", "httproutes")),
+    (_HOLDFAST_GROUP, ("inferenceservices",)),
+    ("networking.k8s.io", ("ingresses", "networkpolicies")),
+    ("policy", ("poddisruptionbudgets",)),
+)
+"""What applications are mostly made of."""
+_READ_KINDS = (
+    ("", ("limitranges", "pods", "resourcequotas")),
+    ("apps", ("replicasets",)),
+    # Their rules say that a difference is none.
+    ("argoproj.io", ("applications",)),
+    ("helm.toolkit.fluxcd.io", ("helmreleases",)),
+    (_HOLDFAST_GROUP, ("applications",)),
+    ("kustomize.toolkit.fluxcd.io", ("kustomizations",)),
+    (RBAC_GROUP, ("rolebindings", "roles")),
+)
+"""What is looked at beside."""
+
+
+def gitops_rules(gitops: GitopsInstallation) -> Iterator[tuple[str, list[Tree]]]:
+    """Give the parts of the rights in the namespaces that are looked after, by name."""
+    yield (
+        "reads",
+        [
+            *(
+                policy_rule(group, kinds, READ_VERBS)
+                for group, kinds in (*_MANAGED_KINDS, *_READ_KINDS)
+            ),
+            policy_rule(_HOLDFAST_GROUP, ("applications/status",), ("patch",)),
+            policy_rule("events.k8s.io", ("events",), ("create", "patch")),
+        ],
+    )
+    if gitops.writes:
+        yield "writes", [policy_rule(group, kinds, WRITE_VERBS) for group, kinds in _MANAGED_KINDS]
+    if gitops.secrets:
+        yield "secrets", [policy_rule("", ("secrets",), READ_VERBS)]
+    if gitops.secrets and gitops.writes:
+        yield "secret-writes", [policy_rule("", ("secrets",), WRITE_VERBS)]
+
+
+def gitops_own_rules() -> list[Tree]:
+    """The rights in the controller's own namespace: its lease, and credentials of Applications."""
+    return [
+        policy_rule("coordination.k8s.io", ("leases",), ("get", "create", "patch")),
+        policy_rule("", ("secrets",), ("get",)),
+    ]
+
+
+def gitops_rbac(
+    installation: Installation, gitops: GitopsInstallation, labels: Fields
+) -> list[Fields]:
+    """Roles and bindings. Without cluster-wide rights when namespaces are named."""
+    objects: list[Fields] = []
+    for namespace in installation.watched:
+        for name, given in gitops_rules(gitops):
+            objects += make_bound_role(
+                f"{GITOPS_NAME}-{name}", namespace, given, GITOPS_NAME, installation, labels
+            )
+    if not installation.watched:
+        objects += [
+            _aggregated_role(labels),
+            make_cluster_binding(GITOPS_NAME, GITOPS_NAME, installation, labels),
+        ]
+        objects += [
+            make_cluster_role(f"{GITOPS_NAME}-{name}", given, {**labels, **AGGREGATION_LABELS})
+            for name, given in (*gitops_rules(gitops), ("cluster", _cluster_rules()))
+        ]
+    return objects + make_bound_role(
+        f"{GITOPS_NAME}-own",
+        installation.namespace,
+        gitops_own_rules(),
+        GITOPS_NAME,
+        installation,
+        labels,
+    )
+
+
+def _cluster_rules() -> list[Tree]:
+    """What has no namespace: which kinds there are, and which namespaces."""
+    return [
+        policy_rule("", ("namespaces",), READ_VERBS),
+        policy_rule("apiextensions.k8s.io", ("customresourcedefinitions",), READ_VERBS),
+    ]
+
+
+def _aggregated_role(labels: Fields) -> Fields:
+    """The sum of all grants. The cluster fills in its rules, so it has none here."""
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": GITOPS_NAME, "labels": labels},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": AGGREGATION_LABELS}]},
+    }

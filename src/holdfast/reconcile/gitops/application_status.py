@@ -1,0 +1,230 @@
+"""Makes the status of an application from what is known of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from holdfast.core.gitops import wording
+from holdfast.core.gitops.application import ApplicationStatus, ObjectSummary
+from holdfast.core.gitops.drift import DriftState
+from holdfast.core.gitops.objects import ObjectHealth, SyncStatus
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.service.spec import Condition
+from holdfast.reconcile.gitops.application_context import (
+    HEALTHY_AND_IN_SYNC,
+    ApplicationContext,
+    ObjectState,
+)
+from holdfast.reconcile.gitops.source_poller import SourceState
+
+RECONCILE_REQUESTED = "holdfast.dev/reconcile-requested-at"
+MAX_OBJECTS = 100
+_HEALTH_BY_SEVERITY = (
+    ObjectHealth.DEGRADED,
+    ObjectHealth.MISSING,
+    ObjectHealth.PROGRESSING,
+    ObjectHealth.UNKNOWN,
+    ObjectHealth.SUSPENDED,
+)
+_WAITING_STATES = frozenset({DriftState.AWAITING})
+
+
+def application_status(following: ApplicationContext, now: datetime) -> ApplicationStatus:
+    """Describe an application."""
+    application, shelf, source = following.application, following.state, following.poller.last
+    others = {
+        ref: each
+        for ref, each in following.object_states.items()
+        if each is not HEALTHY_AND_IN_SYNC
+    }
+    standings = [glance.standing for glance in others.values()]
+    held = {hold.object for hold in shelf.holds.values() if hold.until > now}
+    sync = _sync_word(following, source, set(standings))
+    conditions = tuple(_conditions(following, source, sync, now))
+    ready = next(each for each in conditions if each.type == "Ready")
+    undecided = [plan for plan in shelf.plans.values() if not plan.rejected_by]
+    waiting = min(undecided, key=lambda plan: plan.made_at, default=None)
+    return ApplicationStatus(
+        sync=sync,
+        health=_worst_health(others, all_of_it=len(others) == len(following.object_states)).value,
+        revision=(shelf.followed.commit or None) if shelf.followed else None,
+        fetched=source.commit.sha if source.commit else None,
+        fetched_at=_stamp(source.fetched_at) if source.fetched_at else None,
+        message=ready.message,
+        objects=len(following.object_states),
+        drifted=len({drift.object for drift in shelf.drifts.values()}),
+        ahead=standings.count(SyncStatus.OUT_OF_SYNC) + standings.count(SyncStatus.PRUNABLE),
+        held=len(held),
+        tolerated=sum(len(glance.tolerated) for glance in others.values()),
+        orphans=standings.count(SyncStatus.ORPHAN),
+        plan=waiting.digest if waiting else None,
+        not_in_sync=tuple(_summaries(following, others)) or None,
+        observed_generation=application.generation or None,
+        last_handled_reconcile_at=_handled_request(following),
+        conditions=_with_times(following, conditions, now),
+    )
+
+
+def _handled_request(following: ApplicationContext) -> str | None:
+    """Return the last request by annotation that was carried out."""
+    application = following.application
+    if following.awaiting:
+        return application.status.last_handled_reconcile_at if application.status else None
+    return application.annotations.get(RECONCILE_REQUESTED)
+
+
+def _sync_word(
+    following: ApplicationContext, source: SourceState, standings: Set[SyncStatus]
+) -> str:
+    if following.desired is None or following.application.spec.suspend:
+        return "unknown"
+    if following.state.drifts or SyncStatus.DRIFTED in standings:
+        return "drifted"
+    if following.compared is not following.desired.rendered:
+        return "unknown"  # what is known is how things stood to something else
+    if SyncStatus.UNKNOWN in standings:
+        return "unknown"
+    if {SyncStatus.OUT_OF_SYNC, SyncStatus.PRUNABLE} & standings or source.parked is not None:
+        return "ahead"
+    return "synced"
+
+
+def _worst_health(others: Mapping[ObjectRef, ObjectState], *, all_of_it: bool) -> ObjectHealth:
+    """The worst there is; those that are fine are not among the others."""
+    found = {each.health for each in others.values() if each.standing is not SyncStatus.ORPHAN}
+    if not all_of_it:
+        found.add(ObjectHealth.HEALTHY)
+    return next(
+        (each for each in _HEALTH_BY_SEVERITY if each in found),
+        ObjectHealth.HEALTHY if found else _HEALTH_BY_SEVERITY[3],
+    )
+
+
+def _summaries(
+    following: ApplicationContext, others: Mapping[ObjectRef, ObjectState]
+) -> Iterator[ObjectSummary]:
+    drifts = {drift.object: drift.id for drift in following.state.drifts.values()}
+    worth = [
+        ref
+        for ref, glance in others.items()
+        if glance.standing is not SyncStatus.IN_SYNC
+        or glance.health is ObjectHealth.DEGRADED
+        or glance.health is ObjectHealth.MISSING
+    ]
+    for ref in sorted(worth)[:MAX_OBJECTS]:
+        glance = others[ref]
+        yield ObjectSummary(
+            object=str(ref), standing=glance.standing.value, health=glance.health.value,
+            message=_object_message(following, ref, glance) or None, drift=drifts.get(ref),
+        )  # fmt: skip
+
+
+def _object_message(following: ApplicationContext, ref: ObjectRef, glance: ObjectState) -> str:
+    return wording.shorten(following.failed.get(ref) or following.kept.get(ref) or glance.message)
+
+
+def _conditions(
+    following: ApplicationContext, source: SourceState, sync: str, now: datetime
+) -> Iterator[Condition]:
+    """`Ready` says whether Git could be read and applied; drift is a condition of its own."""
+    shelf = following.state
+    failed = following.failed
+    if following.application.spec.suspend:
+        yield _condition("Ready", "Unknown", "Suspended", "spec.suspend is set.")
+    elif following.refused:
+        yield _condition("Ready", "False", "DeclaredTwice", following.refused)
+    elif following.desired is None:
+        told = source.stale or "The repository has not been read yet."
+        yield _condition("Ready", "False", "SourceUnavailable", told)
+    elif failed:
+        ref, why = next(iter(failed.items()))
+        refused = "1 object was" if len(failed) == 1 else f"{len(failed)} objects were"
+        told = f"{refused} refused. {ref}: {why}"
+        yield _condition("Ready", "False", "ReconciliationFailed", told)
+    else:
+        applied = shelf.followed is not None and shelf.followed.commit
+        first = "first" if sync == "ahead" and not applied else sync
+        told = _READY_TEXT[first].format(
+            commit=following.desired.rendered.commit[:7], count=_drift_count(len(shelf.drifts)),
+            unread=_unread_text(following),
+        )  # fmt: skip
+        if sync == "ahead" and source.parked is not None:
+            told = f"{source.parked.told} It is not followed before somebody agrees."
+        yield _condition("Ready", "True", "ReconciliationSucceeded", told)
+    if source.stale:
+        yield _condition("SourceStale", "True", "NotFollowed", source.stale)
+    if shelf.drifts:
+        newest = max(shelf.drifts.values(), key=lambda drift: drift.last_seen)
+        yield _condition("Drifted", "True", "DriftDetected", wording.describe_drift(newest))
+    else:
+        yield _condition("Drifted", "False", "NoDrift", "No drift is open.")
+    waiting = [drift.id for drift in shelf.drifts.values() if drift.state in _WAITING_STATES]
+    waiting += [plan.id for plan in shelf.plans.values() if not plan.rejected_by]
+    if waiting:
+        verb = "waits" if len(waiting) == 1 else "wait"
+        told = f"{wording.list_names(sorted(waiting))} {verb} for a person: holdfast approve ID"
+        yield _condition("ApprovalRequired", "True", "AwaitingApproval", told)
+    on_hold = [hold for hold in shelf.holds.values() if hold.until > now]
+    if on_hold:
+        last = max(on_hold, key=lambda hold: hold.until)
+        told = f"{last.by}: {last.reason}, until {_stamp(last.until)}"
+        yield _condition("Paused", "True", "BreakGlass", told)
+
+
+_READY_TEXT = {
+    "synced": "Everything is as {commit} declares.",
+    "first": "{commit} is not applied yet, or not all of it.",
+    "ahead": "Git moved ahead to {commit}; some of it is not applied yet.",
+    "drifted": "{count} open.",
+    "unknown": "{unread}",
+}
+
+
+def _unread_text(following: ApplicationContext) -> str:
+    """Name what could not be read, and why."""
+    wanted = following.desired
+    if wanted is not None and following.compared is not wanted.rendered:
+        return f"Its objects were not compared with {wanted.rendered.commit[:7]} yet."
+    found = [
+        (ref, glance)
+        for ref, glance in sorted(following.object_states.items())
+        if glance.standing is SyncStatus.UNKNOWN
+    ]
+    if not found:
+        return "Not everything could be read."
+    objects = "1 object" if len(found) == 1 else f"{len(found)} objects"
+    ref, glance = found[0]
+    return f"{objects} could not be read. {ref}: {glance.message}"
+
+
+def _drift_count(number: int) -> str:
+    return "1 drift is" if number == 1 else f"{number} drifts are"
+
+
+def _condition(type: str, status: str, reason: str, message: str) -> Condition:
+    return Condition(type=type, status=status, reason=reason, message=wording.shorten(message))
+
+
+def _with_times(
+    following: ApplicationContext, made: Sequence[Condition], now: datetime
+) -> tuple[Condition, ...]:
+    """Date conditions: the time moves only when the status does."""
+    status = following.application.status
+    old = {each.type: each for each in status.conditions} if status else {}
+    dated = []
+    for each in made:
+        before = old.get(each.type)
+        kept = before.last_transition_time if before and before.status == each.status else None
+        dated.append(
+            replace(
+                each, observed_generation=following.application.generation or None,
+                last_transition_time=kept or _stamp(now),
+            )
+        )  # fmt: skip
+    return tuple(dated)
+
+
+def _stamp(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

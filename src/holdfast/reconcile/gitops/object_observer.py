@@ -1,0 +1,470 @@
+"""Reads what Argo CD and Flux were told to ignore, for the objects that they apply.
+
+Asked only where such an object was met, and then for all of them at once and rarely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
+from holdfast.core.gitops.application import Application
+from holdfast.core.gitops.external_ignore import ExternalIgnoreRules, read_external_rules
+from holdfast.core.gitops.health import health_of
+from holdfast.core.gitops.ignore import ParsedIgnoreRules, annotated_rules
+from holdfast.core.gitops.objects import (
+    APPLICATION_LABEL,
+    FIELD_MANAGER,
+    ForeignOwner,
+    ObjectHealth,
+    ObservedObject,
+    SyncStatus,
+    make_declaration,
+    with_fingerprints,
+)
+from holdfast.core.gitops.owners import ForeignSettings, foreign_settings_of, owner_of
+from holdfast.core.gitops.pods import (
+    WORKLOADS,
+    data_history,
+    image_baseline,
+    image_findings,
+    is_rolled_out,
+    running_images,
+    selector_of,
+    stale_readers,
+)
+from holdfast.core.gitops.records import AppliedObject
+from holdfast.core.gitops.secrets import find_secret_edits, made_secret
+from holdfast.core.gitops.secrets import fingerprints_to_keep as made_marks
+from holdfast.core.gitops.source import DeclaredObject, RenderedSource
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.delegated import NO_CONTEXT, OwnershipContext
+from holdfast.core.ownership.ignore import IgnoreRule
+from holdfast.core.ownership.managed_fields import is_ours, read_ownership
+from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
+from holdfast.core.ownership.signals import (
+    APPLIED_PATH,
+    AppliedRecord,
+    Declaration,
+    FieldDrift,
+    has_readable_values,
+)
+from holdfast.core.tree import Fields, digest, identical
+from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
+from holdfast.reconcile.ports import Clock
+from holdfast.reconcile.resource_manager import ResourceManager
+
+CACHE_SECONDS = 60.0
+"""Seconds for which their settings are not read again."""
+_RULE_KINDS = (
+    ("argoproj.io/v1alpha1", "Application"),
+    ("kustomize.toolkit.fluxcd.io/v1", "Kustomization"),
+    ("helm.toolkit.fluxcd.io/v2", "HelmRelease"),
+)
+
+
+class ExternalRulesReader:
+    """The ignore rules of other tools in one cluster."""
+
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._read_at = float("-inf")
+        self._known: dict[str, tuple[ExternalIgnoreRules, ...]] = {}
+
+    async def rules(self, live: Fields, declared: Fields) -> ParsedIgnoreRules:
+        """Return the rules for one object that another tool applies, and that is declared here."""
+        if self._clock.monotonic() - self._read_at > CACHE_SECONDS:
+            await self._read()
+        every = [each for known in self._known.values() for each in known if each.concern(live)]
+        return ParsedIgnoreRules(
+            rules=tuple(rule for each in every for rule in each.rules_for(declared)),
+            not_understood=tuple(told for each in every for told in each.found.not_understood),
+        )
+
+    async def _read(self) -> None:
+        self._read_at = self._clock.monotonic()
+        for api_version, kind in _RULE_KINDS:
+            try:
+                items = (await self._client.list(Scope(api_version=api_version, kind=kind))).items
+            except (TargetUnavailable, PermissionDenied, AuthError):
+                continue  # the tool is not there, or keeps its settings to itself
+            found = (read_external_rules(item) for item in items)
+            self._known[kind] = tuple(each for each in found if each is not None)
+
+
+AutoscalersOf = Callable[[ObjectRef], Awaitable[OwnershipContext]]
+"""Says what else touches an object: the autoscalers that target it."""
+PodsOf = Callable[[ObjectRef, Fields], Awaitable[Sequence[Fields]]]
+"""Gives the pods of a workload, or those that may read a Secret."""
+_YIELD_EVERY = 50
+"""Objects that are judged before others get a turn."""
+_OWN_FIELDS = frozenset({APPLIED_PATH, ("metadata", "labels", APPLICATION_LABEL)})
+"""What we put on objects beside what is declared: one of another tool is right without."""
+
+
+class Declarations:
+    """What one rendering asks for, in the form in which it is compared and applied."""
+
+    def __init__(
+        self,
+        rendered: RenderedSource,
+        application: Application,
+        key: bytes,
+        before: Declarations | None = None,
+    ) -> None:
+        """`before` are those of an earlier rendering for the same application."""
+        self.rendered = rendered
+        self.declared: Mapping[ObjectRef, DeclaredObject] = {
+            each.ref: each for each in rendered.objects
+        }
+        self._application = application.id
+        self._key = key
+        self._made = dict(self._kept(before)) if before else {}
+
+    def of(self, ref: ObjectRef) -> Declaration:
+        """Return the declaration of an object; made once."""
+        made = self._made.get(ref)
+        if made is None:
+            made = make_declaration(self.declared[ref], self._application, self._key)
+            self._made[ref] = made
+        return made
+
+    def _kept(self, before: Declarations) -> Iterator[tuple[ObjectRef, Declaration]]:
+        """What was made of objects that are declared as they were."""
+        for ref, made in before._made.items():
+            now = self.declared.get(ref)
+            if now is not None and identical(now.item, before.declared[ref].item):
+                yield ref, made
+
+    def defines(self, ref: ObjectRef) -> bool:
+        """True when the kind of an object is defined by what is declared here."""
+        return any(
+            each.kind == "CustomResourceDefinition"
+            and value_at(item.item, ("spec", "group")) == ref.group
+            and value_at(item.item, ("spec", "names", "kind")) == ref.kind
+            for each, item in self.declared.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """What was seen in one look."""
+
+    seen: tuple[ObservedObject, ...]
+    images: Mapping[ObjectRef, Mapping[str, str]]
+    """What images stood for, where that was newly learned."""
+    marks: Mapping[ObjectRef, Mapping[str, str]]
+    """Keyed marks of the Secrets that were made of objects, where newly learned."""
+    data: Mapping[ObjectRef, Mapping[str, str]]
+    """Since when the data of Secrets had which keyed mark, where newly learned."""
+    values: Mapping[ObjectRef, AppliedRecord]
+    """What objects that are as declared were found to have, where the inventory says otherwise:
+    an older version wrote no values, or a write was not put on record before a crash."""
+
+
+class ObjectObserver:
+    """Looks at objects through a client whose reads are cheap."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource_manager: ResourceManager,
+        *,
+        around: AutoscalersOf,
+        pods: PodsOf,
+        theirs: ExternalRulesReader,
+        key: bytes,
+    ) -> None:
+        self._client = client
+        self._resource_manager = resource_manager
+        self._around = around
+        self._pods = pods
+        self._theirs = theirs
+        self._key = key
+
+    def declarations(
+        self, rendered: RenderedSource, application: Application, before: Declarations | None
+    ) -> Declarations:
+        """Make what a rendering asks for comparable; `before` is what an earlier one asked for."""
+        return Declarations(rendered, application, self._key, before=before)
+
+    async def survey(
+        self,
+        desired: Declarations,
+        inventory: Mapping[ObjectRef, AppliedObject],
+        *,
+        ignore: Sequence[IgnoreRule],
+        label: str,
+        only: Collection[ObjectRef] | None = None,
+    ) -> Observations:
+        """Look at what is declared and at what was applied; `only` some of it if given."""
+        refs = {*desired.declared, *inventory} if only is None else set(only)
+        seen: list[ObservedObject] = []
+        images: dict[ObjectRef, Mapping[str, str]] = {}
+        marks: dict[ObjectRef, Mapping[str, str]] = {}
+        data: dict[ObjectRef, Mapping[str, str]] = {}
+        values: dict[ObjectRef, AppliedRecord] = {}
+        for count, ref in enumerate(sorted(refs)):
+            if count % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+            if ref in desired.declared:
+                found = await self._declared(desired, ref, inventory.get(ref), ignore, label)
+                found, learned = await self._with_pods(found, inventory.get(ref))
+                if learned is not None:
+                    images[ref] = learned
+                found, learned = await self._with_readers(found, inventory.get(ref))
+                if learned is not None:
+                    data[ref] = learned
+                found, learned = await self._with_made(found, inventory.get(ref))
+                if learned is not None:
+                    marks[ref] = learned
+                if (record := self._recorded(found, desired.of, inventory.get(ref))) is not None:
+                    values[ref] = record
+                seen.append(found)
+            elif ref in inventory:
+                seen.append(await self._left_over(ref, inventory[ref]))
+        return Observations(seen=tuple(seen), images=images, marks=marks, data=data, values=values)
+
+    def _recorded(
+        self,
+        seen: ObservedObject,
+        of: Callable[[ObjectRef], Declaration],
+        applied: AppliedObject | None,
+    ) -> AppliedRecord | None:
+        """Make the record of an object that is as declared, where the inventory has none of it."""
+        live, verdict = seen.live, seen.diff
+        if applied is None or live is None or verdict is None or seen.owner is not None:
+            return None
+        if (
+            verdict.state is not ObjectState.IN_SYNC
+            or value_at(live, ("metadata", "uid")) != applied.uid
+        ):
+            return None
+        declared = of(seen.ref)
+        if applied.declaration == declared.digest and has_readable_values(applied.values):
+            return None
+        return AppliedRecord(
+            digest=declared.digest, values=self._resource_manager.values(declared, live)
+        )
+
+    async def _declared(
+        self,
+        desired: Declarations,
+        ref: ObjectRef,
+        applied: AppliedObject | None,
+        ignore: Sequence[IgnoreRule],
+        label: str,
+    ) -> ObservedObject:
+        declared = desired.declared[ref]
+        blank = ObservedObject(
+            ref=ref, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, declared=declared,
+            applied=applied is not None,
+        )  # fmt: skip
+        terms = foreign_settings_of(declared.item)
+        if terms.unmanaged:
+            return _left_alone(blank, terms)
+        try:
+            live = await self._client.get(ref)
+        except KindNotServed:
+            if desired.defines(ref):
+                return replace(blank, standing=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.MISSING)
+            told = f"The cluster serves no {ref.kind} of {ref.api_version}: is its CRD installed?"
+            return replace(blank, message=told)
+        except (TargetUnavailable, PermissionDenied, AuthError) as error:
+            return replace(blank, message=error.happened)
+        if live is None:
+            self._forget(applied)
+            standing = SyncStatus.DRIFTED if applied else SyncStatus.OUT_OF_SYNC
+            verdict = await self._resource_manager.diff(desired.of(ref), None)
+            return replace(blank, standing=standing, health=ObjectHealth.MISSING, diff=verdict)
+        if terms.create_only:
+            return replace(_left_alone(blank, terms), live=live, health=health_of(live)[0])
+        ours = applied is not None or _is_adopted(live, label)
+        # What our inventory holds by its uid is ours; a mark counts where Git itself declares it.
+        held = applied is not None and applied.uid == value_at(live, ("metadata", "uid"))
+        owner, claimed = owner_of(declared.item if held else live), owner_of(live)
+        claimed_by = claimed if owner is None else None
+        theirs = await self._theirs.rules(live, declared.item) if owner else ParsedIgnoreRules()
+        rules = (*ignore, *annotated_rules(declared.item).rules, *theirs.rules)
+        declaring = desired.of(ref)
+        if not ours:
+            declaring = replace(declaring, applied=False)
+        elif applied is None:
+            # Ours by its marks alone: what it had when we applied it last is not on record.
+            declaring = replace(declaring, record=AppliedRecord(digest="", values=""))
+        elif applied.uid != str(value_at(live, ("metadata", "uid"))):
+            declaring = replace(declaring, uid=applied.uid)
+        else:
+            record = AppliedRecord(digest=applied.declaration, values=applied.values)
+            declaring = replace(declaring, record=record)
+        try:
+            around = await self._around(ref)
+            verdict = await self._resource_manager.diff(
+                declaring, live, around=around, ignore=rules
+            )
+        except (TargetUnavailable, AuthError, KubeConflict) as error:
+            # One that changes while it is looked at is looked at again.
+            return replace(blank, live=live, owner=owner, message=error.happened)
+        if owner is not None:
+            verdict = verdict.observing_only(_OWN_FIELDS)
+        health, told = health_of(live)
+        return replace(
+            blank, live=live, diff=verdict, owner=owner, applied=ours, health=health,
+            claimed_by=claimed_by,
+            message=told or "; ".join(theirs.not_understood) or _claim_message(claimed_by),
+            standing=_sync_status(verdict, ours=ours, observed=owner is not None),
+        )  # fmt: skip
+
+    async def _left_over(self, ref: ObjectRef, applied: AppliedObject) -> ObservedObject:
+        blank = ObservedObject(
+            ref=ref, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, applied=True
+        )
+        try:
+            live = await self._client.get(ref)
+        except (TargetUnavailable, PermissionDenied, AuthError) as error:
+            return replace(blank, message=error.happened)
+        if live is None:
+            return replace(blank, standing=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
+        health, told = health_of(live)
+        held, marked = applied.uid == value_at(live, ("metadata", "uid")), owner_of(live)
+        return replace(
+            blank, standing=SyncStatus.PRUNABLE, live=live, owner=None if held else marked,
+            claimed_by=marked if held else None, health=health,
+            message=told or _claim_message(marked if held else None),
+        )  # fmt: skip
+
+    async def _with_pods(
+        self, seen: ObservedObject, applied: AppliedObject | None
+    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        """Add what the pods of an object run, where it has pods and they could be read."""
+        live = seen.live
+        if live is None or applied is None or seen.diff is None:
+            return seen, None
+        try:
+            if seen.ref.kind in WORKLOADS and is_rolled_out(live):
+                return await self._with_images(seen, live, applied)
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            pass  # what pods run is then unknown, and unknown is no drift
+        return seen, None
+
+    async def _with_readers(
+        self, seen: ObservedObject, applied: AppliedObject | None
+    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        """Add which pods have another value of a Secret in their environment than it has now."""
+        live = seen.live
+        if seen.ref.kind != "Secret" or live is None or applied is None or seen.diff is None:
+            return seen, None
+        since = _data_changed_at(live)
+        if since is None and not applied.data:
+            created = value_at(live, ("metadata", "creationTimestamp"))
+            since = datetime.fromisoformat(str(created)) if created else None
+        mark = digest(with_fingerprints({**live, "kind": "Secret"}, self._key).get("data"))
+        history = data_history(applied.data, mark, since) if since else applied.data
+        try:
+            if len(history) > 1 or _data_changed_at(live) is not None:
+                pods = await self._pods(seen.ref, live)
+                seen = _with_running(seen, stale_readers(seen.ref.name, history, pods))
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            pass  # what pods have is then unknown, and unknown is no drift
+        return seen, history if history != applied.data else None
+
+    async def _with_images(
+        self, seen: ObservedObject, live: Fields, applied: AppliedObject
+    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        running = running_images(await self._pods(seen.ref, live))
+        known = image_baseline(live, running, applied.images)
+        learned = known if known != dict(applied.images) else None
+        return _with_running(seen, image_findings(live, running, known)), learned
+
+    async def _with_made(
+        self, seen: ObservedObject, applied: AppliedObject | None
+    ) -> tuple[ObservedObject, Mapping[str, str] | None]:
+        """Add what was edited of the Secret that a controller made of an object."""
+        ref = made_secret(seen.live, seen.ref) if seen.live else None
+        if ref is None or applied is None or seen.live is None:
+            return seen, None
+        try:
+            secret = await self._client.get(ref)
+        except (TargetUnavailable, PermissionDenied, AuthError):
+            return seen, None
+        if secret is None:
+            return seen, None
+        known = made_marks(seen.live, secret, applied.marks, self._key)
+        found = _with_running(seen, find_secret_edits(secret, known, self._key))
+        return found, known if known != dict(applied.marks) else None
+
+    def _forget(self, applied: AppliedObject | None) -> None:
+        if applied is not None:
+            self._resource_manager.forget(applied.uid)
+
+
+async def no_autoscalers(ref: ObjectRef) -> OwnershipContext:
+    """For who knows of no autoscalers: the last writer of a number then tells."""
+    return NO_CONTEXT
+
+
+def list_pods_with(client: KubeClient) -> PodsOf:
+    """Ask the cluster for pods each time, for who follows none."""
+
+    async def pods(ref: ObjectRef, live: Fields) -> Sequence[Fields]:
+        selector = "" if ref.kind == "Secret" else selector_of(live)
+        if ref.kind != "Secret" and not selector:
+            return ()
+        scope = Scope(api_version="v1", kind="Pod", namespace=ref.namespace, labels=selector)
+        return (await client.list(scope)).items
+
+    return pods
+
+
+def _claim_message(by: ForeignOwner | None) -> str:
+    if by is None:
+        return ""
+    return f"It carries a mark of {by}. It was applied from here, so it is kept all the same."
+
+
+def _left_alone(blank: ObservedObject, terms: ForeignSettings) -> ObservedObject:
+    """An object that its own settings take out of the comparison."""
+    return replace(blank, standing=SyncStatus.IN_SYNC, message="; ".join(terms.because))
+
+
+def _with_running(seen: ObservedObject, field_drifts: Iterator[FieldDrift]) -> ObservedObject:
+    running = tuple(field_drifts)
+    if not running:
+        return seen
+    return replace(seen, running=running, standing=SyncStatus.DRIFTED)
+
+
+def _sync_status(diff: ObjectDiff, *, ours: bool, observed: bool) -> SyncStatus:
+    if diff.state is ObjectState.WIPED:
+        return SyncStatus.DRIFTED
+    if not diff.differing:
+        return SyncStatus.IN_SYNC if ours or observed else SyncStatus.OUT_OF_SYNC
+    if diff.drifted and (ours or observed):
+        return SyncStatus.DRIFTED
+    return SyncStatus.OUT_OF_SYNC
+
+
+def _is_adopted(live: Fields, label: str) -> bool:
+    """True for an object that we applied for this application, whatever the inventory says."""
+    if value_at(live, ("metadata", "labels", APPLICATION_LABEL)) != label:
+        return False
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    return any(is_ours(entry, frozenset({FIELD_MANAGER})) for entry in entries)
+
+
+def _data_changed_at(secret: Fields) -> datetime | None:
+    """When the data of a Secret was last written, after it was created."""
+    entries = read_ownership(value_at(secret, ("metadata", "managedFields"))).entries
+    times = [
+        entry.at for entry in entries if entry.at and any(path[0] == "data" for path in entry.paths)
+    ]
+    created = value_at(secret, ("metadata", "creationTimestamp"))
+    last = max(times, default=None)
+    if last is None or created is None or last <= datetime.fromisoformat(str(created)):
+        return None
+    return last

@@ -1,0 +1,217 @@
+"""Asks repositories beside the passes, so that no pass waits for a host that hangs.
+
+An application is woken when its repository has answered, or has failed to; until then its passes
+go by what was rendered last. An address that gives no answer is asked for all its applications by
+one of them, less and less often, and all are woken when it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.core.errors import HoldfastError, SourceUnavailable
+from holdfast.core.gitops.application import ApplicationId
+from holdfast.core.gitops.records import AppliedRevision
+from holdfast.core.quantity import format_seconds
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.source_poller import NO_SOURCE_YET, PollResult, SourcePoller
+from holdfast.reconcile.ports import Clock
+
+FIRST_RETRY, MAX_RETRY = 15.0, 120.0
+"""Seconds between two questions to an address that gives no answer."""
+RECALL_AFTER = 2.0
+"""Seconds after a start that a repository has to answer before what was applied last counts."""
+_JITTER = 0.2
+_MAX_ROUNDS = 3
+
+
+@dataclass(slots=True)
+class _Outage:
+    """An address that gives no answer."""
+
+    error: HoldfastError
+    retry_at: float
+    failures: int = 1
+    prober: ApplicationId | None = None
+    """The application that asks for all of them now."""
+    waiting: set[ApplicationId] = field(default_factory=set)
+
+
+class PollScheduler:
+    """Asks the repositories of all applications of one controller."""
+
+    def __init__(
+        self,
+        followed: Mapping[ApplicationId, ApplicationContext],
+        clock: Clock,
+        chance: Callable[[], float],
+        *,
+        wake: Callable[[ApplicationId], None],
+        failed: Callable[[ApplicationId], None],
+        within: float,
+    ) -> None:
+        """`wake` hears of every answer, and `failed` of every defect, while it is handled. No
+        question takes longer than `within` seconds."""
+        self._followed = followed
+        self._clock = clock
+        self._chance = chance
+        self._wake = wake
+        self._failed = failed
+        self._within = within
+        self._tasks: dict[SourcePoller, asyncio.Task[None]] = {}
+        self._outages: dict[str, _Outage] = {}
+
+    async def poll(self, following: ApplicationContext) -> None:
+        """Have the repository asked if it is time to. Does not wait for the answer."""
+        self.start(following)
+
+    def start(self, following: ApplicationContext) -> None:
+        """Have the repository asked if it is time to."""
+        follower, id = following.poller, following.application.id
+        if not follower.due:
+            return
+        down = None
+        outage = self._outages.get(_url(following))
+        if outage is not None and not follower.awaited:
+            now = self._clock.monotonic()
+            if outage.prober is not None or now < outage.retry_at:
+                down = outage.error
+                if id in outage.waiting and follower.last is not NO_SOURCE_YET:
+                    follower.postpone(
+                        max(outage.retry_at, now + FIRST_RETRY)
+                    )  # it was told already
+                    return
+            else:
+                outage.prober = id
+        follower.asking = True
+        task = asyncio.ensure_future(self._ask(following, follower, down))
+        self._tasks[follower] = task
+        task.add_done_callback(lambda _: self._tasks.pop(follower, None))
+
+    def forget(self, following: ApplicationContext) -> None:
+        """End what is under way for an application that is no more."""
+        if (task := self._tasks.get(following.poller)) is not None:
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """End everything that is under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(
+        self, following: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
+    ) -> None:
+        id, url = following.application.id, _url(following)
+        try:
+            asked = await self._answer(following, poller, down)
+            if asked is not None:
+                self._settle(id, url, poller, asked, known=down is not None)
+        finally:
+            poller.asking = False
+            outage = self._outages.get(url)
+            if outage is not None and outage.prober == id:
+                outage.prober = None  # ended in the middle: the next one asks
+            self._wake(id)
+
+    async def _answer(
+        self, following: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
+    ) -> PollResult | None:
+        """Ask, and have the application go by the answer."""
+        for _ in range(_MAX_ROUNDS):
+            application, followed = following.application, following.state.followed
+            asked = await self._fetch(following, poller, followed, down)
+            async with following.lock:
+                # How a commit stands to what was applied is only known for what was applied then.
+                if following.state.followed == followed:
+                    poller.take(application, asked)
+                    return asked
+        poller.resume(self._clock.monotonic())
+        return None
+
+    async def _fetch(
+        self,
+        following: ApplicationContext,
+        poller: SourcePoller,
+        followed: AppliedRevision | None,
+        down: HoldfastError | None,
+    ) -> PollResult:
+        started = self._clock.monotonic()
+        recalling: asyncio.Task[None] | None = None
+        if poller.last is NO_SOURCE_YET and followed is not None and down is None:
+            recalling = asyncio.ensure_future(self._recall(following, poller, followed))
+        try:
+            async with asyncio.timeout(self._within):
+                return await poller.ask(following.application, followed, down=down)
+        except TimeoutError:
+            told = (
+                f"The repository was not read and rendered within {format_seconds(self._within)}."
+            )
+            error: HoldfastError = SourceUnavailable(told, hint="It is tried again later.")
+        except Exception:  # a poisonous repository must not stop the others, nor its own heals
+            self._failed(following.application.id)
+            told = "The repository was not read, because of a defect in Holdfast."
+            error = SourceUnavailable(told, hint="See fetch-failed in the log, and report it.")
+        finally:
+            if recalling is not None:
+                recalling.cancel()
+                await asyncio.gather(recalling, return_exceptions=True)
+        source = replace(poller.last, stale=error.happened)
+        return PollResult(started=started, since=started, source=source, error=error)
+
+    async def _recall(
+        self, following: ApplicationContext, poller: SourcePoller, followed: AppliedRevision
+    ) -> None:
+        """Go by what was applied last when the repository does not answer soon after a start."""
+        await self._clock.sleep(RECALL_AFTER)
+        with contextlib.suppress(HoldfastError):  # then nothing is known, as before
+            source = await poller.recall(following.application, followed)
+            async with following.lock:
+                if poller.last is NO_SOURCE_YET and following.state.followed == followed:
+                    poller.last = source
+            self._wake(following.application.id)
+
+    def _settle(
+        self, id: ApplicationId, url: str, poller: SourcePoller, asked: PollResult, *, known: bool
+    ) -> None:
+        """Draw the consequences of an answer for every application of its address."""
+        outage = self._outages.get(url)
+        if known:
+            if outage is None:  # it answered meanwhile
+                poller.resume(asked.started)
+                return
+            outage.waiting.add(id)
+            poller.postpone(max(outage.retry_at, self._clock.monotonic() + FIRST_RETRY))
+            return
+        if not asked.unreachable:
+            self._outages.pop(url, None)
+            for other in outage.waiting - {id} if outage else ():
+                if (each := self._followed.get(other)) is not None and _url(each) == url:
+                    each.poller.resume(asked.started)
+                    self._wake(other)
+            return
+        now = self._clock.monotonic()
+        assert asked.error is not None  # noqa: S101  # it was unreachable
+        if outage is None:
+            outage = _Outage(error=asked.error, retry_at=now + self._pause(1))
+            self._outages[url] = outage
+        elif asked.started >= outage.retry_at:  # who asks in between makes nobody wait longer
+            outage.failures += 1
+            outage.error = asked.error
+            outage.retry_at = now + self._pause(outage.failures)
+        outage.waiting.add(id)
+        for other in outage.waiting:
+            if (each := self._followed.get(other)) is not None and _url(each) == url:
+                each.poller.postpone(outage.retry_at)
+
+    def _pause(self, failures: int) -> float:
+        pause = min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), MAX_RETRY)
+        return pause * (1 + _JITTER * (self._chance() - 0.5))
+
+
+def _url(following: ApplicationContext) -> str:
+    return following.application.spec.source.url

@@ -1,0 +1,620 @@
+"""Pull requests about drift: opened within limits, updated in place, followed to their end.
+
+Branch names follow from the object, so that after a lost response or a restart the same pull
+request is found again. A claim is in the ledger before the forge is called, so that a crash leaves
+none unknown. What a person pushed is never overwritten, and what a person closed is not opened
+again for the same drift. A merged decision file approves that a drift is reverted, for exactly what
+was reviewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from holdfast.core.errors import (
+    HoldfastError,
+    NotFound,
+    TargetUnavailable,
+    ValidationError,
+    report_changes,
+)
+from holdfast.core.gitops import message, pull_request_text, wording
+from holdfast.core.gitops.application import PullRequestKind, PullRequestSpec, Remediation
+from holdfast.core.gitops.codify import CodifyResult
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.objects import ObservedObject
+from holdfast.core.gitops.pull_request_text import (
+    branch_of,
+    decision_document,
+    decision_file,
+    is_about_drift,
+)
+from holdfast.core.gitops.records import PullRequestRecord
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.quantity import parse_duration
+from holdfast.reconcile.gitops.application_context import ApplicationContext
+from holdfast.reconcile.gitops.heal import DIFFERING
+from holdfast.reconcile.gitops.ports import (
+    BranchPush,
+    Forge,
+    HumanCommits,
+    NewPullRequest,
+    PullRequest,
+    PullRequestState,
+    SourceExport,
+)
+from holdfast.reconcile.gitops.reporting import PassReporter
+from holdfast.reconcile.gitops.source_poller import Sources, SourceState
+from holdfast.wire.yaml import read_documents, write_document
+
+_DECISION_HEADER = "# Merging this file approves it. It can be deleted once the drift is gone.\n"
+_MAX_DECISION_BYTES = 16 * 1024
+
+
+def decision_files(drift: ObjectDrift, *, expires: datetime) -> Mapping[str, bytes | None]:
+    """Return the file whose merge is the approval."""
+    document = write_document(decision_document(drift, expires))
+    return {decision_file(drift): (_DECISION_HEADER + document).encode()}
+
+
+async def take_up_decisions(
+    following: ApplicationContext, source: SourceState, sources: Sources, voice: PassReporter
+) -> frozenset[str]:
+    """Approve the drifts whose decision was merged. Returns those whose decision does not hold."""
+    waiting = [
+        drift
+        for drift in following.state.drifts.values()
+        if drift.remediation is Remediation.PULL_REQUEST
+        and drift.pull is PullRequestKind.REVERT
+        and drift.state is DriftState.PULL_REQUEST
+    ]
+    if not waiting or source.commit is None or source.stale:
+        return frozenset()
+    void = set[str]()
+    repository = await sources.repository(following.application)
+    async with repository.export(source.commit.sha) as export:
+        for drift in waiting:
+            told = _decision_problem(export, drift, voice.now)
+            if told is None:
+                continue
+            after = replace(drift, note=told)
+            if not told:
+                after = replace(
+                    drift, state=DriftState.APPROVED, plan="", until=None,
+                    note="Its decision was merged.",
+                    decided_by=f"the merge of {drift.url or decision_file(drift)}",
+                )  # fmt: skip
+                following.state.note("approved", after.note, subject=drift.id)
+                voice.event("DriftApproved", f"{drift.object}: {after.note}", object=drift.object)
+            else:
+                void.add(drift.id)
+            following.state.put_drift(after)
+    return frozenset(void)
+
+
+def _decision_problem(export: SourceExport, drift: ObjectDrift, now: datetime) -> str | None:
+    """Why a merged decision does not hold; empty when it does, None when there is none."""
+    path = export.root / decision_file(drift)
+    if not path.is_file() or path.is_symlink():
+        return None
+    try:
+        data = path.read_bytes()[:_MAX_DECISION_BYTES]
+        found = read_documents(data, source=decision_file(drift))[0].value
+    except (ValidationError, IndexError, OSError):
+        return "Its decision file cannot be read."
+    if not isinstance(found, dict) or found.get("decision") != "revert":
+        return "Its decision file does not say what is decided."
+    if found.get("digest") != drift.digest:
+        return "The live side moved after its decision was reviewed, so it does not hold."
+    try:
+        expires = datetime.fromisoformat(str(found.get("expires")))
+    except ValueError:
+        return "Its decision file does not say when it expires."
+    return "" if expires.tzinfo and now < expires else "Its decision has expired."
+
+
+MOST_OPEN, MOST_HOURLY = 5, 3
+DEFAULT_DEADLINE = timedelta(hours=72)
+HOUR = timedelta(hours=1)
+CLAIM_TIMEOUT = timedelta(seconds=60)
+"""How long a claim is left to who made it; then whoever holds it went away, or the forge failed."""
+
+Codify = Callable[[ApplicationContext, ObjectDrift, ObservedObject], Awaitable[CodifyResult]]
+"""Edits the files that declare an object so that they declare what is live."""
+
+
+class PullRequestOpener:
+    """Opens and updates the pull requests of one application in one pass."""
+
+    def __init__(
+        self,
+        following: ApplicationContext,
+        source: SourceState,
+        sources: Sources,
+        codify: Codify,
+        forge: Forge | None,
+        voice: PassReporter,
+    ) -> None:
+        self._following = following
+        self._shelf = following.state
+        self._source = source
+        self._sources = sources
+        self._codify = codify
+        self._forge = forge
+        self._voice = voice
+        self._spec = following.application.spec.pull_requests or PullRequestSpec()
+
+    async def ensure(self, drift: ObjectDrift, seen: ObservedObject | None) -> None:
+        """Have a pull request that proposes the drift as it is now."""
+        branch = pull_request_text.branch_of(drift)
+        kept = self._shelf.pulls.get(branch)
+        if kept is not None and kept.drift != drift.id:
+            note = f"It waits for {kept.url or kept.branch}, on the same object."
+            self._shelf.put_drift(replace(drift, note=note))
+            return
+        claim = kept if kept and self._forge and not kept.number else None
+        if claim is not None:
+            if timedelta() <= self._voice.now - claim.checked_at < CLAIM_TIMEOUT:
+                return
+            kept = None
+        if kept is not None and (kept.digest == drift.digest or kept.stopped):
+            return
+        if seen is None or seen.standing not in DIFFERING:
+            return  # one that could not be read looks as if it were deleted
+        if self._source.commit is None or self._source.stale:
+            return  # it is looked at again when there is something to base it on
+        if kept is None and (told := self._refused(drift, branch)):
+            self._shelf.put_drift(replace(drift, state=DriftState.REJECTED, note=told))
+            return
+        if kept is None and claim is None and (told := self._too_many()):
+            self._shelf.put_drift(replace(drift, note=told))
+            return
+        try:
+            files, body = await self._files(drift, seen)
+        except ValidationError as error:
+            told = wording.shorten(str(error))
+            self._shelf.put_drift(replace(drift, state=DriftState.BLOCKED, note=told))
+            if told != drift.note:
+                self._voice.event("PullRequestFailed", told, warning=True, object=drift.object)
+            return
+        answered = await self._answered(drift, branch) if kept is None else None
+        if answered is not None:
+            self._keep(drift, branch, answered.head, answered, None)
+            return
+        await self._propose(drift, kept, files, body)
+
+    async def _propose(
+        self,
+        drift: ObjectDrift,
+        kept: PullRequestRecord | None,
+        files: Mapping[str, bytes | None],
+        body: str,
+    ) -> None:
+        assert self._source.commit is not None  # noqa: S101  # asked before
+        branch = pull_request_text.branch_of(drift)
+        repository = await self._sources.repository(self._following.application)
+        if kept is None and self._forge is not None:
+            self._shelf.put_pull(self._kept(drift, branch, "", None, None))
+            await self._shelf.commit()
+        push = BranchPush(
+            branch=branch, base=self._source.commit.sha, files=files, at=drift.first_seen,
+            message=pull_request_text.commit_message(drift),
+        )  # fmt: skip
+        try:
+            head = await repository.push(push)
+        except HumanCommits:
+            await self._leave_alone(drift, branch, kept)
+            return
+        with report_changes(f"Branch {branch} was pushed."):
+            pull = await self._opened(drift, branch, body)
+        if kept is None and pull is not None:
+            answered = await self._answered(drift, branch, beside=pull)
+            if answered is not None:
+                await self._take_back(pull, answered)
+                self._keep(drift, branch, answered.head, answered, None)
+                return
+        self._keep(drift, branch, head, pull, kept)
+        if kept is None:
+            where = pull.url if pull else branch
+            told = f"{where} proposes to {drift.pull} {drift.object}."
+            self._shelf.note("pull-opened", told, subject=drift.id)
+            self._voice.event("PullRequestOpened", told, object=drift.object)
+            await self._voice.notice(
+                message.drift_codified(self._voice.about(drift), pull=where)
+            )  # fmt: skip
+
+    async def _answered(
+        self, drift: ObjectDrift, branch: str, *, beside: PullRequest | None = None
+    ) -> PullRequest | None:
+        """Return one about exactly this that was merged or closed before we knew of it.
+
+        The answer to its opening was lost, or another controller opened it. The first one is a
+        person's answer; one after it may have been taken back by us.
+        """
+        if self._forge is None:
+            return None
+        marker, ended = pull_request_text.marker_of(drift), self._shelf.ended.get(branch)
+        found = [
+            pull
+            for pull in await self._forge.past(branch)
+            if marker in pull.body
+            and (ended is None or pull.number > ended.number)
+            and (beside is None or pull.number != beside.number)
+        ]
+        return min(found, key=lambda pull: pull.number, default=None)
+
+    async def _take_back(self, pull: PullRequest, answered: PullRequest) -> None:
+        assert self._forge is not None  # noqa: S101  # it opened one
+        told = f"{answered.url} is about the same and was {answered.state} already, so that counts."
+        await self._forge.close(pull.number, comment=told)
+
+    async def _files(
+        self, drift: ObjectDrift, seen: ObservedObject
+    ) -> tuple[Mapping[str, bytes | None], str]:
+        """Return what a pull request changes, and how it is described."""
+        if drift.pull is PullRequestKind.REVERT:
+            expires = self._voice.now + self._deadline
+            return decision_files(drift, expires=expires), pull_request_text.pull_request_body(
+                drift
+            )
+        codified = await self._codify(self._following, drift, seen)
+        body = pull_request_text.pull_request_body(
+            drift, notes=codified.notes, repointed=codified.repointed
+        )
+        return codified.files, body
+
+    async def _opened(self, drift: ObjectDrift, branch: str, body: str) -> PullRequest | None:
+        """Open it, or bring the open one up to date. None where there is no forge."""
+        if self._forge is None:
+            return None
+        spec, title = self._spec, pull_request_text.pull_request_title(drift)
+        pull = await self._forge.open(
+            NewPullRequest(
+                branch=branch, title=title, body=body, draft=bool(spec.draft),
+                base=spec.base or self._following.application.spec.source.revision or "main",
+                labels=pull_request_text.pull_request_labels(drift, spec.labels or ()),
+            )
+        )  # fmt: skip
+        if (pull.title, pull.body) != (title, body):
+            pull = await self._forge.update(pull.number, title=title, body=body)
+        return pull
+
+    async def _leave_alone(
+        self, drift: ObjectDrift, branch: str, kept: PullRequestRecord | None
+    ) -> None:
+        """A person works on the branch: say there what changed, and leave it to them."""
+        told = "A person pushed to its branch, so it is not written any more."
+        pull = await self._forge.find(branch) if self._forge else None
+        if pull is not None and pull.state is not PullRequestState.OPEN:
+            pull = None  # nobody reads there any more
+        if pull is not None and self._forge is not None:
+            await self._forge.comment(pull.number, pull_request_text.left_alone_comment(drift))
+        if kept is None and pull is not None:
+            kept = self._kept(drift, branch, pull.head, pull, None)
+        if kept is not None:
+            self._shelf.put_pull(replace(kept, digest=drift.digest, stopped=told))
+        if drift.note == told:
+            return  # it was said before
+        self._shelf.put_drift(replace(drift, state=DriftState.PULL_REQUEST, note=told))
+        self._shelf.note("pull-left-alone", told, subject=drift.id)
+        self._voice.event("PullRequestLeftAlone", f"{branch}: {told}")
+
+    def _keep(
+        self,
+        drift: ObjectDrift,
+        branch: str,
+        head: str,
+        pull: PullRequest | None,
+        kept: PullRequestRecord | None,
+    ) -> None:
+        now = self._kept(drift, branch, head, pull, kept)
+        self._shelf.put_pull(now)
+        self._shelf.put_drift(
+            replace(
+                drift, state=DriftState.PULL_REQUEST, url=now.url,
+                until=now.opened_at + self._deadline,
+                note="Tolerated while its pull request is open.",
+            )
+        )  # fmt: skip
+
+    def _kept(
+        self,
+        drift: ObjectDrift,
+        branch: str,
+        head: str,
+        pull: PullRequest | None,
+        kept: PullRequestRecord | None,
+    ) -> PullRequestRecord:
+        now, ended = self._voice.now, self._shelf.ended.get(branch)
+        lately = _opened_lately(ended, now) if ended else ()
+        return PullRequestRecord(
+            branch=branch, drift=drift.id, digest=drift.digest, head=head,
+            number=pull.number if pull else 0, url=pull.url if pull else "", checked_at=now,
+            opened_at=kept.opened_at if kept else now, lately=kept.lately if kept else lately,
+        )  # fmt: skip
+
+    def _refused(self, drift: ObjectDrift, branch: str) -> str:
+        """How a person said no to exactly this since it began, though it was another meanwhile."""
+        ended = self._shelf.ended.get(branch)
+        if ended is None or (ended.drift, ended.digest) != (drift.id, drift.digest):
+            return ""
+        return ended.stopped if ended.opened_at >= drift.first_seen else ""
+
+    def _too_many(self) -> str:
+        """Why no further pull request is opened now; empty when one may be."""
+        count = sum(not pull.merged for pull in self._shelf.pulls.values())
+        if count >= (self._spec.most_open or MOST_OPEN):
+            return f"It waits: {count} pull requests of this application are open."
+        # Those that are over count too: an object that comes and goes would open one each time.
+        every = {**self._shelf.ended, **self._shelf.pulls}.values()
+        lately = [at for pull in every for at in _opened_lately(pull, self._voice.now)]
+        if len(lately) >= (self._spec.most_hourly or MOST_HOURLY):
+            return f"It waits: {len(lately)} pull requests were opened within the hour."
+        return ""
+
+    @property
+    def _deadline(self) -> timedelta:
+        seconds = parse_duration(self._spec.deadline) if self._spec.deadline else None
+        return timedelta(seconds=seconds) if seconds else DEFAULT_DEADLINE
+
+
+def _opened_lately(pull: PullRequestRecord, now: datetime) -> tuple[datetime, ...]:
+    """When pull requests of a branch were opened within the hour."""
+    return tuple(at for at in (*pull.lately, pull.opened_at) if now - at < HOUR)
+
+
+FORGE_POLL = timedelta(seconds=60)
+"""How often a forge is asked what became of a pull request, where no webhook tells."""
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(seconds=300)
+"""Between two tries with a forge that gives no answer."""
+_NOT_PROPOSED = frozenset(
+    {DriftState.REJECTED, DriftState.APPROVED, DriftState.HELD, DriftState.SNOOZED}
+)
+"""States in which nobody is to be asked by a pull request."""
+
+
+YieldWorker = Callable[[], AbstractAsyncContextManager[None]]
+"""Lets others go on while a pass waits for somebody outside."""
+
+
+class PullRequestFollower:
+    """Sees to the pull requests of applications."""
+
+    def __init__(self, sources: Sources, codify: Codify, aside: YieldWorker = nullcontext) -> None:
+        """`aside` is held while a forge is talked to, which may take its time."""
+        self._sources = sources
+        self._codify = codify
+        self._aside = aside
+
+    async def see_to(
+        self,
+        following: ApplicationContext,
+        source: SourceState,
+        seen: Mapping[ObjectRef, ObservedObject],
+        voice: PassReporter,
+    ) -> None:
+        """Open, update, follow and close. A forge that fails delays nothing but this."""
+        shelf = following.state
+        wanting = [each for each in shelf.drifts.values() if _wants_pull(each, following, voice)]
+        if not wanting and not shelf.pulls:
+            return
+        if following.forge_again is not None and voice.now < following.forge_again:
+            following.postponed.update(drift.object for drift in wanting)
+            return
+        async with self._aside():
+            await self._see_to(following, source, seen, voice, wanting)
+
+    async def _see_to(
+        self,
+        following: ApplicationContext,
+        source: SourceState,
+        seen: Mapping[ObjectRef, ObservedObject],
+        voice: PassReporter,
+        wanting: Sequence[ObjectDrift],
+    ) -> None:
+        shelf = following.state
+        hinted, following.forge_moved = following.forge_moved, False
+        try:
+            void = await take_up_decisions(following, source, self._sources, voice)
+            forge = await self._sources.forge(following.application)
+            for kept in list(shelf.pulls.values()):
+                if kept.merged:
+                    _release_merged(following, kept, anew=kept.drift in void)
+                else:
+                    await self._follow(following, kept, forge, voice, hinted=hinted)
+            opening = PullRequestOpener(
+                following, source, self._sources, self._codify, forge, voice
+            )
+            for drift in sorted(wanting, key=lambda each: each.first_seen):
+                now = shelf.drifts.get(drift.id)
+                if now is not None and _wants_pull(now, following, voice):
+                    await opening.ensure(now, seen.get(now.object))
+            following.forge_failures, following.forge_again = 0, None
+        except HoldfastError as error:
+            following.forge_moved = hinted
+            following.postponed.update(drift.object for drift in wanting)
+            if isinstance(error, TargetUnavailable):
+                # Asked less and less, so that one that hangs does not hold up every pass.
+                pause = FIRST_PAUSE * 2 ** min(following.forge_failures, 10)
+                following.forge_failures += 1
+                following.forge_again = voice.now + min(pause, LONGEST_PAUSE)
+            told = wording.shorten(f"Pull requests wait: {error}")
+            voice.event("PullRequestFailed", told, warning=True)
+            for drift in wanting:  # who asked for it looks there
+                now = shelf.drifts.get(drift.id)
+                if now is not None and _wants_pull(now, following, voice) and not now.url:
+                    shelf.put_drift(replace(now, note=told))
+
+    async def _follow(
+        self,
+        following: ApplicationContext,
+        kept: PullRequestRecord,
+        forge: Forge | None,
+        voice: PassReporter,
+        *,
+        hinted: bool,
+    ) -> None:
+        """Learn what became of one pull request, and close it when it has nothing to ask."""
+        shelf = following.state
+        drift = shelf.drifts.get(kept.drift)
+        over = _reason_to_close(kept, drift)
+        if drift is not None and drift.until is not None and drift.until <= voice.now:
+            drift = await self._overdue(following, drift, voice)
+        if not over and not hinted and voice.now - kept.checked_at < FORGE_POLL:
+            return
+        if forge is not None and not kept.number:
+            if not over:
+                return  # a claim, with which opening goes on
+            kept = await _find_claimed(forge, kept)
+        pull = await _find_pull_request(forge, kept) if forge else None
+        if pull is None or forge is None:
+            if forge is not None or over:
+                shelf.put_pull(kept, done=True)
+            return
+        kept = replace(kept, checked_at=voice.now, head=pull.head or kept.head)
+        if pull.state is PullRequestState.OPEN and over:
+            await self._close(following, kept, forge, over, voice)
+        elif pull.state is PullRequestState.OPEN:
+            shelf.put_pull(kept)
+            if pull.mergeable is False and drift is not None:
+                told = "It conflicts with its base now: rebase or close it."
+                shelf.put_drift(replace(drift, note=told))
+        elif pull.state is PullRequestState.MERGED:
+            await self._merged(following, kept, drift, voice)
+        else:
+            self._closed(following, kept, pull, drift, voice)
+
+    async def _overdue(
+        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+    ) -> ObjectDrift:
+        """Nobody decided in time: say so, once."""
+        told = "Its pull request is open for longer than it should be."
+        late = replace(drift, note=told, until=None)
+        following.state.put_drift(late)
+        following.state.note("pull-overdue", told, subject=drift.id)
+        voice.event("PullRequestOverdue", f"{drift.url}: {told}", warning=True)
+        await voice.notice(
+            message.drift_expired(
+                voice.about(late), ended=voice.now, follows="it waits for a reviewer", reason=told
+            )
+        )
+        return late
+
+    async def _close(
+        self,
+        following: ApplicationContext,
+        kept: PullRequestRecord,
+        forge: Forge,
+        why: str,
+        voice: PassReporter,
+    ) -> None:
+        repository = await self._sources.repository(following.application)
+        await forge.close(kept.number, comment=why)
+        with suppress(HumanCommits):  # their work stays
+            await repository.delete(kept.branch)
+        following.state.put_pull(kept, done=True)
+        following.state.note("pull-closed", f"{kept.url} was closed. {why}", subject=kept.drift)
+        voice.event("PullRequestClosed", f"{kept.url}: {why}")
+
+    async def _merged(
+        self,
+        following: ApplicationContext,
+        kept: PullRequestRecord,
+        drift: ObjectDrift | None,
+        voice: PassReporter,
+    ) -> None:
+        """Wait for Git, which may be followed later than the forge: it is not proposed again."""
+        shelf = following.state
+        shelf.put_pull(replace(kept, merged=True))
+        shelf.note("pull-merged", f"{kept.url} was merged.", subject=kept.drift)
+        voice.event("PullRequestMerged", f"{kept.url} was merged.")
+        following.poller.hasten()
+        if drift is not None:
+            shelf.put_drift(replace(drift, note="Its pull request was merged.", until=None))
+            await voice.notice(
+                message.drift_codified(voice.about(drift), pull=kept.url, merged=True)
+            )
+        _release_merged(following, kept)
+
+    def _closed(
+        self,
+        following: ApplicationContext,
+        kept: PullRequestRecord,
+        pull: PullRequest,
+        drift: ObjectDrift | None,
+        voice: PassReporter,
+    ) -> None:
+        """A person said no: the same drift is not proposed again."""
+        by = f" by {pull.closed_by}" if pull.closed_by else ""
+        told = f"{kept.url} was closed{by}."
+        following.state.put_pull(replace(kept, stopped=told), done=True)
+        following.state.note("pull-rejected", told, subject=kept.drift, actor=pull.closed_by or "?")
+        voice.event("DriftRejected", told)
+        if drift is not None:
+            state = DriftState.REJECTED if drift.digest == kept.digest else DriftState.DETECTED
+            following.state.put_drift(
+                replace(drift, state=state, note=told, decided_by=pull.closed_by, until=None)
+            )
+
+
+async def _find_claimed(forge: Forge, kept: PullRequestRecord) -> PullRequestRecord:
+    """Return a claim with what was opened for it, if anything was."""
+    found = await forge.find(kept.branch)
+    if found is None or not is_about_drift(found.body, kept.drift):
+        return kept
+    return replace(kept, number=found.number, url=found.url, head=found.head)
+
+
+async def _find_pull_request(forge: Forge, kept: PullRequestRecord) -> PullRequest | None:
+    """Return a pull request as it is now; None when there is none any more.
+
+    One that was opened beside it, by another controller at the same moment, is closed.
+    """
+    found = await forge.find(kept.branch)
+    if found is None or found.number == kept.number:
+        return found
+    if not kept.number:
+        return None
+    try:
+        pull = await forge.get(kept.number)
+    except NotFound:
+        return None
+    if pull.branch != kept.branch:
+        return None
+    if found.state is PullRequestState.OPEN and is_about_drift(found.body, kept.drift):
+        told = f"{kept.url} is about the same and was opened before, so that one counts."
+        await forge.close(found.number, comment=told)
+    return pull
+
+
+def _reason_to_close(kept: PullRequestRecord, drift: ObjectDrift | None) -> str:
+    """Why a pull request has nothing to ask any more; empty while it has."""
+    if drift is None:
+        return f"Drift {kept.drift} is gone, so there is nothing left to decide."
+    if drift.remediation is not Remediation.PULL_REQUEST:
+        return f"Drift {drift.id} is handled without a pull request now: {drift.remediation}."
+    if branch_of(drift) != kept.branch:
+        return f"Drift {drift.id} is to {drift.pull} by another pull request now."
+    if drift.state is DriftState.REJECTED:
+        return f"Drift {drift.id} was rejected: what is live stays, and Git as it is."
+    return ""
+
+
+def _release_merged(
+    following: ApplicationContext, kept: PullRequestRecord, *, anew: bool = False
+) -> None:
+    """Put a merged one away once its drift is gone or is another, or is to be asked anew."""
+    drift = following.state.drifts.get(kept.drift)
+    if anew or drift is None or drift.digest != kept.digest or _reason_to_close(kept, drift):
+        following.state.put_pull(kept, done=True)
+
+
+def _wants_pull(drift: ObjectDrift, following: ApplicationContext, voice: PassReporter) -> bool:
+    return (
+        drift.remediation is Remediation.PULL_REQUEST
+        and drift.state not in _NOT_PROPOSED
+        and following.hold_of(drift.object, voice.now) is None
+    )

@@ -1,0 +1,687 @@
+"""What a person can ask and decide about applications, whichever app they come through.
+
+A decision is one write to the ledger, guarded by what was seen: of two at once, one wins. It
+takes effect with the next pass, which every decision requests. Nothing is decided about what
+has moved since it was reviewed. What belongs to another project is answered as if it did not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+
+from holdfast.core.errors import (
+    Ambiguous,
+    Conflict,
+    HoldfastError,
+    InvalidState,
+    NotFound,
+    PermissionDenied,
+    RefusedByPolicy,
+    StalePlan,
+    TargetUnavailable,
+    ValidationError,
+)
+from holdfast.core.gitops import message
+from holdfast.core.gitops.application import (
+    ApplicationId,
+    DriftSpec,
+    HoldEnd,
+    PullRequestKind,
+    Remediation,
+)
+from holdfast.core.gitops.decide import DriftAction, decide_drift
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.hold import PAUSED_UNTIL, Hold
+from holdfast.core.gitops.objects import ObservedObject, SyncStatus
+from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.pull_request_text import branch_of
+from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
+from holdfast.core.gitops.window import window_state
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.quantity import format_seconds
+from holdfast.core.redact import credential_in, redact
+from holdfast.core.tree import digest
+from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
+from holdfast.reconcile.gitops.application_observer import ApplicationObserver
+from holdfast.reconcile.gitops.heal import make_plan_for
+from holdfast.reconcile.gitops.holds import MAX_HOLD
+from holdfast.reconcile.gitops.reporting import PassReporter, SendNotice
+from holdfast.reconcile.gitops.sync import Syncer
+from holdfast.reconcile.ports import Clock
+
+WakeApplication = Callable[[ApplicationId], None]
+"""Asks for a pass over an application."""
+READ_TIMEOUT = 20.0
+"""Seconds in which a repository has to answer who asks for a diff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitComparison:
+    """What was found when an application was compared with Git."""
+
+    seen: tuple[ObservedObject, ...]
+    commit: str
+    stale: str = ""
+    """Why that is not the newest commit for sure; empty when it is."""
+
+
+class ApplicationQueries:
+    """Questions about the applications that one controller follows."""
+
+    def __init__(
+        self,
+        followed: Mapping[ApplicationId, ApplicationContext],
+        looking: ApplicationObserver,
+        sync: Syncer,
+        clock: Clock,
+        *,
+        wake: WakeApplication,
+        tell: SendNotice,
+    ) -> None:
+        self._followed = followed
+        self._looking = looking
+        self._sync = sync
+        self._clock = clock
+        self._wake = wake
+        self._tell = tell
+
+    def applications(self, project: str) -> tuple[ApplicationContext, ...]:
+        """Return the applications of a project, by name."""
+        found = [each for each in self._followed.values() if _is_in_project(each, project)]
+        return tuple(sorted(found, key=lambda each: each.application.id))
+
+    def application(self, project: str, name: str) -> ApplicationContext:
+        """Return one by `name` or `namespace/name`; another project's is as good as none."""
+        every = self.applications(project)
+        found = [each for each in every if each.application.id.is_called(name)]
+        if len(found) > 1:
+            names = ", ".join(str(each.application.id) for each in found)
+            raise Ambiguous(f"{name[:80]} may be {names}.", hint="Name it with its namespace.")
+        if not found:
+            known = [each.application.id.name for each in every]
+            close = get_close_matches(name.rpartition(".")[2], known, n=1)
+            hint = f"Did you mean {close[0]}? " if close else ""
+            raise NotFound(
+                f"There is no application {name[:80]!a} in project {project}.",
+                hint=f"{hint}holdfast status lists them.",
+            )
+        return found[0]
+
+    def follows(self, id: ApplicationId) -> bool:
+        """True for an application that is followed, of whichever project."""
+        return id in self._followed
+
+    def drift(self, project: str, id: str) -> tuple[ApplicationContext, ObjectDrift]:
+        """Return an open drift of a project."""
+        for following in self.applications(project):
+            if (drift := following.state.drifts.get(id)) is not None:
+                return following, drift
+        raise NotFound(
+            f"There is no open drift {id[:40]!a} in project {project}.",
+            hint="holdfast drift list shows the open ones, holdfast drift history all of them.",
+        )
+
+    def waiting_plan(self, project: str, id: str) -> tuple[ApplicationContext, PendingPlan]:
+        """Return a plan that waits for a person."""
+        for following in self.applications(project):
+            if (kept := following.state.plans.get(id)) is not None:
+                return following, kept
+        raise NotFound(
+            f"There is no plan {id[:40]!a} that waits in project {project}.",
+            hint="holdfast status -o wide shows which plans wait.",
+        )
+
+    async def compare(self, following: ApplicationContext) -> GitComparison:
+        """Compare all objects of an application with what Git declares now. Writes nothing."""
+        async with self._at_newest(following) as stale:
+            seen = await self._looking.at(following, None)
+            return GitComparison(seen=seen, commit=_rendered_commit(following), stale=stale)
+
+    async def plan(self, following: ApplicationContext, *, prune: bool) -> tuple[SyncPlan, str]:
+        """Say what a sync would do now, and why Git could not be read now if so."""
+        async with self._at_newest(following) as stale:
+            seen = {each.ref: each for each in await self._looking.at(following, None)}
+            return self._sync.plan(following, seen, prune=prune), stale
+
+    @contextlib.asynccontextmanager
+    async def _at_newest(self, following: ApplicationContext) -> AsyncIterator[str]:
+        """Have what Git declares now at hand for a question, and nothing of it kept.
+
+        The next pass takes up what was read. Gives why the newest commit is not the one that is
+        compared with; empty when it is.
+        """
+        stale = await self._read(following)  # without the lock, which passes need to heal
+        async with following.lock:
+            await following.state.refresh()
+            rendered = following.poller.last.rendered
+            before, glances = following.desired, dict(following.object_states)
+            compared = following.compared
+            if rendered is not None:
+                following.desired = self._looking.declared(following, rendered)
+            self._known(following)
+            try:
+                yield stale
+            finally:
+                following.desired, following.object_states = before, glances
+                following.compared = compared
+
+    async def _read(self, following: ApplicationContext) -> str:
+        follower, application = following.poller, following.application
+        followed = following.state.followed
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                asked = await follower.ask(application, followed, fresh=True)
+        except TimeoutError:
+            return f"Its repository did not answer within {format_seconds(READ_TIMEOUT)}."
+        async with following.lock:
+            if following.state.followed != followed or following.poller is not follower:
+                return "It moved on while its repository was read; ask again."
+            follower.take(application, asked)
+        return " ".join(asked.source.stale.split())
+
+    def _known(self, following: ApplicationContext) -> None:
+        if following.desired is None:
+            id, stale = following.application.id, " ".join(following.poller.last.stale.split())
+            why = following.refused or stale or "Its repository was not read yet."
+            raise NotFound(
+                f"What {id} declares is not known. {why}",
+                hint=f"holdfast status {id} shows when it is.",
+            )
+
+    async def _commit(self, following: ApplicationContext) -> None:
+        try:
+            await following.state.commit()
+        except HoldfastError:
+            # What may not have been written is not shown as if it were: the ledger knows.
+            with contextlib.suppress(HoldfastError):
+                await following.state.read()
+            raise
+
+
+def _rendered_commit(following: ApplicationContext) -> str:
+    assert following.desired is not None  # noqa: S101  # it was looked at
+    return following.desired.rendered.commit
+
+
+def _is_in_project(following: ApplicationContext, project: str) -> bool:
+    return following.application.spec.project == project
+
+
+class ToleranceCommands(ApplicationQueries):
+    """What is let be, by whom and until when."""
+
+    async def ignore(
+        self, project: str, id: str, *, actor: str, until: datetime, reason: str,
+        path: str = "", manager: str = "",
+    ) -> tuple[TemporaryIgnoreRule, ...]:  # fmt: skip
+        """Hide a drift, or one field of it, for a while."""
+        self._check_end(until)
+        following, drift = self.drift(project, id)
+        paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
+        if "" in paths:
+            raise ValidationError(
+                f"{id} is about {drift.object} as a whole, and a rule hides fields alone.",
+                hint=f"holdfast snooze {id} --for 4h, or reject, leaves it as it is.",
+            )
+        if not paths:
+            raise ValidationError(
+                f"{id} has no field {path[:80]!a}.",
+                hint=f"Name one that holdfast drift show {id} lists.",
+            )
+        for each in paths:
+            if concerns_security(tuple(each.split(".")), drift.object.kind):
+                raise PermissionDenied(
+                    f"{each} concerns security, so no command hides it.",
+                    hint="Declare the rule in the Application, with security: true.",
+                )
+        async with following.lock:
+            await following.state.refresh()
+            rules = tuple(
+                TemporaryIgnoreRule(
+                    name=f"{id}-{place}", drift=id, path=each, manager=manager or None,
+                    kind=drift.object.kind, object_name=drift.object.name,
+                    namespace=drift.object.namespace or "*", owner=actor,
+                    reason=one_line(reason), expires=until,
+                )
+                for place, each in enumerate(paths)
+            )  # fmt: skip
+            for rule in rules:
+                following.state.put_rule(rule)
+            told = f"{', '.join(paths)} of {drift.object} until {until:%Y-%m-%dT%H:%M:%SZ}."
+            following.state.note("ignored", told, subject=id, actor=actor)
+            await self._commit(following)
+        self._wake(following.application.id)
+        return rules
+
+    async def pause(
+        self,
+        following: ApplicationContext,
+        *,
+        actor: str,
+        reason: str,
+        until: datetime,
+        object: ObjectRef | None = None,
+        end: HoldEnd | None = None,
+    ) -> Hold:
+        """Hold an application, or one object: nothing is written to it until the hold ends.
+
+        Counts at once, also in the middle of a sync.
+        """
+        self._check_end(until)
+        now = self._clock.now()
+        spec = following.application.spec.drift or DriftSpec()
+        basis = [str(following.application.id), str(object), actor, now.isoformat()]
+        hold = Hold(
+            id="hold-" + digest(basis).removeprefix("sha256:")[:8],
+            application=following.application.id, object=object, reason=one_line(reason), by=actor,
+            since=now, until=until, end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
+        )  # fmt: skip
+        following.state.holds[hold.id] = hold
+        try:
+            async with following.lock:
+                await following.state.refresh()
+                following.state.put_hold(hold)
+                told = f"{object or following.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
+                following.state.note("paused", told + hold.reason, subject=hold.id, actor=actor)
+                await self._commit(following)
+        except BaseException:
+            following.state.take_back(hold)
+            raise
+        self._wake(following.application.id)
+        return hold
+
+    async def resume(
+        self, following: ApplicationContext, *, actor: str, object: ObjectRef | None = None
+    ) -> tuple[Hold, ...]:
+        """End the holds of an application, or of one object, before their time."""
+        async with following.lock:
+            await following.state.refresh()
+            found = tuple(
+                hold
+                for hold in following.state.holds.values()
+                if (object is None or hold.object == object) and not hold.from_annotation
+            )
+            if not found:
+                raise _not_held_error(following, object)
+            for hold in found:
+                following.state.put_hold(hold, ended=True)
+                told = f"{hold.object or following.application.id} is no longer on hold."
+                following.state.note("resumed", told, subject=hold.id, actor=actor)
+            await self._commit(following)
+        self._wake(following.application.id)
+        return found
+
+    def _check_end(self, until: datetime) -> None:
+        left = until - self._clock.now()
+        if not timedelta(0) < left <= MAX_HOLD:
+            raise ValidationError(
+                f"It would end {until:%Y-%m-%dT%H:%M:%SZ}, which is in the past or more "
+                "than 30 days away.",
+                hint="Give a time between a minute and 30 days.",
+            )
+
+
+def _not_held_error(following: ApplicationContext, object: ObjectRef | None) -> NotFound:
+    """Say why there is nothing to end by a command, and how what there is ends."""
+    what = object or following.application.id
+    noted = [
+        hold.object
+        for hold in following.state.holds.values()
+        if hold.from_annotation and hold.object and object in (None, hold.object)
+    ]
+    if not noted:
+        return NotFound(f"{what} is not on hold.", hint="holdfast status lists holds.")
+    ref = noted[0]
+    place = f"-n {ref.namespace} " if ref.namespace else ""
+    return NotFound(
+        f"{ref} is on hold by an annotation, which no command ends.",
+        hint=f"kubectl annotate {place}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
+    )
+
+
+def one_line(text: str) -> str:
+    """A text of a person as it is kept: on one line, not too long, and without credentials."""
+    return redact(" ".join(text.split()))[:500]
+
+
+_PROPOSING_ACTIONS = frozenset({"codify-requested", "revert-requested"})
+
+
+class ReviewService(ToleranceCommands):
+    """Decisions about the applications that one controller follows."""
+
+    def sync(self, following: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
+        """Have Git applied. The next pass does it.
+
+        Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
+        """
+        drift = following.application.spec.drift
+        if force and drift and drift.four_eyes:
+            raise PermissionDenied(
+                f"{following.application.id} asks for four eyes, and force does without a review.",
+                hint="Leave --force out, and have somebody else approve what waits.",
+            )
+        following.request = SyncRequest(actor=actor, prune=prune, force=force)
+        following.poller.hasten()
+        self._wake(following.application.id)
+
+    async def approve(
+        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
+    ) -> ObjectDrift:
+        """Approve exactly the plan that was reviewed.
+
+        Where four eyes are asked for and nobody knows who made the change, it takes two people:
+        after the first one it still waits.
+
+        Raises StalePlan when it is not the one that waits any more, Conflict when somebody decided
+        before, InvalidState when the drift waits for nothing, PermissionDenied where four eyes are
+        asked for and these are the first two.
+        """
+        following, _ = self.drift(project, id)
+        async with following.lock:
+            await following.state.refresh()
+            drift = self._open(following, id)
+            if drift.state is not DriftState.AWAITING:
+                raise _not_waiting_error(drift)
+            if plan != drift.plan:
+                raise StalePlan(
+                    f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
+                    hint=f"Review it again: holdfast drift show {id}",
+                )
+            self._may_decide(following, drift, actor, comment)
+            if self._needs_another(following, drift, actor):
+                return await self._first_approval(following, drift, actor, comment)
+            after = replace(
+                drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
+            )
+            voice = await self._decided(following, after, "approved", actor, comment)
+            await voice.notice(
+                message.drift_approved(voice.about(after), actor=actor, plan=plan, comment=comment)
+            )
+        self._wake(following.application.id)
+        return after
+
+    async def approve_plan(
+        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
+    ) -> PendingPlan:
+        """Agree to a plan that a guard parked. It is carried out if it is still the same."""
+        following, kept = self.waiting_plan(project, id)
+        async with following.lock:
+            await following.state.refresh()
+            _, kept = self.waiting_plan(project, id)
+            if plan != kept.digest:
+                raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
+            if kept.rejected_by:
+                raise _rejected_error(following, kept)
+            spec = following.application.spec.drift or DriftSpec()
+            _check_comment(spec, comment)
+            _check_four_eyes(spec, actor, {kept.requested_by})
+            after = replace(kept, approved_by=actor, comment=one_line(comment))
+            following.state.put_plan(after)
+            following.state.note("approved", f"{id} was approved.", subject=id, actor=actor)
+            await self._commit(following)
+        following.poller.hasten()
+        self._wake(following.application.id)
+        return after
+
+    async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> PendingPlan:
+        """Say that a plan which a guard parked is not to be carried out.
+
+        It is not asked about again while it stays the same, unless somebody asks for a sync.
+        Raises Conflict when it was decided before.
+        """
+        following, kept = self.waiting_plan(project, id)
+        async with following.lock:
+            await following.state.refresh()
+            _, kept = self.waiting_plan(project, id)
+            if kept.rejected_by:
+                raise _rejected_error(following, kept)
+            if kept.approved_by:
+                raise Conflict(
+                    f"{id} was approved by {kept.approved_by} already.",
+                    hint=f"holdfast pause {following.application.id} stops what is not done yet.",
+                )
+            _check_comment(following.application.spec.drift or DriftSpec(), comment, needed=True)
+            after = replace(kept, rejected_by=actor, comment=one_line(comment))
+            following.state.put_plan(after)
+            following.state.note(
+                "rejected",
+                f"{id} was rejected.",
+                subject=id,
+                actor=actor,
+                detail={"plan": kept.digest, "comment": one_line(comment)},
+            )
+            await self._commit(following)
+        self._wake(following.application.id)
+        return after
+
+    async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
+        """Say that the live side stays as it is. Asked again only when it changes."""
+        return await self._decide(
+            project, id, "rejected", actor, comment, state=DriftState.REJECTED, until=None,
+            note=f"Rejected by {actor}.",
+        )  # fmt: skip
+
+    async def snooze(
+        self, project: str, id: str, *, actor: str, comment: str, until: datetime
+    ) -> ObjectDrift:
+        """Be asked again later."""
+        self._check_end(until)
+        return await self._decide(
+            project, id, "snoozed", actor, comment, state=DriftState.SNOOZED, until=until,
+            note=f"Snoozed by {actor}.",
+        )  # fmt: skip
+
+    async def codify(self, project: str, id: str, *, actor: str) -> ObjectDrift:
+        """Propose the live value to Git by a pull request."""
+        return await self._decide(
+            project, id, "codify-requested", actor, "", state=DriftState.DETECTED, until=None,
+            note=f"{actor} asked for a pull request.", url="",
+            remediation=Remediation.PULL_REQUEST,
+            pull=PullRequestKind.CODIFY, chosen_by=actor,
+        )  # fmt: skip
+
+    async def revert(
+        self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
+    ) -> ObjectDrift:
+        """Have the declared value put back: by a merged decision, by a review, or at once."""
+        following, drift = self.drift(project, id)
+        spec = following.application.spec.drift or DriftSpec()
+        async with following.lock:
+            self._known(following)
+            seen = await self._looking.at_one(following, drift.object)
+            self._check_can_be_put_back(following, drift, seen)
+        if by_pull:
+            return await self._decide(
+                project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
+                until=None, note=f"{actor} asked for a decision.", chosen_by=actor, url="",
+                remediation=Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT,
+            )  # fmt: skip
+        if drift.remediation is Remediation.REVIEW or spec.four_eyes:
+            return await self._decide(
+                project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
+                until=None, note=f"{actor} asked for it; it waits for a review.",
+                remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
+            )  # fmt: skip
+        if seen.standing is SyncStatus.UNKNOWN:
+            raise TargetUnavailable(
+                f"{drift.object} could not be read, so nothing was decided.",
+                hint="Try again when the cluster answers.",
+            )
+        plan = make_plan_for(following, drift, seen)
+        return await self._decide(
+            project, id, "approved", actor, comment, state=DriftState.APPROVED, until=None,
+            note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
+        )  # fmt: skip
+
+    def _check_can_be_put_back(
+        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    ) -> None:
+        """Refuse what no pass would carry out, however it is approved, with the reason."""
+        now = self._clock.now()
+        hold = following.hold_of(drift.object, now)
+        decided = decide_drift(
+            replace(drift, state=DriftState.APPROVED, until=None),
+            owner=seen.owner,
+            hold=hold,
+            window=window_state((), now),
+            now=now,
+        )
+        if decided.move is not DriftAction.HEAL:
+            raise RefusedByPolicy(
+                f"{drift.id} cannot be put back. {decided.note}",
+                hint=f"End the hold first: holdfast resume {following.application.id}"
+                if hold is not None
+                else f"holdfast drift explain {drift.id} tells who applies it and what is left.",
+            )
+
+    async def _decide(
+        self,
+        project: str,
+        id: str,
+        action: str,
+        actor: str,
+        comment: str,
+        **changes: object,
+    ) -> ObjectDrift:
+        following, _ = self.drift(project, id)
+        shelf = following.state
+        async with following.lock:
+            await shelf.refresh()
+            drift = self._open(following, id)
+            if drift.state is DriftState.APPROVED:
+                raise Conflict(
+                    f"{id} was approved by {drift.decided_by} already, and is being put back.",
+                    hint=f"holdfast drift show {id} tells what became of it.",
+                )
+            spec = following.application.spec.drift or DriftSpec()
+            _check_comment(spec, comment, needed=action == "rejected")
+            changes = {"decided_by": actor, "comment": one_line(comment), **changes}
+            after = replace(drift, **changes)  # type: ignore[arg-type]
+            ended = shelf.ended.get(branch_of(after))
+            if (
+                ended is not None
+                and action in _PROPOSING_ACTIONS
+                and ended.branch not in shelf.pulls
+            ):
+                # Whoever asks for one again is not held to the answer of before.
+                shelf.put_pull(replace(ended, stopped=""), done=True)
+            voice = await self._decided(following, after, action, actor, comment)
+            if after.state is DriftState.REJECTED:
+                about, reason = voice.about(after), one_line(comment)
+                await voice.notice(
+                    message.drift_rejected(about, actor=actor, reason=reason, plan=after.plan)
+                )
+        self._wake(following.application.id)
+        return after
+
+    async def _decided(
+        self,
+        following: ApplicationContext,
+        after: ObjectDrift,
+        action: str,
+        actor: str,
+        comment: str,
+    ) -> PassReporter:
+        following.state.put_drift(after)
+        told = f"{after.object}: {_DECISION_TEXT[action]} by {actor}."
+        following.state.note(
+            action, told, subject=after.id, actor=actor,
+            detail={"plan": after.plan, "comment": one_line(comment), "digest": after.digest},
+        )  # fmt: skip
+        await self._commit(following)
+        return PassReporter(
+            application=following.application, now=self._clock.now(), tell=self._tell
+        )
+
+    def _open(self, following: ApplicationContext, id: str) -> ObjectDrift:
+        drift = following.state.drifts.get(id)
+        if drift is None:
+            raise Conflict(
+                f"{id} was resolved meanwhile, so there is nothing to decide.",
+                hint=f"holdfast drift show {id} tells how it ended.",
+            )
+        return drift
+
+    def _may_decide(
+        self, following: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
+    ) -> None:
+        spec = following.application.spec.drift or DriftSpec()
+        _check_comment(spec, comment)
+        _check_four_eyes(spec, actor, drift.involved)
+
+    def _needs_another(self, following: ApplicationContext, drift: ObjectDrift, actor: str) -> bool:
+        """True when the eyes of one person are all that have seen it, as far as is known."""
+        spec = following.application.spec.drift or DriftSpec()
+        if not spec.four_eyes or drift.known_origin:
+            return False
+        first = drift.first_approver if drift.first_plan == drift.plan else ""
+        return not first or _person(first) == _person(actor)
+
+    async def _first_approval(
+        self, following: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
+    ) -> ObjectDrift:
+        if drift.first_plan == drift.plan and drift.first_approver:
+            return drift  # said twice by one person, which changes nothing
+        told = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
+        after = replace(drift, first_approver=actor, first_plan=drift.plan, note=told)
+        await self._decided(following, after, "first-approved", actor, comment)
+        return after
+
+
+_DECISION_TEXT = {
+    "approved": "its plan was approved",
+    "first-approved": "its plan was approved by the first of two",
+    "rejected": "its plan was rejected",
+    "snoozed": "the decision was put off",
+    "codify-requested": "a pull request that declares it was asked for",
+    "revert-requested": "a revert was asked for",
+}
+"""What was done, by the action that the journal has for it."""
+
+
+_DECIDED_STATES = frozenset({DriftState.APPROVED, DriftState.REJECTED, DriftState.SNOOZED})
+
+
+def _not_waiting_error(drift: ObjectDrift) -> HoldfastError:
+    """Say why there is nothing to approve: somebody decided before, or nobody was ever asked."""
+    todo = f"holdfast revert {drift.id} asks again for it to be put back."
+    stands = f"{drift.id} is not waiting for approval: it is {drift.state}"
+    if drift.state in _DECIDED_STATES and drift.decided_by:
+        return Conflict(f"{stands}, by {drift.decided_by}.", hint=todo)
+    return InvalidState(f"{stands}.", hint=todo)
+
+
+def _rejected_error(following: ApplicationContext, plan: PendingPlan) -> Conflict:
+    return Conflict(
+        f"{plan.id} was rejected by {plan.rejected_by}.",
+        hint=f"holdfast sync {following.application.id} has it asked about again.",
+    )
+
+
+def _check_comment(spec: DriftSpec, comment: str, *, needed: bool = False) -> None:
+    if (spec.comment or needed) and not comment.strip():
+        raise ValidationError("A comment is needed for this.", hint="Give --comment TEXT.")
+    if credential_in(comment):
+        raise ValidationError(
+            "The comment looks as if it held a credential.", hint="Leave it out of the comment."
+        )
+
+
+def _check_four_eyes(spec: DriftSpec, actor: str, involved: Collection[str]) -> None:
+    if spec.four_eyes and _person(actor) in {_person(each) for each in involved if each}:
+        raise PermissionDenied(
+            f"{actor} asked for this or made the change, so somebody else has to approve it.",
+            hint="Have another reviewer approve it.",
+        )
+
+
+def _person(actor: str) -> str:
+    """Who stands behind a credential: tokens of one person bear one name."""
+    return actor.partition(" (")[0]

@@ -1,0 +1,352 @@
+"""Hands the number of replicas over to an autoscaler and takes it back, never by way of one.
+
+A field that its last owner leaves out falls back to its default, which is a single pod. So a
+second field manager holds the number before it is left out of ours (the keeper sees to that).
+Held so, it also has an owner, without which the API server would not say who scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.core.drift import Cause, cause_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.delegated import NO_CONTEXT, REPLICA_SEED_MANAGER, OwnershipContext
+from holdfast.core.ownership.managed_fields import read_ownership
+from holdfast.core.ownership.object_diff import ObjectState
+from holdfast.core.ownership.signals import AppliedRecord, declare
+from holdfast.core.policy import OnDrift
+from holdfast.core.service.children import Gateway
+from holdfast.core.service.spec import InferenceService
+from holdfast.core.tree import Fields
+from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ObjectRef
+from holdfast.reconcile.resource_manager import ResourceManager, WriteResult, with_version_guard
+from holdfast.reconcile.service.decisions import WRITING_ACTIONS, ChildAction, ChildDecision, decide
+from holdfast.reconcile.service.observe import (
+    OPERATOR_MANAGER,
+    ChildOwnership,
+    ChildRole,
+    ObservedChildren,
+    is_terminating,
+    relation,
+    uid_of,
+    version_of,
+)
+
+_REPLICAS_PATH = ("spec", "replicas")
+
+
+def replicas_of(live: Fields | None) -> int | None:
+    """How many replicas a Deployment is to have."""
+    found = None if live is None else value_at(live, _REPLICAS_PATH)
+    return found if isinstance(found, int) else None
+
+
+def initial_replicas(service: InferenceService) -> int:
+    """With how many a Deployment starts whose number others choose.
+
+    One that was deleted comes back as it was seen last, not as a single pod.
+    """
+    spec = service.spec
+    seen = service.status.replicas if service.status else 0
+    start = seen or spec.replicas or spec.min_replicas or 1
+    if spec.autoscaled:
+        start = min(max(start, spec.min_replicas or 1), spec.max_replicas or start)
+    return start
+
+
+def with_replicas(item: Fields, number: int) -> Fields:
+    """The manifest with a number to start with."""
+    spec = item["spec"]
+    assert isinstance(spec, dict)  # noqa: S101  # every Deployment has one
+    return {**item, "spec": {"replicas": number, **spec}}
+
+
+def with_uid(item: Fields, live: Fields) -> Fields:
+    """Let a write hold for the object that was seen, whatever its version."""
+    metadata = item["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    return {**item, "metadata": {**metadata, "uid": value_at(live, ("metadata", "uid"))}}
+
+
+def leaves_replicas_open(item: Fields) -> bool:
+    """True for a manifest that leaves the number to others."""
+    return replicas_of(item) is None
+
+
+def owns_replicas(live: Fields) -> bool:
+    """True while the number is in our own manifest."""
+    return _owned_by(live, OPERATOR_MANAGER)
+
+
+def has_unowned_replicas(live: Fields) -> bool:
+    """True when nobody owns the number, so that a later scaling would leave no trace."""
+    return not read_ownership(value_at(live, ("metadata", "managedFields"))).owners(
+        _REPLICAS_PATH, "apps/v1"
+    )
+
+
+def has_lent_replicas(live: Fields, number: int) -> bool:
+    """True when an autoscaler, or its place-holder, still has a number that is ours again."""
+    if replicas_of(live) == number:
+        return False
+    owners = read_ownership(value_at(live, ("metadata", "managedFields"))).owners(
+        _REPLICAS_PATH, "apps/v1"
+    )
+    return bool(owners) and all(
+        entry.manager == REPLICA_SEED_MANAGER or cause_of(entry.writer) is Cause.AUTOSCALER
+        for entry in owners
+    )
+
+
+async def take_replicas(client: KubeClient, live: Fields, number: int) -> Fields:
+    """Take the number for the second manager; raises KubeConflict when the object moved since."""
+    item: Fields = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {name: value_at(live, ("metadata", name)) for name in ("name", "namespace")},
+        "spec": {"replicas": number},
+    }
+    return await client.apply(
+        with_version_guard(item, live), manager=REPLICA_SEED_MANAGER, force=True
+    )
+
+
+def _owned_by(live: Fields, manager: str) -> bool:
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    return any(
+        entry.manager == manager and entry.operation == "Apply" and entry.owns(_REPLICAS_PATH)
+        for entry in entries
+    )
+
+
+_DELETE_ATTEMPTS = 5
+"""How often a deletion is tried of an object whose status keeps moving."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PassState:
+    """What one pass has seen and done so far. The live side follows the pass's own writes."""
+
+    family: ObservedChildren
+    live: dict[ChildRole, Fields]
+    errors: dict[ChildRole, HoldfastError]
+    gateway: Gateway | None = None
+    """The one that requests of this service come through."""
+    intents: list[ChildDecision] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    applied: dict[str, str] = field(default_factory=dict)
+    """The digest of what was applied last to each child, by kind and name; empty where an older
+    version wrote down none."""
+
+    @property
+    def service(self) -> InferenceService:
+        return self.family.service
+
+    @property
+    def own(self) -> dict[ChildRole, Fields]:
+        """What there is of this service: an object of another's under our name is not."""
+        return {
+            part: live
+            for part, live in self.live.items()
+            if relation(self.service, live) is not ChildOwnership.FOREIGN
+        }
+
+    def note_applied(self) -> None:
+        """Put on record what the children carry after the writes of this pass."""
+        for each in self.intents:
+            settled = each.verdict is not None and each.verdict.state is ObjectState.IN_SYNC
+            if each.declared is not None and (each.written is not None or settled):
+                self.applied[child_name(each.ref)] = each.declared.digest
+        there = {child_name(self.family.refs[part]) for part in self.live}
+        for name in self.applied.keys() - there:
+            del self.applied[name]
+
+
+def child_name(ref: ObjectRef) -> str:
+    """Name a child as the record does."""
+    return f"{ref.kind}/{ref.name}"
+
+
+async def settle_replicas(client: KubeClient, course: PassState, number: int | None) -> None:
+    """Take the primary's number from an autoscaler that is gone, or give it an owner.
+
+    `number` is the one to be written with the manifest; None when others choose it. Done before
+    anything is compared: what an autoscaler left behind is no drift.
+    """
+    live = course.live.get(ChildRole.PRIMARY)
+    if (
+        live is None
+        or is_terminating(live)
+        or relation(course.service, live) is not ChildOwnership.OURS
+    ):
+        return
+    lent = number is not None and has_lent_replicas(live, number)
+    loose = course.service.spec.autoscaled and has_unowned_replicas(live)
+    wanted = number if lent else replicas_of(live) if loose else None
+    if wanted is None:
+        return
+    try:
+        course.live[ChildRole.PRIMARY] = await take_replicas(client, live, wanted)
+    except HoldfastError as error:
+        course.errors[ChildRole.PRIMARY] = error
+
+
+async def decide_child(
+    resource_manager: ResourceManager,
+    course: PassState,
+    part: ChildRole,
+    item: Fields,
+    *,
+    policy: OnDrift,
+) -> ChildDecision:
+    """See how one child stands, and decide what to do about it."""
+    declared = declare(item, resource_manager.manager)
+    known = course.applied.get(child_name(course.family.refs[part]))
+    if known is not None:
+        declared = replace(declared, record=AppliedRecord(digest=known))
+    live = course.live.get(part)
+    intent = ChildDecision(
+        part=part, ref=course.family.refs[part], move=ChildAction.HOLD, declared=declared, live=live
+    )
+    if part in course.errors:
+        return replace(intent, error=course.errors[part])
+    if live is None:
+        return replace(intent, move=ChildAction.CREATE)
+    if is_terminating(live):
+        return replace(intent, move=ChildAction.AWAIT)
+    if relation(course.service, live) is ChildOwnership.FOREIGN:
+        return replace(intent, move=ChildAction.AVOID)
+    try:
+        verdict = await resource_manager.diff(declared, live, around=_surroundings_of(course, part))
+    except HoldfastError as error:
+        course.errors[part] = error
+        return replace(intent, error=error)
+    return replace(intent, move=decide(verdict, policy), verdict=verdict)
+
+
+async def apply_child(
+    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+) -> ChildDecision:
+    """Do what was decided. A refusal is kept with the intent, and stops nothing else."""
+    if intent.move not in WRITING_ACTIONS or intent.declared is None:
+        return intent
+    if (
+        intent.part is ChildRole.AUTOSCALER
+        and intent.move is ChildAction.CREATE
+        and not _may_scale(course)
+    ):
+        return replace(intent, move=ChildAction.HOLD)
+    try:
+        written = await _write(client, resource_manager, course, intent)
+    except HoldfastError as error:
+        course.errors[intent.part] = error
+        return replace(intent, error=error)
+    if written is None:
+        return intent
+    course.live[intent.part] = written.live
+    return replace(intent, written=written)
+
+
+async def _write(
+    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+) -> WriteResult | None:
+    """Create or heal one child; None when there is nothing to be written to."""
+    if intent.move is ChildAction.CREATE:
+        return await _create(client, resource_manager, course, intent)
+    if intent.declared is None or intent.live is None or intent.verdict is None:
+        return None
+    left = intent.verdict.drifted if intent.move is ChildAction.BESIDE else intent.contested
+    return await resource_manager.heal(
+        intent.declared,
+        intent.live,
+        intent.verdict,
+        leave=frozenset(found.change.path for found in left),
+    )
+
+
+def _may_scale(course: PassState) -> bool:
+    """An autoscaler starts once the number is not held by us any more, and beside no other."""
+    live = course.live.get(ChildRole.PRIMARY)
+    ready = live is not None and ChildRole.PRIMARY not in course.errors and not owns_replicas(live)
+    return ready and course.family.rival is None
+
+
+async def _create(
+    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+) -> WriteResult:
+    """Create a child; a Deployment whose number others choose starts with one all the same."""
+    assert intent.declared is not None  # noqa: S101  # asked by the caller
+    item = intent.declared.item
+    start = initial_replicas(course.service)
+    if intent.part is not ChildRole.PRIMARY or not leaves_replicas_open(item) or start == 1:
+        return await resource_manager.create(intent.declared)
+    written = await resource_manager.create(
+        declare(with_replicas(item, start), resource_manager.manager)
+    )
+    live = await resource_manager.seed_replicas(written.live)
+    # Guarded by the uid alone: its controller writes the status of a new Deployment at once, and
+    # whatever else was changed since would be refused, for nothing is forced.
+    live = await client.apply(with_uid(item, live), manager=resource_manager.manager)
+    return replace(written, live=live)
+
+
+async def delete_children(
+    client: KubeClient, course: PassState, parts: Sequence[ChildRole]
+) -> None:
+    """Delete children that are no longer wanted: only ours, and only those that were seen."""
+    for part in parts:
+        live = course.live.get(part)
+        if live is None or relation(course.service, live) is not ChildOwnership.OURS:
+            continue
+        if is_terminating(live):
+            continue
+        ref = course.family.refs[part]
+        try:
+            await _delete(client, ref, live)
+        except HoldfastError as error:
+            course.errors[part] = error
+        else:
+            course.live.pop(part)
+            course.removed.append(f"{ref.kind} {ref.name}")
+
+
+async def _delete(client: KubeClient, ref: ObjectRef, live: Fields) -> None:
+    """Delete an object as it was seen. Only its status may have moved since, which it always does.
+
+    Raises KubeConflict when anything else has: somebody else has plans with it, so look again.
+    """
+    for _ in range(_DELETE_ATTEMPTS):
+        try:
+            await client.delete(ref, uid=uid_of(live), version=version_of(live))
+        except KubeConflict as conflict:
+            if conflict.reason is not ConflictReason.CHANGED:
+                raise
+            now = await client.get(ref)
+            if now is None:
+                return
+            if uid_of(now) != uid_of(live) or _without_status(now) != _without_status(live):
+                raise
+            live = now
+        else:
+            return
+    raise KubeConflict(f"{ref} keeps changing.", reason=ConflictReason.CHANGED)
+
+
+def _without_status(live: Fields) -> Fields:
+    """All of an object but its status and the clockwork of the server."""
+    metadata = live["metadata"]
+    assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    clockwork = ("resourceVersion", "managedFields", "generation")
+    kept = {name: value for name, value in metadata.items() if name not in clockwork}
+    return {**live, "metadata": kept, "status": None}
+
+
+def _surroundings_of(course: PassState, part: ChildRole) -> OwnershipContext:
+    if part is not ChildRole.PRIMARY:
+        return NO_CONTEXT
+    ours = course.family.refs[ChildRole.AUTOSCALER]
+    own = f"{ours.kind}/{ours.name}" if course.service.spec.autoscaled else ""
+    return OwnershipContext(autoscaler=course.family.rival or own)

@@ -1,0 +1,412 @@
+"""A cluster with one InferenceService in it, for tests of the operator's reconciler.
+
+The same tests run on the memory cluster, where a test plays the Deployment controller, and on
+the real one, where they wait for it. The client in between records calls, and fails where a test
+says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from tests.support.inference_services import document, merged
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.service.children import Gateway
+from holdfast.core.service.spec import API_VERSION, KIND, InferenceService
+from holdfast.core.tree import Fields
+from holdfast.reconcile.kube import (
+    KubeClient,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    WatchEvent,
+    ref_of,
+)
+from holdfast.reconcile.service.reconciler import ServiceReconciler
+from holdfast.reconcile.service.status import ServiceResult
+from holdfast.wire.inference_service_v1alpha1 import service_from_json
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall:
+    """One call. Only those that may change something are kept in `Spy.writes`."""
+
+    verb: str
+    kind: str
+    name: str
+    manager: str = ""
+    subresource: str = ""
+    created: bool = False
+    item: Fields | None = None
+
+
+class RecordingKubeClient:
+    """Stands before any client."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.calls: list[RecordedCall] = []
+        self.failing: Callable[[RecordedCall], HoldfastError | None] = lambda call: None
+
+    @property
+    def writes(self) -> list[RecordedCall]:
+        return [call for call in self.calls if call.verb in ("apply", "patch", "delete")]
+
+    def of(self, kind: str, verb: str = "apply") -> list[RecordedCall]:
+        """The writes to one kind, those of its status left out."""
+        return [
+            call
+            for call in self.writes
+            if (call.kind, call.verb, call.subresource) == (kind, verb, "")
+        ]
+
+    def _meet(self, call: RecordedCall) -> None:
+        self.calls.append(self._allow(call))
+
+    async def _written(self, call: RecordedCall, written: Awaitable[T]) -> T:
+        """Keep a write that the cluster took; one that it refused changed nothing."""
+        done = await written
+        self.calls.append(call)
+        return done
+
+    def _allow(self, call: RecordedCall) -> RecordedCall:
+        error = self.failing(call)
+        if error is not None:
+            raise error
+        return call
+
+    async def get(self, ref: ObjectRef) -> Fields | None:
+        self._meet(RecordedCall(verb="get", kind=ref.kind, name=ref.name))
+        return await self.client.get(ref)
+
+    async def list(self, scope: Scope) -> ObjectList:
+        self._meet(RecordedCall(verb="list", kind=scope.kind, name=""))
+        return await self.client.list(scope)
+
+    def watch(self, scope: Scope, *, version: str) -> AsyncIterator[WatchEvent]:
+        return self.client.watch(scope, version=version)
+
+    async def apply(
+        self,
+        item: Fields,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        subresource: str = "",
+    ) -> Fields:
+        ref = ref_of(item)
+        call = self._allow(
+            RecordedCall(
+                verb="dry-run" if dry_run else "apply",
+                kind=ref.kind,
+                name=ref.name,
+                manager=manager,
+                subresource=subresource,
+                created=absent,
+                item=item,
+            )
+        )
+        written = self.client.apply(
+            item,
+            manager=manager,
+            force=force,
+            dry_run=dry_run,
+            absent=absent,
+            subresource=subresource,
+        )
+        return await self._written(call, written)
+
+    async def patch(
+        self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
+    ) -> Fields:
+        call = self._allow(
+            RecordedCall(
+                verb="patch",
+                kind=ref.kind,
+                name=ref.name,
+                manager=manager,
+                subresource=subresource,
+            )
+        )
+        written = self.client.patch(ref, operations, manager=manager, subresource=subresource)
+        return await self._written(call, written)
+
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        call = self._allow(RecordedCall(verb="delete", kind=ref.kind, name=ref.name))
+        return await self._written(call, self.client.delete(ref, uid=uid, version=version))
+
+
+NAME = "my-llama"
+API_VERSIONS = {
+    "Deployment": "apps/v1",
+    "Service": "v1",
+    "Pod": "v1",
+    "HorizontalPodAutoscaler": "autoscaling/v2",
+    "PodDisruptionBudget": "policy/v1",
+    "HTTPRoute": "gateway.networking.k8s.io/v1",
+    KIND: API_VERSION,
+}
+SMALL = {"cpu": "100m", "memory": "64Mi", "gpuMemory": None}
+GATEWAY = Gateway(name="inference", namespace="infra", domain="example.com", section="https")
+
+
+class ManualClock:
+    """Time that a story moves on."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+class OperatorWorld:
+    """One namespace, one service, one reconciler. `plays` has the test play the controllers."""
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        client: KubeClient,
+        *,
+        namespace: str,
+        plays: bool,
+        gateway: Gateway | None = None,
+        metrics: Any = None,  # Any: whatever a story asks its metrics of
+    ) -> None:
+        self._runner = runner
+        self.client = RecordingKubeClient(client)
+        self.namespace = namespace
+        self.plays = plays
+        self.clock = ManualClock()
+        self.metrics = metrics
+        self.restart(gateway)
+
+    def restart(self, gateway: Gateway | None = None) -> None:
+        """Go on with another reconciler, which remembers nothing."""
+        self.reconciler = ServiceReconciler(
+            self.client, clock=self.clock, key=b"k", gateway=gateway, metrics=self.metrics
+        )
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(call)
+
+    # The service
+
+    def declare(
+        self, change: dict[str, Any] | None = None, *, large: bool = False
+    ) -> InferenceService:
+        """Store the service of the reference's tests, with some fields changed.
+
+        Unless it is to be `large`, its pods fit on the nodes of the test cluster.
+        """
+        size = {} if large else {"resources": SMALL}
+        item = document(size, namespace=self.namespace)
+        item["spec"] = merged(item["spec"], change or {})
+        self.run(self.client.client.apply(item, manager="holdfast-sdk", force=True))
+        return self.service()
+
+    def service(self) -> InferenceService:
+        return service_from_json(self.get(KIND, NAME))
+
+    def reconcile(self) -> ServiceResult:
+        """One pass over the service as it is stored now. Forgets the writes before it.
+
+        A controller that was first is met as the operator's queue meets it: with another pass.
+        """
+        self.client.calls.clear()
+        for _ in range(10):
+            try:
+                return self.run(self.reconciler.reconcile(self.service()))
+            except KubeConflict:
+                if self.plays:
+                    raise
+        raise AssertionError("another writer was first, ten times in a row")
+
+    def converge(self, passes: int = 25) -> ServiceResult:
+        """Pass after pass, with pods getting ready and time going by, until nothing moves."""
+        quiet = 0
+        for _ in range(passes):
+            before = self.versions()
+            result = self.reconcile()
+            self.settle()
+            quiet = quiet + 1 if before == self.versions() else 0
+            if quiet and (result.requeue_after is None or quiet > 1):
+                return result
+            self.clock.time += timedelta(seconds=result.requeue_after or 0)
+        raise AssertionError(f"no rest after {passes} passes: {self.client.writes}")
+
+    def versions(self) -> list[str | None]:
+        """By which it shows whether anything was written to the service or its Deployments."""
+        found = [
+            self.find(KIND, NAME),
+            *(self.find("Deployment", f"{NAME}-{role}") for role in ("primary", "canary")),
+        ]
+        return [each and each["metadata"]["resourceVersion"] for each in found]
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Status and reason, as stored."""
+        status = self.service().status
+        assert status is not None
+        return next((each.status, each.reason) for each in status.conditions if each.type == kind)
+
+    def has_condition(self, kind: str) -> bool:
+        status = self.service().status
+        return status is not None and any(each.type == kind for each in status.conditions)
+
+    def says(self, kind: str) -> str:
+        status = self.service().status
+        assert status is not None
+        return next(each.message for each in status.conditions if each.type == kind)
+
+    # Objects
+
+    def ref(self, kind: str, name: str) -> ObjectRef:
+        return ObjectRef(
+            api_version=API_VERSIONS[kind], kind=kind, namespace=self.namespace, name=name
+        )
+
+    def find(self, kind: str, name: str) -> Any:  # Any: an object of the API
+        return self.run(self.client.client.get(self.ref(kind, name)))
+
+    def get(self, kind: str, name: str) -> Any:
+        found = self.find(kind, name)
+        assert found is not None, f"no {kind} {name}"
+        return found
+
+    def primary(self) -> Any:
+        return self.get("Deployment", f"{NAME}-primary")
+
+    def edit(
+        self, kind: str, name: str, *operations: Fields, by: str = "kubectl-edit", at: str = ""
+    ) -> None:
+        """Change an object as another tool would."""
+        self.run(
+            self.client.client.patch(self.ref(kind, name), operations, manager=by, subresource=at)
+        )
+
+    def set_image(self, image: str = "evil:1", name: str = f"{NAME}-primary") -> None:
+        path = "/spec/template/spec/containers/0/image"
+        self.edit("Deployment", name, {"op": "replace", "path": path, "value": image})
+
+    def scale(self, number: int, *, by: str, name: str = f"{NAME}-primary") -> None:
+        """Write the number through `scale`, as autoscalers and `kubectl scale` do."""
+        operation: Fields = {"op": "replace", "path": "/spec/replicas", "value": number}
+        self.edit("Deployment", name, operation, by=by, at="scale")
+
+    def delete(self, kind: str, name: str) -> None:
+        assert self.run(self.client.client.delete(self.ref(kind, name)))
+
+    def apply(self, item: dict[str, Any], *, by: str = "somebody") -> Any:
+        item["metadata"].setdefault("namespace", self.namespace)
+        return self.run(self.client.client.apply(item, manager=by, force=True))
+
+    # Pods
+
+    def settle(self, **ready: int) -> None:
+        """Let the Deployments get their pods ready; `primary=1` leaves all but one not ready."""
+        for role in ("primary", "canary"):
+            found = self.find("Deployment", f"{NAME}-{role}")
+            if found is None:
+                continue
+            if self.plays:
+                self.play(found, ready.get(role))
+            else:
+                self.wait(f"{NAME}-{role}")
+
+    def play(self, found: Any, ready: int | None = None, *, updated: int | None = None) -> None:
+        """Write a Deployment's status as its controller would."""
+        wanted = found["spec"]["replicas"]
+        count = wanted if ready is None else ready
+        status: dict[str, Any] = {
+            "observedGeneration": found["metadata"]["generation"],
+            "replicas": wanted,
+            "updatedReplicas": wanted if updated is None else updated,
+            "readyReplicas": count,
+            "availableReplicas": count,
+            "unavailableReplicas": wanted - count,
+        }
+        if all((found.get("status") or {}).get(key) == value for key, value in status.items()):
+            return
+        name = found["metadata"]["name"]
+        operation: Fields = {"op": "add", "path": "/status", "value": status}
+        self.edit("Deployment", name, operation, by="kube-controller-manager", at="status")
+
+    def wait(self, name: str, seconds: float = 60) -> None:
+        """Wait for a real Deployment's controller and pods."""
+
+        def there() -> bool:
+            found = self.get("Deployment", name)
+            status, wanted = found.get("status", {}), found["spec"]["replicas"]
+            return status.get("observedGeneration") == found["metadata"]["generation"] and all(
+                status.get(key, 0) == wanted
+                for key in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+            )
+
+        self.eventually(there, f"{name} is ready", seconds)
+
+    def eventually(self, holds: Callable[[], bool], what: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            time.sleep(0.1)
+
+
+class OperatorWorlds:
+    """Makes worlds, and closes what they needed."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+    def memory(self, gateway: Gateway | None = None, metrics: Any = None) -> OperatorWorld:
+        from holdfast.adapters.memory.kube import MemoryKube
+
+        return OperatorWorld(
+            self._runner,
+            MemoryKube(),
+            namespace="default",
+            plays=True,
+            gateway=gateway,
+            metrics=metrics,
+        )
+
+    def real(
+        self, kubeconfig: Any, namespace: str, gateway: Gateway | None = None
+    ) -> OperatorWorld:
+        from tests.adapters.kubernetes.harness import api_for, cluster_config
+
+        from holdfast.adapters.kubernetes.client import ClusterClient
+
+        api = self._runner.run(self._stack.enter_async_context(api_for(cluster_config(kubeconfig))))
+        return OperatorWorld(
+            self._runner,
+            ClusterClient(api),
+            namespace=namespace,
+            plays=False,
+            gateway=gateway,
+        )

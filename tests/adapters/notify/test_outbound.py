@@ -340,8 +340,10 @@ def test_no_failure_shows_more_of_an_address_than_its_host(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     path, query, user = (
-        planted_secret("path", "services/T0/B0/{}"), planted_secret("query", "token={}"), planted_secret("user", "{}"),
-    )  # fmt: skip
+        planted_secret("path", "services/T0/B0/{}"),
+        planted_secret("query", "token={}"),
+        planted_secret("user", "{}"),
+    )
     canaries = [path, query, user]
     tail = f"{path.value}?{query.value}"
     surfaces = Surfaces()

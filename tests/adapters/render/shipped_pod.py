@@ -1,8 +1,9 @@
 """Starts a program as the pods of an installation start theirs, as far as one machine can.
 
 Run as a script: the user to become, or -; a directory that stays writable; then the program. It
-does what `holdfast.install.deployments` asks of a container runtime: another user, no capabilities, none
-to be gained, a read-only root, and the calls that runtimes' default filter refuses.
+does what `holdfast.install.deployments` asks of a container runtime: another user, no
+capabilities, none to be gained, a read-only root, and the calls that runtimes' default filter
+refuses.
 """
 
 from __future__ import annotations

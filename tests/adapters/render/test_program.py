@@ -68,15 +68,15 @@ def test_a_child_of_the_program_makes_none_either(tmp_path: Path) -> None:
 def test_without_a_way_to_take_the_network_a_program_runs_only_where_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unconfined: bool
 ) -> None:
-    """A system without both layers: here a cage whose way out always fails."""
-    cage = tmp_path / "cage.py"
-    real = Path(program._CAGE).read_text()
-    cage.write_text(
+    """A system without both layers: here a sandbox that never succeeds."""
+    sandbox = tmp_path / "sandbox.py"
+    real = Path(program._SANDBOX).read_text()
+    sandbox.write_text(
         real.replace(
-            'if __name__ == "__main__":', "leave_the_network = bool\nif __name__ == '__main__':"
+            'if __name__ == "__main__":', "drop_network = bool\nif __name__ == '__main__':"
         )
     )
-    monkeypatch.setattr(program, "_CAGE", cage)
+    monkeypatch.setattr(program, "_SANDBOX", sandbox)
     found = find_program(fake(tmp_path, "print('ran')"), (), hint="")
     running = run_program(found, [], directory=tmp_path, seconds=30, unconfined=unconfined)
     if unconfined:

@@ -104,7 +104,8 @@ def slack_message(notices: Sequence[Notice]) -> Fields:
         left -= len(text)
         shown += 1
     rest = f"… and {len(notices) - shown} more · " if shown < len(notices) else ""
-    at = f"<!date^{int(notices[-1].at.timestamp())}^{{date_short_pretty}} {{time}}|{_time_text(notices)}>"
+    seconds, plain = int(notices[-1].at.timestamp()), _time_text(notices)
+    at = f"<!date^{seconds}^{{date_short_pretty}} {{time}}|{plain}>"
     source = _escape(notices[0].source, 200)
     blocks.append({"type": "context", "elements": [_mrkdwn(f"{rest}{source} · {at}")]})
     lines = [

@@ -165,8 +165,8 @@ def _check_plugin_document(value: Tree, where: str) -> Fields:
     if strange is not None:
         raise refusal(
             where,
-            f"the plugin {quote_text(str(kind))} has the key {quote_text(strange)}, which is not known, "
-            "reads further files or names a function.",
+            f"the plugin {quote_text(str(kind))} has the key {quote_text(strange)}, which is not "
+            "known, reads further files or names a function.",
             "Remove it, or write its configuration out in place.",
         )
     metadata = value.get("metadata")

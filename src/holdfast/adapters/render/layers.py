@@ -205,8 +205,8 @@ class _LayerLoader:
                 if any(above[: len(parts)] == parts for above in stack):
                     raise refusal(
                         f"{place.file}:{place.line}",
-                        f"{quote_text(path_text(parts) or '.')} contains or is the kustomization that "
-                        "includes it.",
+                        f"{quote_text(path_text(parts) or '.')} contains or is the kustomization "
+                        "that includes it.",
                         "Break the cycle.",
                     )
                 inner = key == "components"

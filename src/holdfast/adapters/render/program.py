@@ -22,7 +22,7 @@ from holdfast.core.errors import ConfigurationError
 from holdfast.core.quantity import format_seconds
 from holdfast.core.redact import quote_text
 
-_CAGE = Path(__file__).with_name("cage.py")
+_SANDBOX = Path(__file__).with_name("sandbox.py")
 _CHUNK = 2**16
 _REAP_SECONDS = 5.0
 _TRIAL_TIMEOUT = 30.0
@@ -82,7 +82,7 @@ async def run_program(
     limits = (str(int(seconds) + 1), str(MAX_MEMORY), str(writes), str(MAX_OPEN_FILES))
     confinement = OPEN if unconfined else CONFINED
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-B", str(_CAGE), *limits, confinement, program.path,
+        sys.executable, "-I", "-S", "-B", str(_SANDBOX), *limits, confinement, program.path,
         *arguments,
         cwd=directory,
         env={"HOME": str(directory), "TMPDIR": str(directory), **(environment or {})},

@@ -70,7 +70,7 @@ class ManifestCache:
         self._lock = threading.Lock()
 
     def pieces(self, data: bytes, file: str) -> list[Manifest]:
-        """Read every object of a file, as `parse_manifests` does; a file that was read is not again."""
+        """Parse the objects of a file, each content once."""
         key = (file, hashlib.sha256(data).digest())
         with self._lock:
             known = self._held.pop(key, None)
@@ -327,8 +327,8 @@ def _load_layers(files: RepositoryFiles, parts: PathParts) -> LoadedLayers:
 
 def _path_missing(parts: PathParts) -> SourceUnavailable:
     return SourceUnavailable(
-        f"There is no {quote_text(path_text(parts) or '.', 200)} at this commit, so what it declares is "
-        "unknown.",
+        f"There is no {quote_text(path_text(parts) or '.', 200)} at this commit, so what it "
+        "declares is unknown.",
         hint="Fix the path of the Application, or commit what it should hold.",
     )
 

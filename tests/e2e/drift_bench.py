@@ -22,7 +22,7 @@ from holdfast.core.ownership.signals import Declaration, FieldDrift
 from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.tree import Fields, Path, json_pointer, show_path
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
-from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 
 MANAGER = "holdfast-gitops"
 EDITOR = "kubectl-edit"

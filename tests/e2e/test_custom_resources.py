@@ -12,7 +12,7 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.core.errors import ValidationError
 from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import declare
-from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 
 pytestmark = pytest.mark.cluster
 

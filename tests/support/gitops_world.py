@@ -76,7 +76,7 @@ from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.reconcile.gitops.source_poller import SourcePoller
 from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.kube import KubeClient
-from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.wire.yaml import read_documents
 
 KEY = b"k" * 32

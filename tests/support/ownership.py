@@ -24,7 +24,7 @@ from holdfast.core.ownership.signals import Declaration
 from holdfast.core.ownership.signals import declare as sealed
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
-from holdfast.reconcile.resource_manager import ResourceManager, WriteResult
+from holdfast.reconcile.objects.resource_manager import ResourceManager, WriteResult
 
 MANAGER = "holdfast-operator"
 KEY = b"a key of the tests"

@@ -1,8 +1,9 @@
-"""What our custom resources have in common: their group, and how their values are described and checked.
+"""What our custom resources have in common: their group, and how values are described and checked.
 
-The fields of a dataclass are read off its types (`schema_fields`), a format says what one value looks
-like, a rule what must hold between values. The checks, the JSON form and the schema that the API
-server enforces all use the same description, so a field that is added to a type is in all three.
+The fields of a dataclass are read off its types (`schema_fields`), a format says what one value
+looks like, a rule what must hold between values. The checks, the JSON form and the schema that the
+API server enforces all use the same description, so a field that is added to a type is in all
+three.
 """
 
 from __future__ import annotations
@@ -245,7 +246,8 @@ def duration_rule(
         field=path,
         reason=f"it is not from {low} to {high}.",
         fix="Write it like 10s or 1m30s.",
-        cel=f"!({cel_is_set(path)}) || ({value} >= duration('{low}') && {value} <= duration('{high}'))",
+        cel=f"!({cel_is_set(path)}) || "
+        f"({value} >= duration('{low}') && {value} <= duration('{high}'))",
         holds=holds,
     )
 

@@ -27,6 +27,8 @@ class Situation(StrEnum):
 
     ABSENT = "absent"
     IN_SYNC = "in-sync"
+    PENDING = "pending"
+    """Only what was declared anew differs. A workload has no record to tell that by."""
     DRIFTED = "drifted"
     UNKNOWN = "unknown"
 

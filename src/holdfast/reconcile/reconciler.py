@@ -11,7 +11,7 @@ from holdfast.core.live import Live, Observation
 from holdfast.core.names import WorkloadId
 from holdfast.core.outcome import EndpointRef, Outcome
 from holdfast.core.plan import Action, Plan, check_fresh, make_plan
-from holdfast.core.policy import Decision, OnAbsent, OnDrift, decide
+from holdfast.core.policy import DecisionAction, OnAbsent, OnDrift, decide
 from holdfast.reconcile.ports import Target
 
 MAX_ATTEMPTS = 8
@@ -19,11 +19,11 @@ MAX_ATTEMPTS = 8
 
 
 _OUTCOME_WITHOUT_WRITE = {
-    Decision.KEEP: Outcome.UNCHANGED,
-    Decision.PLAN: Outcome.PLANNED,
-    Decision.WARN: Outcome.LEFT,
-    Decision.LEAVE: Outcome.LEFT,
-    Decision.REFUSE: Outcome.REFUSED,
+    DecisionAction.NOTHING: Outcome.UNCHANGED,
+    DecisionAction.PLAN: Outcome.PLANNED,
+    DecisionAction.REPORT: Outcome.LEFT,
+    DecisionAction.LEAVE: Outcome.LEFT,
+    DecisionAction.REFUSE: Outcome.REFUSED,
 }
 
 
@@ -45,17 +45,17 @@ async def ensure(
         check_supported(target, [desired])
         drift = find_drift(desired=desired, live=seen)
         plan = make_plan([drift])
-        decision = decide(drift, on_drift, on_absent)
-        if decision not in (Decision.CREATE, Decision.UPDATE):
-            return _ref(drift, plan, _OUTCOME_WITHOUT_WRITE[decision], drift.live)
+        action = decide(drift.situation, on_drift.policy, on_absent=on_absent).action
+        if not action.writes:
+            return _ref(drift, plan, _OUTCOME_WITHOUT_WRITE[action], drift.live)
         try:
             live = await target.perform(plan.steps[0], key=f"{key}-{attempt}")
         except Conflict:
             continue
-        created = decision is Decision.CREATE
+        created = action is DecisionAction.CREATE
         return _ref(drift, plan, Outcome.CREATED if created else Outcome.UPDATED, live)
     raise Conflict(
-        f"Workload {desired.id} was changed by others {MAX_ATTEMPTS} times while it was reconciled.",
+        f"Others changed workload {desired.id} {MAX_ATTEMPTS} times while it was reconciled.",
         changed="Nothing was changed by this call.",
         hint="Find out who keeps writing it (holdfast drift history) and try again.",
     )

@@ -1,7 +1,7 @@
 """Applications as JSON and in files, and the values they stand for.
 
-Read by the GitOps controller, from a watch or from files where there is no cluster to keep them. Unknown
-fields are refused, not dropped.
+Read by the GitOps controller, from a watch or from files where there is no cluster to keep them.
+Unknown fields are refused, not dropped.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ RESOURCE = ResourceDefinition(
             "labelSelectorPath": ".status.selector",
         },
     },
-    name_rule=f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{NAME_PATTERN}')",
+    name_rule=f"size(self.metadata.name) <= {MAX_NAME} && "
+    f"self.metadata.name.matches('{NAME_PATTERN}')",
     name_problem=NAME_PROBLEM,
     description="Keeps one model served, as it is declared.",
 )

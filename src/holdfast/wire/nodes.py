@@ -1,8 +1,8 @@
 """The tree between text and values: what was read, on which line, and how large it would be.
 
-Both readers build it through `Composer`, which holds the limits. A node may be shared by aliases, so
-its full size is counted before anything walks it. Plain scalars are read as `kubectl` reads them, so
-that what is reviewed is what is applied.
+Both readers build it through `Composer`, which holds the limits. A node may be shared by aliases,
+so its full size is counted before anything walks it. Plain scalars are read as `kubectl` reads
+them, so that what is reviewed is what is applied.
 """
 
 from __future__ import annotations

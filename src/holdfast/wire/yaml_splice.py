@@ -1,7 +1,7 @@
 """The cuts and insertions by which a YAML text comes one step nearer to what it should say.
 
-Values are written in the layout of what surrounds them, and quoted wherever some reader of YAML could
-take them for something else than text. No result is trusted: `yaml_edit` reads it again.
+Values are written in the layout of what surrounds them, and quoted wherever some reader of YAML
+could take them for something else than text. No result is trusted: `yaml_edit` reads it again.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ from holdfast.reconcile.gitops.reconciler import (
 from holdfast.reconcile.gitops.reporting import ApplicationEvent
 from holdfast.reconcile.gitops.source_poller import SourcePoller
 from holdfast.reconcile.gitops.sync import Syncer
-from holdfast.reconcile.resource_manager import ResourceManager
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 
 HEAL = DriftSpec(routes=(route(Remediation.SELF_HEAL),))
 

@@ -32,7 +32,7 @@ from holdfast.core.live import Absent, Live
 from holdfast.core.names import WorkloadId, require_slug
 from holdfast.core.outcome import EndpointRef, Outcome
 from holdfast.core.plan import Plan, delete_plan
-from holdfast.core.policy import Decision, OnAbsent, OnDrift, decide
+from holdfast.core.policy import DecisionAction, OnAbsent, OnDrift, decide
 from holdfast.core.redact import quote_text
 from holdfast.core.show import plan_summary
 from holdfast.core.tree import show_path
@@ -282,7 +282,12 @@ def raise_if_refused(
     plan: Plan, drifts: Sequence[Drift], on_drift: OnDrift, on_absent: OnAbsent
 ) -> None:
     """Raise before the first write when the policy stops at any of the workloads."""
-    stopped = [drift for drift in drifts if decide(drift, on_drift, on_absent) is Decision.REFUSE]
+    stopped = [
+        drift
+        for drift in drifts
+        if decide(drift.situation, on_drift.policy, on_absent=on_absent).action
+        is DecisionAction.REFUSE
+    ]
     absent = [drift for drift in stopped if isinstance(drift.live, Absent)]
     if absent:
         raise _absent_error(*(drift.desired.id for drift in absent))

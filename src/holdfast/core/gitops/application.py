@@ -28,6 +28,7 @@ from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.notification import Severity
 from holdfast.core.gitops.source import Renderer
 from holdfast.core.ownership.ignore import AmountKind
+from holdfast.core.policy import Policy
 
 GitUrl = Annotated[
     str, ValueFormat(description="the address of a repository", pattern=r"^\S+$", max_length=1000)
@@ -103,6 +104,20 @@ class Remediation(StrEnum):
     """Tell, keep a plan, and apply exactly that plan once a reviewer approves its digest."""
     PULL_REQUEST = "pull-request"
     IGNORE = "ignore"
+
+    @property
+    def policy(self) -> Policy:
+        """Its place on the one scale."""
+        return _POLICIES[self]
+
+
+_POLICIES = {
+    Remediation.REPORT: Policy.REPORT,
+    Remediation.SELF_HEAL: Policy.HEAL,
+    Remediation.REVIEW: Policy.REVIEW,
+    Remediation.PULL_REQUEST: Policy.PULL_REQUEST,
+    Remediation.IGNORE: Policy.IGNORE,
+}
 
 
 class PullRequestKind(StrEnum):

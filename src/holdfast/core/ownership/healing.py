@@ -1,8 +1,8 @@
 """What a heal writes, and which fields have to change their owner first.
 
-Leaving a field out of an apply deletes it when nobody else owns it, so a field that is to stay is left
-out only where we own nothing of it; otherwise it is written with the value it has. An apply removes
-only what its manager owned before, so what others added becomes ours first, by rewriting
+Leaving a field out of an apply deletes it when nobody else owns it, so a field that is to stay is
+left out only where we own nothing of it; otherwise it is written with the value it has. An apply
+removes only what its manager owned before, so what others added becomes ours first, by rewriting
 `managedFields`. Called by the resource manager.
 """
 

@@ -24,8 +24,8 @@ from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.object_observer import Declarations
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict
+from holdfast.reconcile.objects.resource_manager import ResourceManager, WriteResult
 from holdfast.reconcile.ports import Clock
-from holdfast.reconcile.resource_manager import ResourceManager, WriteResult
 
 _CRD_TIMEOUT = 10.0
 """Seconds for a kind to be served once its definition was applied."""

@@ -55,8 +55,8 @@ from holdfast.core.ownership.signals import (
 )
 from holdfast.core.tree import Fields, digest, identical
 from holdfast.reconcile.kube import KindNotServed, KubeClient, KubeConflict, Scope
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock
-from holdfast.reconcile.resource_manager import ResourceManager
 
 CACHE_SECONDS = 60.0
 """Seconds for which their settings are not read again."""

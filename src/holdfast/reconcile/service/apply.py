@@ -22,7 +22,11 @@ from holdfast.core.service.children import Gateway
 from holdfast.core.service.spec import InferenceService
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ObjectRef
-from holdfast.reconcile.resource_manager import ResourceManager, WriteResult, with_version_guard
+from holdfast.reconcile.objects.resource_manager import (
+    ResourceManager,
+    WriteResult,
+    with_version_guard,
+)
 from holdfast.reconcile.service.decisions import WRITING_ACTIONS, ChildAction, ChildDecision, decide
 from holdfast.reconcile.service.observe import (
     OPERATOR_MANAGER,

@@ -20,7 +20,7 @@ from holdfast.core.ownership.signals import Declaration, FieldDrift
 from holdfast.core.policy import OnDrift
 from holdfast.core.tree import Fields, show_path
 from holdfast.reconcile.kube import ObjectRef
-from holdfast.reconcile.resource_manager import WriteResult
+from holdfast.reconcile.objects.resource_manager import WriteResult
 from holdfast.reconcile.service.observe import ChildRole
 
 

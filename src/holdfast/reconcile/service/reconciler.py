@@ -18,8 +18,8 @@ from holdfast.core.service.children import Gateway, manifests
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import ConflictReason, KubeClient, KubeConflict, ref_of
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import Clock, MetricSource
-from holdfast.reconcile.resource_manager import ResourceManager
 from holdfast.reconcile.service import traffic
 from holdfast.reconcile.service.apply import (
     PassState,

@@ -29,8 +29,8 @@ from holdfast.core.service.split import (
 )
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import ref_of
+from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import MetricSource
-from holdfast.reconcile.resource_manager import ResourceManager
 from holdfast.reconcile.service.apply import owns_replicas, replicas_of
 from holdfast.reconcile.service.decisions import landing
 from holdfast.reconcile.service.observe import (

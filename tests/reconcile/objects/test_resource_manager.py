@@ -26,7 +26,7 @@ from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import Declaration, declare
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import ConflictReason, KubeConflict, ref_of
-from holdfast.reconcile.resource_manager import PERSISTENT_FAILURE_SECONDS, ResourceManager
+from holdfast.reconcile.objects.resource_manager import PERSISTENT_FAILURE_SECONDS, ResourceManager
 
 
 class SetClock(SystemClock):

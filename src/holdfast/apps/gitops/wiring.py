@@ -69,8 +69,8 @@ from holdfast.reconcile.gitops.reporting import SendNotice
 from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.reconcile.gitops.source_poller import SourcePoller, Sources
 from holdfast.reconcile.gitops.sync import Syncer
-from holdfast.reconcile.ports import Clock
 from holdfast.reconcile.objects.resource_manager import ResourceManager
+from holdfast.reconcile.ports import Clock
 from holdfast.version import __version__
 from holdfast.wire.gitops_v1 import parse_app_id
 

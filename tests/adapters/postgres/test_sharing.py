@@ -22,17 +22,19 @@ from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 DRIFT = RecordKind.DRIFT
 CONTROLLER = """
 import asyncio, sys
-from tests.support.ledgers import PostgresShelf, line, put
+from tests.support.ledgers import PostgresLedger, journal_entry, record_put
 from holdfast.core.errors import Conflict
 from holdfast.reconcile.gitops.ports import RecordKind
 
 async def main(dsn, rounds):
-    async with PostgresShelf(dsn).open() as book:
+    async with PostgresLedger(dsn).open() as book:
         while rounds:
             held = await book.records(RecordKind.DRIFT, key="sum")
             seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
             try:
-                await book.write([put("sum", seen, body={"n": count + 1})], [line(str(count + 1))])
+                await book.write(
+                    [record_put("sum", seen, body={"n": count + 1})], [journal_entry(str(count + 1))]
+                )
                 rounds -= 1
             except Conflict:
                 pass

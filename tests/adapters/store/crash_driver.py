@@ -102,7 +102,7 @@ class CrashDriver:
         self.snapshots: list[object] = []
         self.old = home / "old.db"
         # A short log is folded often, so that checkpoints are among the points.
-        store_module.LOG_PAGES = 40
+        store_module.CHECKPOINT_PAGES = 40
         if mode in ("sequence", "hasty"):
             path = home / "whole.db"
             store = open_store(path)

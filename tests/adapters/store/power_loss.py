@@ -218,7 +218,7 @@ def _apply(content: bytes, calls: list[SystemCall]) -> bytes:
 
 
 def main() -> None:
-    store_module.LOG_PAGES = LOG_PAGES
+    store_module.CHECKPOINT_PAGES = LOG_PAGES
     store = open_store(Path(sys.argv[1]))
     for _ in operations(store):
         os.write(sys.stdout.fileno(), ACKNOWLEDGED)

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast.adapters.store.writer as writer_module
 import pytest
 from tests.adapters.store.store_script import SDK, broken_invariants, spec, write_concurrently
 from tests.support.processes import ROOT
 
+import holdfast.adapters.store.store as store_module
 from holdfast.adapters.store import OpenMode, Project, Store, Transaction
 from holdfast.core.desired import desired_of
 from holdfast.core.errors import Conflict, StoreBusy, StoreUnavailable
@@ -123,7 +123,7 @@ def test_a_caller_who_left_before_the_work_began_gets_no_effect(tmp_path: Path) 
 def test_a_write_too_many_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "WAITING", 3)
+    monkeypatch.setattr(store_module, "QUEUE_LIMIT", 3)
 
     async def scenario(store: Store) -> None:
         answers = await asyncio.gather(
@@ -199,7 +199,7 @@ from holdfast.core.drift import find_drift
 from holdfast.core.errors import Conflict
 from holdfast.core.live import Absent
 from holdfast.core.plan import make_plan
-from holdfast.reconcile.sync_bridge import run
+from holdfast.reconcile.sync_bridge import run_sync
 from tests.adapters.store.store_script import SDK, spec
 
 def create(number):
@@ -207,7 +207,7 @@ def create(number):
     step = make_plan([find_drift(desired=desired, live=Absent(id=desired.id))]).steps[0]
     with Store.open(sys.argv[1]) as store:
         try:
-            run(StoreTarget(store, writer=SDK).perform(step, key=str(number)))
+            run_sync(StoreTarget(store, writer=SDK).perform(step, key=str(number)))
             return b"created\\n"
         except Conflict:
             return b"conflict\\n"

@@ -73,8 +73,8 @@ def test_a_server_is_refused_while_an_embedded_client_has_the_file(tmp_path: Pat
 def test_the_file_is_free_again_when_its_server_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     program = (
-        "import sys, time; from holdfast.adapters.store import Mode, Store\n"
-        "store = Store.open(sys.argv[1], mode=Mode.SERVER)\n"
+        "import sys, time; from holdfast.adapters.store import OpenMode, Store\n"
+        "store = Store.open(sys.argv[1], mode=OpenMode.SERVER)\n"
         "store.write(lambda tx: tx.create_project('acme'))\n"
         "print('open', flush=True); time.sleep(600)"
     )
@@ -95,8 +95,8 @@ def test_the_file_is_free_again_when_its_server_was_killed(tmp_path: Path) -> No
 def killed_after_a_write(path: Path) -> None:
     """Open a store in a process of its own, commit, and kill it: the commit is in the log."""
     program = (
-        "import os, sys; from holdfast.adapters.store import Mode, Store\n"
-        "store = Store.open(sys.argv[1], mode=Mode.SERVER)\n"
+        "import os, sys; from holdfast.adapters.store import OpenMode, Store\n"
+        "store = Store.open(sys.argv[1], mode=OpenMode.SERVER)\n"
         "store.write(lambda tx: tx.create_project('acme'))\n"
         "os.kill(os.getpid(), 9)"
     )
@@ -296,7 +296,7 @@ def test_a_log_removed_after_a_crash_is_noticed(tmp_path: Path) -> None:
     store = open_store(path)
     for _ in operations(store):
         pass
-    store._keep_witness()
+    store._write_watermark()
     for name in ("holdfast.db", "holdfast.db.serial"):  # as a crash leaves them, less the log
         shutil.copy(tmp_path / name, crashed / name)
     store.close()

@@ -87,10 +87,8 @@ async def _edits(api: KubeApi, informer: Informer) -> tuple[list[float], list[fl
         began = time.perf_counter()
         call = asyncio.create_task(
             api.patch(
-                DEPLOYMENTS,
-                f"d-{index * 31 % OBJECTS:05d}",
+                DEPLOYMENTS.ref(f"d-{index * 31 % OBJECTS:05d}", NAMESPACE),
                 {"metadata": {"annotations": {"edit": wanted}}},
-                namespace=NAMESPACE,
                 manager="kubectl-edit",
             )
         )

@@ -418,7 +418,7 @@ async def _detect(api: KubeApi, size: Size, seen: Seen, process: Controller) -> 
             began = time.perf_counter()
             patch = {"spec": {"selector": {"app": value}}}
             call = asyncio.create_task(
-                api.patch(SERVICES, name, patch, namespace=place, manager="kubectl-edit")
+                api.patch(SERVICES.ref(name, place), patch, manager="kubectl-edit")
             )
             await seen.until(
                 lambda value=value, place=place, name=name: (
@@ -457,7 +457,7 @@ async def _heal(
         had = _version(configs, name, place)
         began = time.perf_counter()
         patch = {"data": {"note": wanted}}
-        answer = await api.patch(CONFIGS, name, patch, namespace=place, manager="kubectl-edit")
+        answer = await api.patch(CONFIGS.ref(name, place), patch, manager="kubectl-edit")
         patched = time.perf_counter() - began
         edited = str(answer["metadata"]["resourceVersion"])
         await seen.until(

@@ -225,7 +225,7 @@ def _children(index: int) -> tuple[Fields, ...]:
 
 async def _edit(api: KubeApi, name: str) -> None:
     patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": EDITED}]
-    await api.patch(DEPLOYMENTS, name, patch, namespace=OURS, manager="kubectl-edit")
+    await api.patch(DEPLOYMENTS.ref(name, OURS), patch, manager="kubectl-edit")
 
 
 def _with_image(item: Object, image: str) -> Object:
@@ -239,10 +239,10 @@ def _with_image(item: Object, image: str) -> Object:
 async def _remove(api: KubeApi, namespace: str) -> None:
     for api_version, kind in KINDS:
         resource = await api.resource_of(api_version, kind)
-        found = await api.list(resource, namespace=namespace)
+        found = await api.list(resource.scope(namespace))
         await all_of(
             lambda item, resource=resource: api.delete(
-                resource, item["metadata"]["name"], namespace=namespace
+                resource.ref(item["metadata"]["name"], namespace)
             ),
             found.items,
         )
@@ -258,7 +258,7 @@ async def _all_ready(api: KubeApi) -> None:
     resource = await api.resource_of(f"{GROUP}/v1alpha1", "InferenceService")
     async with asyncio.timeout(300):
         while True:
-            found = await api.list(resource, namespace=OURS)
+            found = await api.list(resource.scope(OURS))
             if all(item.get("status", {}).get("ready") for item in found.items):
                 return
             await asyncio.sleep(1)

@@ -52,7 +52,7 @@ from holdfast.reconcile.service.status import Note, ServiceResult
 from holdfast.wire.inference_service_v1alpha1 import service_from_json, service_to_json
 
 if TYPE_CHECKING:
-    from holdfast.adapters.kubernetes.client import ClusterClient
+    from holdfast.adapters.kubernetes.api import KubeApi as ClusterClient
     from holdfast.adapters.memory.kube import MemoryKube
 
 __all__ = [
@@ -125,9 +125,9 @@ class Reconciler(_Reconciler):
 def __getattr__(name: str) -> object:
     """Load the clients at first use: one needs the extra `kubernetes`, the other only tests do."""
     if name == "ClusterClient":
-        from holdfast.adapters.kubernetes.client import ClusterClient
+        from holdfast.adapters.kubernetes.api import KubeApi
 
-        return ClusterClient
+        return KubeApi
     if name == "MemoryKube":
         from holdfast.adapters.memory.kube import MemoryKube
 

@@ -18,7 +18,6 @@ from tests.adapters.kubernetes.harness import api_for, cluster_config
 from tests.support.cluster import Cluster
 
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.memory.kube import MemoryKube
 from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.reconcile.kube import (
@@ -72,7 +71,7 @@ class MemoryKubeWorld:
 class ClusterKubeWorld:
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self.api = api
-        self.client: KubeClient = ClusterClient(api)
+        self.client: KubeClient = api
         self.namespace = namespace
 
     async def create(self, item: dict[str, Any], *, manager: str) -> dict[str, Any]:

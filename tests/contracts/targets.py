@@ -88,7 +88,7 @@ async def kubernetes(home: Path) -> AsyncIterator[ControlTarget]:
         await target.api.create(document)
         yield target.within(60)
         spaces = await target.api.resource_of("v1", "Namespace")
-        await target.api.delete(spaces, name)
+        await target.api.delete(spaces.ref(name))
     finally:
         await target.aclose()
 

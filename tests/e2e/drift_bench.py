@@ -14,7 +14,6 @@ from tests.support.cluster import Cluster
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.object_diff import ObjectDiff
@@ -62,7 +61,7 @@ class DriftBench:
 
     def __init__(self, api: KubeApi) -> None:
         self.api = api
-        self.client = ClusterClient(api)
+        self.client = api
         self.restart()
 
     def restart(self) -> None:
@@ -126,14 +125,11 @@ class DriftBench:
         """Change the first declared value that the server lets another manager change."""
         live = await self.live(declared)
         ref = ref_of(declared.item)
-        resource = await self.api.resource_of(ref.api_version, ref.kind)
         for place, value in list(_editable(declared.item, live))[:tries]:
             edited = Edited(declared=declared, place=place)
             change = {"op": "replace", "path": edited.pointed, "value": value}
             try:
-                await self.api.patch(
-                    resource, ref.name, [change], namespace=ref.namespace, manager=EDITOR
-                )
+                await self.api.patch(ref, [change], manager=EDITOR)
             except HoldfastError:
                 continue  # immutable, or no such value
             return edited

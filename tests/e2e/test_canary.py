@@ -22,7 +22,6 @@ from tests.support.inference_services import merged
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
 from holdfast.core.service.children import Gateway
@@ -105,7 +104,7 @@ class Story:
         """One pass of an operator that has just started. None when another writer was first."""
         stored = self.cluster.api().request("GET", f"{self.path}/bot")
         reconciler = ServiceReconciler(
-            ClusterClient(self.api),
+            self.api,
             clock=self.clock,
             key=b"k" * 32,
             gateway=GATEWAY if self.controller else None,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tests.adapters.kubernetes.harness import HastyClock, api_for, cluster_config
 from tests.faults.kube_faults import KubeFaults
 
-from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tree import Fields
 from holdfast.reconcile.kube import ObjectRef, Scope, ref_of
@@ -33,7 +33,7 @@ STORY: tuple[Wanted, ...] = (
 class Converger:
     """Everything with one label in one namespace."""
 
-    def __init__(self, client: ClusterClient, namespace: str, group: str) -> None:
+    def __init__(self, client: KubeApi, namespace: str, group: str) -> None:
         self.client = client
         self.namespace = namespace
         self.group = group
@@ -109,7 +109,7 @@ async def play(kube: KubeFaults, namespace: str, group: str, *, within: float = 
     """Run the whole story through the proxy and check its end in the cluster itself."""
     config = cluster_config(kube.kubeconfig)
     async with api_for(config, clock=HastyClock(), within=within) as api:
-        controller = Converger(ClusterClient(api), namespace, group)
+        controller = Converger(api, namespace, group)
         for wanted in STORY:
             await controller.converge(wanted)
         kube.heal()

@@ -15,8 +15,8 @@ from tests.adapters.kubernetes.harness import api_for, cluster_config
 from tests.faults.converge import MANAGER, Converger, seen
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.adapters.kubernetes.lease import LeaderElection, LeadershipLost, LeaseTiming
+from holdfast.adapters.kubernetes.api import LeadershipLost
+from holdfast.adapters.kubernetes.lease import LeaderElection, LeaseTiming
 from holdfast.reconcile.kube import KubeConflict, ref_of
 
 QUICK = LeaseTiming(duration=3.0, renew_within=2.0, every=0.3)
@@ -26,7 +26,7 @@ async def main(kubeconfig: Path, namespace: str, identity: str) -> None:
     config = cluster_config(kubeconfig)
     clock = SystemClock()
     async with api_for(config, clock=clock) as api, api_for(config, clock=clock) as own:
-        controller = Converger(ClusterClient(api), namespace, "g")
+        controller = Converger(api, namespace, "g")
         election = LeaderElection(
             own, namespace=namespace, name="holdfast", identity=identity, timing=QUICK
         )

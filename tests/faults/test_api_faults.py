@@ -25,7 +25,6 @@ from tests.support.fault_proxy import When
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -153,7 +152,7 @@ def test_a_create_that_timed_out_but_held_is_found_again_and_made_once(
     kube: KubeFaults, namespace: str
 ) -> None:
     async def story(api: KubeApi) -> None:
-        controller = Converger(ClusterClient(api), namespace, "g")
+        controller = Converger(api, namespace, "g")
         item = controller.item("a", "1")
         await controller.client.get(ref_of(item))  # kinds are known now; the create is the next
         kube.delay_response(calls("PATCH"), 3.0)
@@ -178,10 +177,10 @@ def test_a_deletion_whose_answer_was_lost_is_not_sent_again_unasked(
     """By then the name may be another object's."""
 
     async def story(api: KubeApi) -> None:
-        await api.create(Converger(ClusterClient(api), namespace, "g").item("a", "1"))
+        await api.create(Converger(api, namespace, "g").item("a", "1"))
         kube.drop_response(calls("DELETE"))
         with pytest.raises(TargetUnavailable) as raised:
-            await api.delete(CONFIG_MAPS, "g-a", namespace=namespace)
+            await api.delete(CONFIG_MAPS.ref("g-a", namespace))
         assert raised.value.changed == OUTCOME_UNKNOWN
         assert [call.method for call in kube.calls].count("DELETE") == 1
 
@@ -211,7 +210,7 @@ def test_a_write_that_failed_says_whether_it_may_have_held(
     """A gateway answers 503 also when the server broke off in the middle."""
 
     async def story(api: KubeApi) -> None:
-        item = Converger(ClusterClient(api), room, "g").item("a", "1")
+        item = Converger(api, room, "g").item("a", "1")
         shared.answer(calls("POST", times=None), code, html=html, retry_after=retry_after)
         with pytest.raises(TargetUnavailable) as raised:
             await api.create(item)
@@ -230,7 +229,7 @@ def test_what_a_gateway_refuses_is_not_taken_for_the_clusters_word(
     async def story(api: KubeApi) -> None:
         shared.answer(calls("GET", r"/configmaps/"), code, html=True)
         with pytest.raises(HoldfastError) as raised:
-            await api.get(CONFIG_MAPS, "a", namespace=room)
+            await api.get(CONFIG_MAPS.ref("a", room))
         assert isinstance(raised.value, TargetUnavailable | PermissionDenied)
 
     shared.reset()
@@ -240,7 +239,7 @@ def test_what_a_gateway_refuses_is_not_taken_for_the_clusters_word(
 async def fill(api: KubeApi, namespace: str, count: int) -> set[str]:
     names = {f"g-{number:05}" for number in range(count)}
     room = asyncio.Semaphore(16)
-    controller = Converger(ClusterClient(api), namespace, "g")
+    controller = Converger(api, namespace, "g")
 
     async def make(name: str) -> None:
         async with room:
@@ -260,9 +259,7 @@ def test_a_list_that_expires_on_any_page_is_whole_in_the_end(
         async with api_for(cluster_config(cluster.kubeconfig)) as api:
             names = await fill(api, namespace, count)
         async with api_for(cluster_config(kube.kubeconfig)) as api:
-            listing = partial(
-                api.list, CONFIG_MAPS, namespace=namespace, labels="group=g", page=page
-            )
+            listing = partial(api.list, CONFIG_MAPS.scope(namespace, "group=g"), page_size=page)
             for nth in range(1, count // page):
                 for times in (1, 2):
                     kube.heal()
@@ -317,12 +314,12 @@ def test_a_kind_that_may_no_longer_be_listed_is_unknown_and_others_go_on(
 
     async def story(kube: KubeFaults) -> None:
         async with api_for(cluster_config(kube.kubeconfig)) as api:
-            controller = Converger(ClusterClient(api), namespace, "g")
+            controller = Converger(api, namespace, "g")
             secrets_kind = await api.resource_of("v1", "Secret")
 
             async def allowed() -> bool:
                 try:
-                    await api.list(secrets_kind, namespace=namespace)
+                    await api.list(secrets_kind.scope(namespace))
                     await controller.converge({"a": "1"})
                 except (PermissionDenied, AssertionError):
                     return False
@@ -335,12 +332,12 @@ def test_a_kind_that_may_no_longer_be_listed_is_unknown_and_others_go_on(
             async with asyncio.timeout(30):
                 while True:
                     try:
-                        await api.list(secrets_kind, namespace=namespace)
+                        await api.list(secrets_kind.scope(namespace))
                     except PermissionDenied:
                         break
                     await asyncio.sleep(0.1)
             with pytest.raises(PermissionDenied):
-                await api.get(secrets_kind, "absent", namespace=namespace)
+                await api.get(secrets_kind.ref("absent", namespace))
             await controller.converge({"a": "1", "b": "2"})
 
     with faults_before(cluster, tmp_path, user="narrow", groups=()) as kube:
@@ -375,7 +372,7 @@ def test_a_group_whose_server_is_dead_is_unknown_and_others_go_on(
         async with asyncio.timeout(60):
             while isinstance(await refusal(), KindNotServed):  # noqa: ASYNC110  # nor discovery
                 await asyncio.sleep(0.1)
-        controller = Converger(ClusterClient(api), namespace, "g")
+        controller = Converger(api, namespace, "g")
         await controller.converge({"a": "1"})
         assert not controller.errors
 

@@ -23,9 +23,8 @@ from tests.support.fault_proxy import When
 from tests.support.processes import ROOT
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
-from holdfast.adapters.kubernetes.lease import LEASES, LeaderElection, LeadershipLost
+from holdfast.adapters.kubernetes.api import KubeApi, LeadershipLost
+from holdfast.adapters.kubernetes.lease import LEASES, LeaderElection
 from holdfast.reconcile.kube import KubeConflict, ref_of
 
 LEASE = r"/leases"
@@ -76,7 +75,7 @@ def test_a_leader_frozen_beyond_its_lease_wakes_to_a_refused_write(
 ) -> None:
     async def prepare() -> None:
         async with api_for(cluster_config(cluster.kubeconfig)) as api:
-            await Converger(ClusterClient(api), namespace, "g").converge({"a": "nobody"})
+            await Converger(api, namespace, "g").converge({"a": "nobody"})
 
     asyncio.run(prepare())
     with (
@@ -220,7 +219,7 @@ def test_one_failed_renewal_costs_no_leadership(
 
 
 async def edit(api: KubeApi, namespace: str, spec: dict[str, Any]) -> None:
-    await api.patch(LEASES, "holdfast", {"spec": spec}, namespace=namespace, manager="somebody")
+    await api.patch(LEASES.ref("holdfast", namespace), {"spec": spec}, manager="somebody")
 
 
 @pytest.mark.long
@@ -248,7 +247,7 @@ def test_a_deleted_lease_is_made_again_without_two_acting(cluster: Cluster, name
 async def eventually_lease(api: KubeApi, namespace: str, holds: Callable[[str], bool]) -> None:
     async with asyncio.timeout(20):
         while True:
-            found = (await api.list(LEASES, namespace=namespace)).items
+            found = (await api.list(LEASES.scope(namespace))).items
             if found and holds(found[0]["metadata"]["uid"]):
                 return
             await asyncio.sleep(0.05)
@@ -290,11 +289,11 @@ def test_a_label_on_the_lease_disturbs_nobody(cluster: Cluster, namespace: str) 
             only = Candidate(api, namespace, "only", log)
             await eventually(lambda: bool(log), "the leader")
             labels = {"metadata": {"labels": {"team": "x"}}}
-            marked = await api.patch(LEASES, "holdfast", labels, namespace=namespace)
+            marked = await api.patch(LEASES.ref("holdfast", namespace), labels)
             version = marked["metadata"]["resourceVersion"]
 
             async def renewed() -> bool:
-                found = await api.get(LEASES, "holdfast", namespace=namespace)
+                found = await api.get(LEASES.ref("holdfast", namespace))
                 return bool(found["metadata"]["resourceVersion"] != version)
 
             async with asyncio.timeout(20):
@@ -334,13 +333,13 @@ def test_two_controllers_without_an_election_lose_no_write(
     async def story() -> None:
         config = cluster_config(cluster.kubeconfig)
         async with api_for(config) as one, api_for(config) as two:
-            start = Converger(ClusterClient(one), namespace, "g")
+            start = Converger(one, namespace, "g")
             await start.converge({"a": "0"})
             successes = 0
 
             async def count(api: KubeApi) -> None:
                 nonlocal successes
-                client = ClusterClient(api)
+                client = api
                 for _ in range(30):
                     live = await client.get(ref_of(start.item("a", "")))
                     assert live is not None

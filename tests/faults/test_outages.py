@@ -29,7 +29,6 @@ from tests.support.processes import wait_until
 from tests.support.testbed import find_testbed
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import ResourceScope
 
@@ -113,7 +112,7 @@ def test_a_control_plane_killed_at_any_call_is_waited_out(
 
     async def story() -> None:
         async with api_for(cluster_config(kube.kubeconfig), clock=SystemClock()) as api:
-            controller = Converger(ClusterClient(api), "default", "g")
+            controller = Converger(api, "default", "g")
             for nth, wanted in enumerate(STORY, start=1):
                 killer = Killer(plane, program, nth=nth + 1)
                 kube.drop_request(killer)
@@ -174,7 +173,7 @@ def test_a_cluster_restored_from_an_older_snapshot_is_believed_as_it_is(
 
     async def story() -> None:
         async with api_for(cluster_config(kube.kubeconfig), clock=SystemClock()) as api:
-            controller = Converger(ClusterClient(api), "default", "g")
+            controller = Converger(api, "default", "g")
             scope = ResourceScope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
             copy = Copy(Informer(api, scope, silence=4.0))
             running = asyncio.ensure_future(copy.informer.run())
@@ -208,7 +207,7 @@ def test_a_version_that_was_really_compacted_away_leads_to_a_new_list(
 ) -> None:
     async def story() -> None:
         async with api_for(cluster_config(kube.kubeconfig), clock=HastyClock()) as api:
-            controller = Converger(ClusterClient(api), "default", "g")
+            controller = Converger(api, "default", "g")
             scope = ResourceScope(resource=CONFIG_MAPS, namespace="default", labels="group=g")
             copy = Copy(Informer(api, scope, silence=10.0))
             kube.silence(calls(path=WATCH), after=2)

@@ -32,7 +32,6 @@ from tests.support.cluster import Cluster
 from tests.support.fault_proxy import When
 
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import ResourceScope
 from holdfast.core.errors import PermissionDenied
@@ -46,7 +45,7 @@ class World:
 
     def __init__(self, direct: KubeApi, informer: Informer, namespace: str) -> None:
         self.informer = informer
-        self.controller = Converger(ClusterClient(direct), namespace, "g")
+        self.controller = Converger(direct, namespace, "g")
         self.told: list[tuple[str, str]] = []
         """What handlers heard: the name and `added`, `changed` or `gone`."""
         informer.add_handler(self._hear)
@@ -248,9 +247,9 @@ def test_a_stale_list_after_a_restart_makes_no_wrong_write(
             api_for(cluster_config(cluster.kubeconfig)) as direct,
             api_for(cluster_config(kube.kubeconfig)) as api,
         ):
-            real = Converger(ClusterClient(direct), namespace, "g")
+            real = Converger(direct, namespace, "g")
             await real.converge({"a": "1", "b": "1"})
-            ours = Converger(ClusterClient(api), namespace, "g")
+            ours = Converger(api, namespace, "g")
             kube.freeze(calls("GET", r"/configmaps", times=None))
             old = (await ours.client.list(ours.scope)).items
             await real.converge({})

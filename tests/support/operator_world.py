@@ -400,12 +400,10 @@ class OperatorWorlds:
     ) -> OperatorWorld:
         from tests.adapters.kubernetes.harness import api_for, cluster_config
 
-        from holdfast.adapters.kubernetes.client import ClusterClient
-
         api = self._runner.run(self._stack.enter_async_context(api_for(cluster_config(kubeconfig))))
         return OperatorWorld(
             self._runner,
-            ClusterClient(api),
+            api,
             namespace=namespace,
             plays=False,
             gateway=gateway,

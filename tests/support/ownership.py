@@ -15,7 +15,7 @@ from tests.adapters.kubernetes.harness import api_for, cluster_config
 from tests.support.cluster import Cluster
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.client import ClusterClient
+from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import NO_CONTEXT, OwnershipContext
 from holdfast.core.ownership.managed_fields import read_ownership
@@ -80,7 +80,7 @@ def apply(
 class ResourceBench:
     """One object on a real cluster, and the keeper of it."""
 
-    def __init__(self, cluster: Cluster, namespace: str, client: ClusterClient) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, client: KubeApi) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.client = client
@@ -151,7 +151,7 @@ def run_on_cluster(
     async def played() -> None:
         kubeconfig = config.get("kubeconfig", cluster.kubeconfig)
         async with api_for(cluster_config(kubeconfig)) as api:
-            await story(ResourceBench(cluster, namespace, ClusterClient(api)))
+            await story(ResourceBench(cluster, namespace, api))
 
     asyncio.run(played())
 

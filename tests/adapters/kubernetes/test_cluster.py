@@ -13,7 +13,7 @@ from tests.support.cluster import Cluster
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import ResourceScope
-from holdfast.core.errors import NotFound, PermissionDenied, ValidationError
+from holdfast.core.errors import PermissionDenied, ValidationError
 from holdfast.reconcile.kube import ConflictReason, KindNotServed, KubeConflict
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def guarded(live: dict[str, Any], namespace: str, **data: str) -> dict[str, Any]
 def test_an_applied_object_is_there_under_our_manager(cluster: Cluster, namespace: str) -> None:
     async def story(api: KubeApi) -> None:
         await api.apply(config_map(namespace, text="x"))
-        found = await api.get(CONFIG_MAPS, "a", namespace=namespace)
+        found = await api.get(CONFIG_MAPS.ref("a", namespace))
         assert found["data"] == {"text": "x"}
         (entry,) = found["metadata"]["managedFields"]
         assert (entry["manager"], entry["operation"]) == ("us", "Apply")
@@ -59,8 +59,7 @@ def test_a_dry_run_changes_nothing(cluster: Cluster, namespace: str) -> None:
     async def story(api: KubeApi) -> None:
         answered = await api.apply(config_map(namespace, text="x"), dry_run=True)
         assert answered["data"] == {"text": "x"}
-        with pytest.raises(NotFound):
-            await api.get(CONFIG_MAPS, "a", namespace=namespace)
+        assert await api.get(CONFIG_MAPS.ref("a", namespace)) is None
 
     on(cluster, story)
 
@@ -76,7 +75,7 @@ def test_another_managers_fields_are_named_and_taken_only_by_force(
         assert [(each.path, each.manager) for each in raised.value.owners] == [
             (".data.text", "them")
         ]
-        await api.patch(CONFIG_MAPS, "a", {"data": {"b": "1"}}, namespace=namespace, manager="ed")
+        await api.patch(CONFIG_MAPS.ref("a", namespace), {"data": {"b": "1"}}, manager="ed")
         with pytest.raises(KubeConflict) as raised:
             await api.apply(config_map(namespace, b="2"))
         assert [(each.manager, each.api_version) for each in raised.value.owners] == [("ed", "v1")]
@@ -95,12 +94,11 @@ def test_an_apply_guarded_by_uid_and_version_never_brings_an_object_back(
         with pytest.raises(KubeConflict) as raised:
             await api.apply(guarded(live, namespace, text="z"))
         assert raised.value.reason is ConflictReason.CHANGED
-        await api.delete(CONFIG_MAPS, "a", namespace=namespace)
+        await api.delete(CONFIG_MAPS.ref("a", namespace))
         with pytest.raises(KubeConflict) as raised:
             await api.apply(guarded(live, namespace, text="z"))
         assert raised.value.reason is ConflictReason.REPLACED
-        with pytest.raises(NotFound):
-            await api.get(CONFIG_MAPS, "a", namespace=namespace)
+        assert await api.get(CONFIG_MAPS.ref("a", namespace)) is None
         other = await api.create(config_map(namespace, text="other"))
         wrong = guarded({"metadata": {**other["metadata"], "uid": "gone"}}, namespace, text="z")
         with pytest.raises(KubeConflict) as raised:
@@ -119,18 +117,11 @@ def test_a_deletion_meets_only_the_object_that_was_seen(cluster: Cluster, namesp
             ({"uid": uid, "version": "1"}, ConflictReason.CHANGED),
         ):
             with pytest.raises(KubeConflict) as raised:
-                await api.delete(CONFIG_MAPS, "a", namespace=namespace, **guards)
+                await api.delete(CONFIG_MAPS.ref("a", namespace), **guards)
             assert raised.value.reason is reason
-        await api.get(CONFIG_MAPS, "a", namespace=namespace)
-        await api.delete(
-            CONFIG_MAPS,
-            "a",
-            namespace=namespace,
-            uid=uid,
-            version=version,
-        )
-        with pytest.raises(NotFound):
-            await api.delete(CONFIG_MAPS, "a", namespace=namespace)
+        assert await api.get(CONFIG_MAPS.ref("a", namespace)) is not None
+        assert await api.delete(CONFIG_MAPS.ref("a", namespace), uid=uid, version=version)
+        assert not await api.delete(CONFIG_MAPS.ref("a", namespace))
 
     on(cluster, story)
 
@@ -151,9 +142,9 @@ def test_a_json_patch_whose_test_fails_changes_nothing(cluster: Cluster, namespa
         replace = {"op": "replace", "path": "/data/text", "value": "y"}
         unmet = {"op": "test", "path": "/data/text", "value": "other"}
         with pytest.raises(ValidationError):
-            await api.patch(CONFIG_MAPS, "a", [unmet, replace], namespace=namespace)
+            await api.patch(CONFIG_MAPS.ref("a", namespace), [unmet, replace])
         met = {"op": "test", "path": "/data/text", "value": "x"}
-        found = await api.patch(CONFIG_MAPS, "a", [met, replace], namespace=namespace)
+        found = await api.patch(CONFIG_MAPS.ref("a", namespace), [met, replace])
         assert found["data"] == {"text": "y"}
 
     on(cluster, story)
@@ -196,11 +187,11 @@ def test_a_long_list_comes_whole_in_pages(cluster: Cluster, namespace: str) -> N
     async def story(api: KubeApi) -> None:
         for number in range(7):
             await api.create(config_map(namespace, f"m{number}"))
-        found = await api.list(CONFIG_MAPS, namespace=namespace, page=3)
+        found = await api.list(CONFIG_MAPS.scope(namespace), page_size=3)
         names = {item["metadata"]["name"] for item in found.items}
         assert {f"m{number}" for number in range(7)} <= names
         assert {item["kind"] for item in found.items} == {"ConfigMap"}
-        only = await api.list(CONFIG_MAPS, namespace=namespace, fields="metadata.name=m3")
+        only = await api.list(CONFIG_MAPS.scope(namespace), fields="metadata.name=m3")
         assert len(only.items) == 1
 
     on(cluster, story)
@@ -222,8 +213,10 @@ def test_scale_and_status_are_reached(cluster: Cluster, namespace: str) -> None:
             }
         )
         scaled = {"spec": {"replicas": 1}}
-        await api.patch(resource, "bot", scaled, namespace=namespace, subresource="scale")
-        found = await api.get(resource, "bot", namespace=namespace, subresource="scale")
+        await api.patch(resource.ref("bot", namespace), scaled, subresource="scale")
+        found = await api.request(
+            "GET", resource.path("bot", namespace=namespace, subresource="scale")
+        )
         assert found["spec"]["replicas"] == 1
 
     on(cluster, story)
@@ -233,7 +226,7 @@ def test_who_may_not_is_told_so(cluster: Cluster, namespace: str) -> None:
     async def story() -> None:
         async with api_for(cluster_config(cluster.kubeconfig_for("nobody"))) as api:
             with pytest.raises(PermissionDenied):
-                await api.list(CONFIG_MAPS, namespace=namespace)
+                await api.list(CONFIG_MAPS.scope(namespace))
 
     asyncio.run(story())
 
@@ -270,17 +263,17 @@ def test_a_kind_that_appears_later_is_found(cluster: Cluster, namespace: str) ->
                 while True:
                     try:
                         widgets = await api.resource_of(f"{group}/v1", "Widget")
-                        await api.list(widgets, namespace=namespace)
+                        await api.list(widgets.scope(namespace))
                         break
                     except KindNotServed:
                         await asyncio.sleep(0.1)
             metadata = {"name": "w", "namespace": namespace}
             widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": metadata}
             await api.apply(widget)
-            assert (await api.get(widgets, "w", namespace=namespace))["kind"] == "Widget"
+            assert (await api.get(widgets.ref("w", namespace)))["kind"] == "Widget"
         finally:
             name = made["metadata"]["name"]
-            await api.delete(crds, name, uid=made["metadata"]["uid"])
+            await api.delete(crds.ref(name), uid=made["metadata"]["uid"])
 
     on(cluster, story)
 
@@ -300,9 +293,9 @@ def test_an_informer_follows_the_real_thing(cluster: Cluster, namespace: str) ->
             assert text("first") == "x"
             await api.create(config_map(namespace, "second", text="y"))
             await eventually(lambda: text("second") == "y", "the new object")
-            await api.patch(CONFIG_MAPS, "first", {"data": {"text": "z"}}, namespace=namespace)
+            await api.patch(CONFIG_MAPS.ref("first", namespace), {"data": {"text": "z"}})
             await eventually(lambda: text("first") == "z", "the change")
-            await api.delete(CONFIG_MAPS, "second", namespace=namespace)
+            await api.delete(CONFIG_MAPS.ref("second", namespace))
             await eventually(lambda: text("second") is None, "the deletion")
         finally:
             running.cancel()

@@ -85,7 +85,7 @@ class Leases:
 
 
 async def holder(api: KubeApi, namespace: str) -> str:
-    lease = await api.get(LEASES, "holdfast", namespace=namespace)
+    lease = await api.get(LEASES.ref("holdfast", namespace))
     found: str = lease["spec"].get("holderIdentity", "")
     return found
 
@@ -135,7 +135,7 @@ def test_a_lease_whose_holder_fell_silent_is_taken_over_and_counted(
             )
             heir = Candidate(api, namespace, "heir")
             await eventually(lambda: heir.working, "the heir")
-            lease = await api.get(LEASES, "holdfast", namespace=namespace)
+            lease = await api.get(LEASES.ref("holdfast", namespace))
             assert lease["spec"]["holderIdentity"] == "heir"
             assert lease["spec"]["leaseTransitions"] == 5
             await heir.stop()

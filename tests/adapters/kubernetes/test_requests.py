@@ -18,7 +18,7 @@ from tests.adapters.kubernetes.harness import (
     status,
 )
 
-from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.api import KubeApi, LeadershipLost
 from holdfast.adapters.kubernetes.objects import Resource
 from holdfast.adapters.kubernetes.responses import retry_after
 from holdfast.core.errors import (
@@ -38,6 +38,7 @@ from holdfast.reconcile.kube import (
     KindNotServed,
     KubeConflict,
     VersionExpired,
+    ref_of,
 )
 
 T = TypeVar("T")
@@ -75,17 +76,18 @@ def ask(
 ) -> T:
     async def asked() -> T:
         async with serving(answers) as url, api_for(url, clock=clock, within=timeout) as api:
+            api._kinds["v1"] = {each.kind: each for each in (CONFIG_MAPS, SECRETS)}
             return await call(api)
 
     return asyncio.run(asked())
 
 
 def read(api: KubeApi) -> Awaitable[Any]:
-    return api.get(CONFIG_MAPS, "a", namespace="shop")
+    return api.get(CONFIG_MAPS.ref("a", "shop"))
 
 
 def write(api: KubeApi) -> Awaitable[Any]:
-    return api.patch(CONFIG_MAPS, "a", {"data": {}}, namespace="shop")
+    return api.patch(CONFIG_MAPS.ref("a", "shop"), {"data": {}})
 
 
 def refusal(answer: Any, call: Callable[[KubeApi], Awaitable[Any]] = write) -> HoldfastError:
@@ -123,6 +125,7 @@ def test_a_write_to_nobody_changed_nothing() -> None:
         async with serving(Answers({})) as url:
             pass
         async with api_for(url, within=2.0) as api:
+            api._kinds["v1"] = {"ConfigMap": CONFIG_MAPS}
             await write(api)
 
     with pytest.raises(TargetUnavailable, match="could not be reached") as raised:
@@ -279,7 +282,7 @@ def test_what_is_said_about_a_secret_is_never_repeated() -> None:
     for code in (400, 403, 409, 422, 500):
         found = refusal(
             status(code, "Because", "the object hunter2", details={"causes": causes}),
-            lambda api: api.patch(SECRETS, "a", {"data": {}}, namespace="shop"),
+            lambda api: api.patch(SECRETS.ref("a", "shop"), {"data": {}}),
         )
         assert "hunter2" not in str(found)
         assert "hunter2" not in repr(vars(found))
@@ -306,7 +309,7 @@ def page(token: str, *items: dict[str, Any]) -> dict[str, Any]:
 
 def test_pages_are_joined_into_one_list() -> None:
     answers = Answers(page("t1", config_map("a", 1)), page("", config_map("b", 2)))
-    found = ask(answers, lambda api: api.list(CONFIG_MAPS))
+    found = ask(answers, lambda api: api.list(CONFIG_MAPS.scope()))
     assert [item["metadata"]["name"] for item in found.items] == ["a", "b"]
     assert [item["kind"] for item in found.items] == ["ConfigMap", "ConfigMap"]
     assert found.version == "7"
@@ -322,7 +325,7 @@ def test_a_list_that_expires_between_pages_is_started_again_and_never_half() -> 
         status(410, "Expired"),
         page("", config_map("b", 1), config_map("c", 1)),
     )
-    found = ask(answers, lambda api: api.list(CONFIG_MAPS))
+    found = ask(answers, lambda api: api.list(CONFIG_MAPS.scope()))
     assert [item["metadata"]["name"] for item in found.items] == ["b", "c"]
     assert "limit" not in answers.asked[-1].query
 
@@ -330,4 +333,35 @@ def test_a_list_that_expires_between_pages_is_started_again_and_never_half() -> 
 def test_a_list_that_breaks_off_is_an_error_and_no_shorter_list() -> None:
     answers = Answers(page("t1", config_map("a", 1)), status(403, "Forbidden"))
     with pytest.raises(PermissionDenied):
-        ask(answers, lambda api: api.list(CONFIG_MAPS))
+        ask(answers, lambda api: api.list(CONFIG_MAPS.scope()))
+
+
+def test_who_may_not_write_may_still_read() -> None:
+    async def story() -> None:
+        asked: list[str] = []
+        item = config_map("a", 5)
+
+        async def server(request: web.Request) -> web.StreamResponse:
+            if request.path == "/api/v1":
+                kind = {"name": "configmaps", "kind": "ConfigMap", "namespaced": True}
+                return web.json_response({"resources": [kind]})
+            asked.append(request.method)
+            return web.json_response(item)
+
+        async with serving(server) as url, api_for(url) as api:
+            api.may_write = lambda: False
+            for write in (
+                api.apply(item, manager="us"),
+                api.create(item, manager="us"),
+                api.patch(ref_of(item), [], manager="us"),
+                api.delete(ref_of(item)),
+            ):
+                with pytest.raises(LeadershipLost):
+                    await write
+            assert await api.get(ref_of(item)) == item
+            await api.apply(item, manager="us", dry_run=True)
+            api.may_write = lambda: True
+            await api.delete(ref_of(item))
+            assert asked == ["GET", "PATCH", "DELETE"]
+
+    asyncio.run(story())

@@ -355,7 +355,7 @@ def test_a_spec_that_the_operator_refuses_ends_the_wait(
 
 def test_a_watch_tells_which_workloads_changed(kubeconfig: Cluster, namespace: str) -> None:
     async def story(opened: KubernetesTarget) -> None:
-        async with aclosing(opened.changed("acme")) as changed:
+        async with aclosing(opened.watch_workloads("acme")) as changed:
             assert await anext(changed) is None
             await ensured(opened, declared(project="other", slug="theirs"))
             await ensured(opened, declared())

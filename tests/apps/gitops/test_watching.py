@@ -14,7 +14,6 @@ from aiohttp import web
 from tests.adapters.kubernetes.harness import api_for, eventually, serving, status
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.objects import Object
 from holdfast.apps.gitops.watches import (
     MAX_NAMESPACE_WATCHES,
@@ -104,7 +103,7 @@ async def watching(server: Server) -> AsyncIterator[tuple[KindWatcher, Heard]]:
     async with serving(server) as url, api_for(url) as api:
         made = KindWatcher(
             api,
-            ClusterClient(api),
+            api,
             SystemClock(),
             told=lambda old, new: heard.objects.append(new),
             turned=heard.turns.append,

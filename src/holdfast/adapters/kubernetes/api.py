@@ -1,14 +1,14 @@
-"""The verbs of the Kubernetes API that Holdfast uses, each with its guards.
+"""The one client of the Kubernetes API: the `KubeClient` port over HTTP, and the requests below it.
 
-Every call has a deadline, and answers with an object or with an error of our tree. A write is
-guarded by what the caller saw: by uid and resourceVersion, or by field ownership.
+Every call has a deadline and returns an object or raises an error of our tree. A write is guarded
+by what the caller observed: by uid and resourceVersion, or by field ownership.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -16,8 +16,45 @@ import msgspec
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.objects import Object, Resource, group_path, version_of
 from holdfast.adapters.kubernetes.responses import KubeResponse, response_error
-from holdfast.core.errors import NOTHING_CHANGED, OUTCOME_UNKNOWN, ApiError, TargetUnavailable
-from holdfast.reconcile.kube import KindNotServed, ObjectList, VersionExpired
+from holdfast.adapters.kubernetes.watch import (
+    ListPage,
+    ResourceScope,
+    not_served,
+    watch_resource,
+)
+from holdfast.core.errors import (
+    NOTHING_CHANGED,
+    OUTCOME_UNKNOWN,
+    ApiError,
+    Conflict,
+    NotFound,
+    TargetUnavailable,
+)
+from holdfast.reconcile.kube import (
+    ConflictReason,
+    KindNotServed,
+    KubeConflict,
+    ObjectList,
+    ObjectRef,
+    Scope,
+    VersionExpired,
+    WatchEvent,
+    ref_of,
+)
+
+PAGE_SIZE = 500
+REQUEST_TIMEOUT = 30.0
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+_ABSENT_VERSION = "1"
+"""No object ever has it. Applied with it, a missing object is created and any other refused."""
+
+
+class LeadershipLost(Conflict):
+    """The lease could not be renewed in time, or someone else holds it. Work was cancelled."""
+
+    summary = "Leadership was lost"
 
 
 class _ApiResource(msgspec.Struct):
@@ -31,71 +68,13 @@ class _ApiResourceList(msgspec.Struct):
     resources: list[_ApiResource] | None = None
 
 
-class KindDiscovery:
-    """Remembers what was served; asks again for a kind that it does not know."""
-
-    def __init__(self, fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        self._fetch = fetch
-        self._known: dict[str, dict[str, Resource]] = {}
-
-    async def resource_of(self, api_version: str, kind: str) -> Resource:
-        """Return where a kind is served. Raises KindNotServed when it is not, by a fresh look."""
-        found = self._known.get(api_version, {}).get(kind)
-        if found is None:
-            found = (await self._discover(api_version)).get(kind)
-        if found is None:
-            raise KindNotServed(
-                f"The cluster serves no kind {kind} in {api_version}.",
-                hint="Install its custom resource definition, or check apiVersion and kind.",
-            )
-        return found
-
-    def forget(self, resource: Resource) -> None:
-        """Take note that a kind was not served where it used to be."""
-        self._known.pop(resource.api_version, None)
-
-    async def _discover(self, api_version: str) -> dict[str, Resource]:
-        self._known.pop(api_version, None)
-        group, _, version = api_version.rpartition("/")
-        answer = await self._fetch(group_path(group, version))
-        try:
-            listed = msgspec.json.decode(answer, type=_ApiResourceList).resources or []
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise TargetUnavailable(
-                f"The answer about the kinds in {api_version} was not a list of kinds.",
-                hint="Check that the address is an API server's and that nothing rewrites answers.",
-            ) from None
-        under: dict[str, set[str]] = {}
-        for each in listed:
-            plural, slash, subresource = each.name.partition("/")
-            if slash:
-                under.setdefault(plural, set()).add(subresource)
-        known = {
-            each.kind: Resource(
-                group=group,
-                version=version,
-                kind=each.kind,
-                plural=each.name,
-                namespaced=each.namespaced,
-                verbs=frozenset(each.verbs),
-                subresources=frozenset(under.get(each.name, ())),
-            )
-            for each in listed
-            if "/" not in each.name
-        }
-        self._known[api_version] = known
-        return known
-
-
-PAGE_SIZE = 500
-REQUEST_TIMEOUT = 30.0
-APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML, and older servers know no other name
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-
-
 class KubeApi:
-    """One cluster, through one connection."""
+    """One cluster, through one connection. The docstrings of the verbs are those of the port.
+
+    `may_write` is asked before every write; a controller lets it say whether it leads. The lease is
+    no fence: a process that was frozen may wake after another took over. Its writes are guarded by
+    version all the same; `may_write` keeps it from trying.
+    """
 
     def __init__(
         self,
@@ -103,14 +82,17 @@ class KubeApi:
         *,
         manager: str = "holdfast",
         timeout: float = REQUEST_TIMEOUT,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.connection = connection
         self.manager = manager
         self.timeout = timeout
-        self._discovery = KindDiscovery(self._fetch_bytes)
+        self.may_write = may_write
+        self._kinds: dict[str, dict[str, Resource]] = {}
+        """Where kinds are served, by apiVersion; a kind that is missing is looked up anew."""
 
     async def aclose(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         await self.connection.aclose()
 
     async def request(
@@ -122,10 +104,9 @@ class KubeApi:
         body: object = None,
         content_type: str = "application/json",
         secret: bool = False,
-        within: float | None = None,
     ) -> Object:
-        """Send one request and return the object that it answers with, or raise its error."""
-        reply = await self.connection.request(
+        """Send one request and return the object in its response, or raise its error."""
+        response = await self.connection.request(
             method,
             path,
             params=params,
@@ -133,46 +114,75 @@ class KubeApi:
             content_type=content_type,
             secret=secret,
             dry_run="dryRun" in (params or {}),
-            within=self.timeout if within is None else within,
+            within=self.timeout,
         )
-        if not 200 <= reply.status < 300:
-            raise response_error(reply)
-        return _decode_object(reply)
+        if not 200 <= response.status < 300:
+            raise response_error(response)
+        return _decode_object(response)
 
     async def resource_of(self, api_version: str, kind: str) -> Resource:
         """Return where a kind is served. Raises KindNotServed, also for a kind not yet there."""
-        return await self._discovery.resource_of(api_version, kind)
+        found = self._kinds.get(api_version, {}).get(kind)
+        if found is None:
+            found = (await self._discover(api_version)).get(kind)
+        if found is None:
+            raise KindNotServed(
+                f"The cluster serves no kind {kind} in {api_version}.",
+                hint="Install its custom resource definition, or check apiVersion and kind.",
+            )
+        return found
 
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", subresource: str = ""
-    ) -> Object:
-        """Return one object as it is now. Raises NotFound only on the API server's own word."""
-        path = resource.path(name, namespace=namespace, subresource=subresource)
-        return await self._send(resource, "GET", path)
+    async def get(self, ref: ObjectRef) -> Object | None:
+        """See the port."""
+        resource = await self.resource_of(ref.api_version, ref.kind)
+        try:
+            return await self._send(resource, "GET", _path(resource, ref))
+        except NotFound:
+            return None
 
     async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        page: int = PAGE_SIZE,
+        self, scope: Scope, *, fields: str = "", page_size: int = PAGE_SIZE
     ) -> ObjectList:
-        """Return every object that matches, at one version: the whole list or an error.
+        """See the port. `fields` is a field selector.
 
-        An empty namespace means all of them. A list that expired between two pages is started
-        again, the last time in one piece.
+        A list that expired between two pages is started again, the last time in one piece.
         """
-        chosen = {"labelSelector": labels, "fieldSelector": fields}
-        chosen = {name: value for name, value in chosen.items() if value}
-        path = resource.path(namespace=namespace)
-        for size in (page, page):
+        selected = await self._select(scope, fields)
+        for _ in range(2):
             try:
-                return await self._list_pages(resource, path, {**chosen, "limit": str(size)})
+                return await self._list_pages(selected, page_size)
             except VersionExpired:
                 continue
-        return await self._list_pages(resource, path, chosen)
+        return await self._list_pages(selected, 0)
+
+    async def list_page(self, scope: ResourceScope, *, size: int, token: str) -> ListPage:
+        """Return one page; all pages of a list are at one version. Raises VersionExpired."""
+        resource = scope.resource
+        params = {"limit": str(size) if size else "", "continue": token, **scope.selectors}
+        params = {name: value for name, value in params.items() if value}
+        try:
+            answer = await self._send(
+                resource, "GET", resource.path(namespace=scope.namespace), params
+            )
+        except NotFound as error:
+            raise not_served(error) from None
+        items: list[Object] = answer.get("items") or []
+        for item in items:
+            # Built-in kinds leave these out of lists, and an apply needs them.
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+        token = answer.get("metadata", {}).get("continue", "")
+        return ListPage(items=items, version=version_of(answer), token=token)
+
+    async def watch(
+        self, scope: Scope, *, version: str, fields: str = ""
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """See the port."""
+        selected = await self._select(scope, fields)
+        stream = watch_resource(self.connection, selected, version=version)
+        async with aclosing(stream) as events:
+            async for event in events:
+                yield event
 
     async def apply(
         self,
@@ -181,84 +191,88 @@ class KubeApi:
         manager: str = "",
         force: bool = False,
         dry_run: bool = False,
+        absent: bool = False,
         subresource: str = "",
     ) -> Object:
-        """Apply an object under a field manager, on the server's side.
+        """See the port."""
+        if not dry_run:
+            self._check_may_write()
+        if absent:
+            item = {**item, "metadata": {**item["metadata"], "resourceVersion": _ABSENT_VERSION}}
+        params = {"force": "true" if force else "false", **({"dryRun": "All"} if dry_run else {})}
+        try:
+            return await self._write(
+                "PATCH", ref_of(item), item, manager, subresource, APPLY_PATCH, params
+            )
+        except KubeConflict as conflict:
+            # Ownership is compared before the version: either way the object exists.
+            exists = conflict.reason in (ConflictReason.CHANGED, ConflictReason.OWNED)
+            if absent and exists:
+                raise KubeConflict(
+                    f"{ref_of(item)} should not exist yet, and it does.",
+                    reason=ConflictReason.EXISTS,
+                ) from conflict
+            raise
 
-        `metadata.uid` and `resourceVersion` in the object are its guards: with both, an object
-        that is gone or replaced is not created again. Raises KubeConflict, also with the owners of
-        the fields when `force` is off.
-        """
-        resource, path = await self._locate(item, subresource)
-        params = {
-            "fieldManager": manager or self.manager,
-            "force": "true" if force else "false",
-            "fieldValidation": "Strict",
-            **_dry_run_params(dry_run),
-        }
-        return await self._send(resource, "PATCH", path, params, item, APPLY_PATCH)
-
-    async def create(self, item: Object, *, manager: str = "", dry_run: bool = False) -> Object:
+    async def create(self, item: Object, *, manager: str = "") -> Object:
         """Create an object. Raises KubeConflict when its name is taken."""
-        resource, _ = await self._locate(item, "")
-        path = resource.path(namespace=item["metadata"].get("namespace", ""))
-        params = {
-            "fieldManager": manager or self.manager,
-            "fieldValidation": "Strict",
-            **_dry_run_params(dry_run),
-        }
-        return await self._send(resource, "POST", path, params, item)
+        self._check_may_write()
+        metadata = item["metadata"]
+        everything = ObjectRef(
+            api_version=item["apiVersion"],
+            kind=item["kind"],
+            namespace=metadata.get("namespace", ""),
+            name="",
+        )
+        return await self._write("POST", everything, item, manager)
 
     async def patch(
         self,
-        resource: Resource,
-        name: str,
-        change: Mapping[str, Any] | Sequence[Mapping[str, Any]],  # Any: parts of objects
+        ref: ObjectRef,
+        operations: Mapping[str, Any] | Sequence[Mapping[str, Any]],  # Any: parts of objects
         *,
-        namespace: str = "",
         manager: str = "",
-        dry_run: bool = False,
         subresource: str = "",
     ) -> Object:
-        """Change one object: a mapping is a merge patch, a sequence a JSON patch.
+        """See the port. A mapping is a merge patch, guarded by `metadata.resourceVersion`."""
+        self._check_may_write()
+        content_type = MERGE_PATCH if isinstance(operations, Mapping) else JSON_PATCH
+        return await self._write("PATCH", ref, operations, manager, subresource, content_type)
 
-        Guard it with `metadata.resourceVersion` in a merge patch, or a `test` in a JSON patch;
-        a test that fails raises ValidationError.
-        """
-        path = resource.path(name, namespace=namespace, subresource=subresource)
-        params = {
-            "fieldManager": manager or self.manager,
-            "fieldValidation": "Strict",
-            **_dry_run_params(dry_run),
-        }
-        kind = MERGE_PATCH if isinstance(change, Mapping) else JSON_PATCH
-        return await self._send(resource, "PATCH", path, params, change, kind)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str = "",
-        version: str = "",
-        dry_run: bool = False,
-    ) -> None:
-        """Delete one object, and only the one that was seen when uid and version are given.
-
-        Raises KubeConflict when it has changed or been replaced, NotFound when it is gone.
-        """
+    async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
+        """See the port."""
+        self._check_may_write()
+        resource = await self.resource_of(ref.api_version, ref.kind)
         guards = {"uid": uid, "resourceVersion": version}
         guards = {field: value for field, value in guards.items() if value}
         options: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
+            **({"preconditions": guards} if guards else {}),
         }
-        if guards:
-            options["preconditions"] = guards
-        path = resource.path(name, namespace=namespace)
-        await self._send(resource, "DELETE", path, _dry_run_params(dry_run), options)
+        try:
+            await self._send(resource, "DELETE", _path(resource, ref), body=options)
+        except NotFound:
+            return False
+        return True
+
+    async def _write(
+        self,
+        method: str,
+        ref: ObjectRef,
+        body: object,
+        manager: str,
+        subresource: str = "",
+        content_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+    ) -> Object:
+        resource = await self.resource_of(ref.api_version, ref.kind)
+        by = {"fieldManager": manager or self.manager, "fieldValidation": "Strict"}
+        path = _path(resource, ref, subresource)
+        return await self._send(
+            resource, method, path, {**by, **(params or {})}, body, content_type
+        )
 
     async def _send(
         self,
@@ -279,67 +293,91 @@ class KubeApi:
                 secret=resource.secret,
             )
         except KindNotServed:
-            self._discovery.forget(resource)
+            self._kinds.pop(resource.api_version, None)
             raise
 
-    async def _locate(self, item: Object, subresource: str) -> tuple[Resource, str]:
-        resource = await self.resource_of(item["apiVersion"], item["kind"])
-        metadata = item["metadata"]
-        namespace = metadata.get("namespace", "")
-        return resource, resource.path(
-            metadata.get("name", ""), namespace=namespace, subresource=subresource
+    async def _select(self, scope: Scope, fields: str) -> ResourceScope:
+        return ResourceScope(
+            resource=await self.resource_of(scope.api_version, scope.kind),
+            namespace=scope.namespace,
+            labels=scope.labels,
+            fields=fields,
         )
 
-    async def _list_pages(
-        self, resource: Resource, path: str, params: Mapping[str, str]
-    ) -> ObjectList:
+    async def _list_pages(self, scope: ResourceScope, size: int) -> ObjectList:
         items: list[Object] = []
         token = ""
         while True:
-            more = {"continue": token} if token else {}
-            answer = await self._send(resource, "GET", path, {**params, **more})
-            for item in answer.get("items") or ():
-                # Built-in kinds leave these out of lists, and an apply needs them.
-                item.setdefault("apiVersion", resource.api_version)
-                item.setdefault("kind", resource.kind)
-                items.append(item)
-            token = answer.get("metadata", {}).get("continue", "")
+            page = await self.list_page(scope, size=size, token=token)
+            items += page.items
+            token = page.token
             if not token:
-                return ObjectList(items=items, version=version_of(answer))
+                return ObjectList(items=items, version=page.version)
 
-    async def _fetch_bytes(self, path: str) -> bytes:
-        reply = await self.connection.request("GET", path, within=self.timeout)
-        if reply.status != 200:
-            raise response_error(reply)
-        return reply.body
+    async def _discover(self, api_version: str) -> dict[str, Resource]:
+        self._kinds.pop(api_version, None)
+        group, _, version = api_version.rpartition("/")
+        path = group_path(group, version)
+        response = await self.connection.request("GET", path, within=self.timeout)
+        if response.status != 200:
+            raise response_error(response)
+        try:
+            served = msgspec.json.decode(response.body, type=_ApiResourceList).resources or []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise TargetUnavailable(
+                f"The response about the kinds in {api_version} was not a list of kinds.",
+                hint="Check that the address is an API server's and that nothing rewrites its "
+                "responses.",
+            ) from None
+        subresources: dict[str, set[str]] = {}
+        for each in served:
+            plural, slash, subresource = each.name.partition("/")
+            if slash:
+                subresources.setdefault(plural, set()).add(subresource)
+        kinds = {
+            each.kind: Resource(
+                group=group,
+                version=version,
+                kind=each.kind,
+                plural=each.name,
+                namespaced=each.namespaced,
+                verbs=frozenset(each.verbs),
+                subresources=frozenset(subresources.get(each.name, ())),
+            )
+            for each in served
+            if "/" not in each.name
+        }
+        self._kinds[api_version] = kinds
+        return kinds
+
+    def _check_may_write(self) -> None:
+        if not self.may_write():
+            raise LeadershipLost(
+                "This controller does not lead any more, so it wrote nothing.",
+                hint="Another one goes on; restart this one to wait for its turn.",
+            )
 
 
-def _dry_run_params(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
+def _path(resource: Resource, ref: ObjectRef, subresource: str = "") -> str:
+    return resource.path(ref.name, namespace=ref.namespace, subresource=subresource)
 
 
-def _decode_object(reply: KubeResponse) -> Object:
-    try:
-        with _collector_off():
-            return msgspec.json.decode(reply.body, type=Object)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ApiError(
-            f"{reply.where} answered {reply.status} with {len(reply.body)} bytes that are not an "
-            "object.",
-            status=reply.status,
-            reason="unreadable",
-            changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
-            hint="Check that the address is an API server's and that nothing rewrites its answers.",
-        ) from None
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Decode without the cyclic collector, which costs more than the decoding of a long list."""
-    on = gc.isenabled()
+def _decode_object(response: KubeResponse) -> Object:
+    # The cyclic collector costs more than the decoding of a long list.
+    collecting = gc.isenabled()
     gc.disable()
     try:
-        yield
+        return msgspec.json.decode(response.body, type=Object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ApiError(
+            f"{response.where} answered {response.status} with {len(response.body)} bytes that are "
+            "not an object.",
+            status=response.status,
+            reason="unreadable",
+            changed=OUTCOME_UNKNOWN if response.writes else NOTHING_CHANGED,
+            hint="Check that the address is an API server's and that nothing rewrites its "
+            "responses.",
+        ) from None
     finally:
-        if on:
+        if collecting:
             gc.enable()

@@ -35,7 +35,6 @@ from holdfast.adapters.kubernetes.watch import (
     SILENCE_TIMEOUT,
     ResourceScope,
     WatchSilent,
-    fetch_list_page,
     watch_resource,
 )
 from holdfast.core.errors import HoldfastError, TargetUnavailable, WaitTimeout
@@ -105,8 +104,6 @@ HEALTHY_AFTER = 120.0
 MAX_AGE = 120.0
 """Seconds for which a copy is believed whose watch failed or fell silent. Longer than a watch may
 be silent, so that one that is only cut and resumed is never in doubt."""
-MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 300.0, 600.0
-"""A watch ends by itself after this long, spread so that not all end at once."""
 _YIELD_EVERY = 50
 """So many objects are taken in before others get a turn: about 10 ms."""
 
@@ -304,7 +301,7 @@ class Informer:
         seen: set[ObjectKey] = set()
         token, restored = "", False
         while True:
-            page = await fetch_list_page(self._api, self.scope, size=size, token=token)
+            page = await self._api.list_page(self.scope, size=size, token=token)
             if not token:
                 # After a restore the same version may stand for other content: it proves nothing.
                 restored = _older(page.version, self._version)
@@ -326,11 +323,13 @@ class Informer:
         self._synced.set()
 
     async def _watch(self) -> None:
-        lasting = MIN_WATCH_SECONDS + (MAX_WATCH_SECONDS - MIN_WATCH_SECONDS) * self._chance()
         stream = watch_resource(
-            self._api, self.scope, version=self._version, lasting=lasting, silence=self._silence,
+            self._api.connection,
+            self.scope,
+            version=self._version,
+            silence=self._silence,
             opened=self._open,
-        )  # fmt: skip
+        )
         try:
             async with aclosing(stream) as events:
                 async for event in events:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC
 
-from holdfast.adapters.kubernetes.api import KubeApi
+from holdfast.adapters.kubernetes.api import MERGE_PATCH, KubeApi, LeadershipLost
 from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig
 from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
 from holdfast.core.errors import (
@@ -42,12 +42,6 @@ class LeaseHeld(Conflict):
     """Another controller holds the lease and renews it, so this one does not start."""
 
     summary = "Another controller is at work"
-
-
-class LeadershipLost(Conflict):
-    """The lease could not be renewed in time, or someone else holds it. Work was cancelled."""
-
-    summary = "Leadership was lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +86,7 @@ async def find_lease_namespace(
         return config.namespace
     place = await _default_namespace(api)
     try:
-        await api.get(LEASES, name, namespace=place)
+        await api.request("GET", LEASES.path(name, namespace=place))
     except NotFound:
         pass
     except PermissionDenied as error:
@@ -148,6 +142,7 @@ class LeaderElection:
         self._api = api
         self._namespace = namespace
         self._name = name
+        self._path = LEASES.path(name, namespace=namespace)
         self.identity = identity
         """Nobody else's, ever: a pod's name and something random."""
         self._timing = timing or LeaseTiming()
@@ -331,7 +326,7 @@ class LeaderElection:
 
     async def _read(self) -> Object | None:
         try:
-            return await self._api.get(LEASES, self._name, namespace=self._namespace)
+            return await self._api.request("GET", self._path)
         except NotFound:
             return None
 
@@ -367,7 +362,7 @@ class LeaderElection:
     async def _write(self, found: Object, spec: dict[str, object]) -> Object:
         guard = {"uid": uid_of(found), "resourceVersion": version_of(found)}
         change = {"metadata": guard, "spec": spec}
-        return await self._api.patch(LEASES, self._name, change, namespace=self._namespace)
+        return await self._api.request("PATCH", self._path, body=change, content_type=MERGE_PATCH)
 
     def _spec(self, *, taken: bool, transitions: int) -> dict[str, object]:
         now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.reconcile.kube import ObjectRef, Scope
+
 Object: TypeAlias = dict[str, Any]  # Any: the cluster's own schemas decide what is inside
 _SERVER_METADATA = frozenset({"resourceVersion", "managedFields", "annotations"})
 
@@ -50,6 +52,18 @@ class Resource:
     def secret(self) -> bool:
         """True when an answer about it may quote a secret, so that none may be shown."""
         return self.group == "" and self.plural == "secrets"
+
+    def ref(self, name: str, namespace: str = "") -> ObjectRef:
+        """Name one object of this kind."""
+        return ObjectRef(
+            api_version=self.api_version, kind=self.kind, namespace=namespace, name=name
+        )
+
+    def scope(self, namespace: str = "", labels: str = "") -> Scope:
+        """Name the objects of this kind: an empty namespace is all of them."""
+        return Scope(
+            api_version=self.api_version, kind=self.kind, namespace=namespace, labels=labels
+        )
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
         """Return the address of one object, or of all of them when no name is given."""

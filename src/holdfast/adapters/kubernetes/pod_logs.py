@@ -20,6 +20,7 @@ from holdfast.adapters.kubernetes.responses import KubeResponse, response_error
 from holdfast.adapters.kubernetes.watch import LineFramer
 from holdfast.core.errors import HoldfastError, NotFound, TargetUnavailable, ValidationError
 from holdfast.core.service.children import selector
+from holdfast.reconcile.kube import Scope
 
 RESPONSE_TIMEOUT = 30.0
 POD_POLL_SECONDS = 5.0
@@ -65,7 +66,8 @@ class _Pod:
 async def _list_pods(api: KubeApi, namespace: str, name: str) -> list[_Pod]:
     resource = await api.resource_of("v1", "Pod")
     labels = ",".join(f"{key}={value}" for key, value in selector(name).items())
-    found: Sequence[Object] = (await api.list(resource, namespace=namespace, labels=labels)).items
+    scope = Scope(api_version="v1", kind="Pod", namespace=namespace, labels=labels)
+    found: Sequence[Object] = (await api.list(scope)).items
     return [
         _Pod(
             name=str(item["metadata"]["name"]),

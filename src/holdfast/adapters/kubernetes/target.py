@@ -17,10 +17,9 @@ from typing import TypeVar
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
-from holdfast.adapters.kubernetes.objects import Object, Resource, uid_of, version_of
+from holdfast.adapters.kubernetes.objects import Object, uid_of, version_of
 from holdfast.adapters.kubernetes.pod_logs import read_logs
 from holdfast.adapters.kubernetes.target_history import EventHistory, healed_drifts, open_drifts
 from holdfast.adapters.kubernetes.target_objects import (
@@ -34,7 +33,7 @@ from holdfast.adapters.kubernetes.target_objects import (
     service_display_name,
 )
 from holdfast.adapters.kubernetes.target_writes import WorkloadWriter, reused_key_error
-from holdfast.adapters.kubernetes.watch import ResourceScope, WatchSilent, watch_resource
+from holdfast.adapters.kubernetes.watch import WatchSilent
 from holdfast.core.desired import Desired
 from holdfast.core.errors import (
     NOTHING_CHANGED,
@@ -52,7 +51,9 @@ from holdfast.core.service.spec import API_VERSION, KIND
 from holdfast.core.tree import digest
 from holdfast.reconcile.kube import (
     KindNotServed,
+    ObjectList,
     ObjectRef,
+    Scope,
     VersionExpired,
     WatchEvent,
     WatchEventType,
@@ -61,31 +62,31 @@ from holdfast.reconcile.ports import Clock
 from holdfast.version import __version__
 from holdfast.wire.service_mapping import unsupported_on_kubernetes
 
-WATCH_SECONDS = 300.0
-"""Seconds of one watch; the next begins where it ended."""
-
 
 async def follow_progress(
-    api: KubeApi, resource: Resource, first: Object, *, clock: Clock
+    api: KubeApi, first: Object, *, clock: Clock
 ) -> AsyncGenerator[Progress, None]:
     """Yield how the workload does, now and at each change, up to `ready` or `error`."""
     began = clock.monotonic()
     metadata = first["metadata"]
-    scope = ResourceScope(
-        resource=resource,
-        namespace=metadata["namespace"],
-        fields=f"metadata.name={metadata['name']}",
+    events = _watch_events(
+        api, metadata["namespace"], version_of(first), fields=f"metadata.name={metadata['name']}"
     )
-    last: Progress | None = None
+    last: tuple[Phase, str] | None = None
     item = first
-    async with aclosing(_watch_events(api, scope, version_of(first))) as events:
+    async with aclosing(events):
         while True:
             live = live_or_error(item)
-            seen = _progress_of(live, round((clock.monotonic() - began) * 1000))
-            if last is None or (seen.phase, seen.message) != (last.phase, last.message):
-                last = seen
-                yield seen
-                if seen.phase in (Phase.READY, Phase.ERROR):
+            status = live.status
+            if (status.phase, status.message) != last:
+                last = status.phase, status.message
+                yield Progress(
+                    phase=status.phase,
+                    message=status.message,
+                    elapsed_ms=round((clock.monotonic() - began) * 1000),
+                    step=f"{status.ready}/{status.wanted} ready" if status.wanted else None,
+                )
+                if status.phase in (Phase.READY, Phase.ERROR):
                     return
             event = await anext(events, None)
             if event is None:
@@ -95,26 +96,14 @@ async def follow_progress(
                 raise NotFound(f"Workload {live.id} was deleted while it was waited for.")
 
 
-async def watch_workloads(
-    api: KubeApi, resource: Resource, namespace: str, version: str
-) -> AsyncGenerator[WorkloadId | None, None]:
-    """Yield None once the watch stands, then each workload that was written or reported on."""
-    scope = ResourceScope(resource=resource, namespace=namespace)
-    yield None
-    async with aclosing(_watch_events(api, scope, version)) as events:
-        async for event in events:
-            yield live_or_error(event.item).id
-
-
 async def _watch_events(
-    api: KubeApi, scope: ResourceScope, version: str
+    api: KubeApi, namespace: str, version: str, *, fields: str = ""
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield events without bookmarks. An end means that events may have been missed."""
     while True:
         try:
-            async with aclosing(
-                watch_resource(api, scope, version=version, lasting=WATCH_SECONDS)
-            ) as events:
+            stream = api.watch(_services(namespace), version=version, fields=fields)
+            async with aclosing(stream) as events:
                 async for event in events:
                     version = version_of(event.item) or version
                     if event.type is not WatchEventType.BOOKMARK:
@@ -123,10 +112,8 @@ async def _watch_events(
             return
 
 
-def _progress_of(live: Live, elapsed: int) -> Progress:
-    status = live.status
-    counted = f"{status.ready}/{status.wanted} ready" if status.wanted else None
-    return Progress(phase=status.phase, message=status.message, elapsed_ms=elapsed, step=counted)
+def _services(namespace: str, labels: str = "") -> Scope:
+    return Scope(api_version=API_VERSION, kind=KIND, namespace=namespace, labels=labels)
 
 
 REMEMBERED_OUTCOMES = 256
@@ -157,7 +144,6 @@ class KubernetesTarget:
         discreet: bool = False,
     ) -> None:
         self.api = api
-        self._client = ClusterClient(api)
         self._writer = writer
         self._clock = clock
         self._namespace = namespace
@@ -226,28 +212,27 @@ class KubernetesTarget:
         """Follow the status that the operator writes."""
         async with self._limit():
             found = await self._require(workload)
-            resource = await self._resource()
-        updates = follow_progress(self.api, resource, found.item, clock=self._clock)
+        updates = follow_progress(self.api, found.item, clock=self._clock)
         async with aclosing(self._each(updates)) as limited:
             async for progress in limited:
                 yield progress
 
     async def changes(self, project: str) -> AsyncIterator[None]:
         """Yield once the watch stands, then whenever something in the namespace changed."""
-        async with aclosing(self.changed(project)) as found:
+        async with aclosing(self.watch_workloads(project)) as found:
             async for _ in found:
                 yield None
 
-    async def changed(self, project: str) -> AsyncGenerator[WorkloadId | None, None]:
+    async def watch_workloads(self, project: str) -> AsyncGenerator[WorkloadId | None, None]:
         """Yield None once the watch stands, then each workload of the project that changed."""
         namespace = self.namespace_of(project)
         async with self._limit():
-            resource = await self._resource()
-            version = (await self.api.list(resource, namespace=namespace)).version
-        followed = watch_workloads(self.api, resource, namespace, version)
-        async with aclosing(self._each(followed)) as limited:
-            async for workload in limited:
-                if workload is None or workload.project == project:
+            version = (await self._list(namespace)).version
+        yield None
+        async with aclosing(self._each(_watch_events(self.api, namespace, version))) as events:
+            async for event in events:
+                workload = live_or_error(event.item).id
+                if workload.project == project:
                     yield workload
 
     async def drifts(
@@ -297,7 +282,7 @@ class KubernetesTarget:
         self, step: Step, write_record: WriteRecord, *, declare: bool | None
     ) -> Live | Absent:
         writes = WorkloadWriter(
-            client=self._client,
+            client=self.api,
             ledger=self._ledger,
             manager=self._writer.manager,
             clock=self._clock,
@@ -321,7 +306,7 @@ class KubernetesTarget:
             name=workload.slug,
         )
         try:
-            item: Object | None = await self._client.get(ref)
+            item: Object | None = await self.api.get(ref)
         except KindNotServed as error:
             raise not_installed(error) from error
         if item is None:
@@ -355,15 +340,13 @@ class KubernetesTarget:
         # Objects without the label belong to the project of their namespace.
         labels = "" if project == namespace else f"{PROJECT_LABEL}={project}"
         fields = f"metadata.name={slug}" if slug else ""
-        resource = await self._resource()
-        found = await self.api.list(resource, namespace=namespace, labels=labels, fields=fields)
-        items: Sequence[Object] = found.items
+        items: Sequence[Object] = (await self._list(namespace, labels, fields)).items
         mine = [item for item in items if project_of(item) == project]
         return sorted(mine, key=lambda item: str(item["metadata"]["name"]))
 
-    async def _resource(self) -> Resource:
+    async def _list(self, namespace: str, labels: str = "", fields: str = "") -> ObjectList:
         try:
-            return await self.api.resource_of(API_VERSION, KIND)
+            return await self.api.list(_services(namespace, labels), fields=fields)
         except KindNotServed as error:
             raise not_installed(error) from error
 

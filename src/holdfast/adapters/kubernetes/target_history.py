@@ -36,6 +36,7 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.service.spec import API_VERSION, KIND, Condition
 from holdfast.core.tree import Fields, digest
+from holdfast.reconcile.kube import Scope
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.ledger_v1 import DriftForm, drift_from_json, drift_to_json
 from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
@@ -221,11 +222,11 @@ class EventHistory:
         return found
 
     async def _events(self, namespace: str, slug: str | None) -> Sequence[Object]:
-        resource = await self._api.resource_of("v1", "Event")
         fields = f"involvedObject.kind={KIND}"
         if slug is not None:
             fields += f",involvedObject.name={slug}"
-        return (await self._api.list(resource, namespace=namespace, fields=fields)).items
+        scope = Scope(api_version="v1", kind="Event", namespace=namespace)
+        return (await self._api.list(scope, fields=fields)).items
 
 
 def _history_entry(event: Object, projects: dict[str, str], namespace: str) -> HistoryEntry:

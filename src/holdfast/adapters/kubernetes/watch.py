@@ -1,4 +1,4 @@
-"""One page of a list, and one watch: the events of a kind from a version until the stream ends.
+"""One watch: the events of a kind from a version until the stream ends.
 
 What went wrong is told apart for the informer: an end is normal, an expired version needs a new
 list, and silence is a failure, as a live watch says something at least once a minute.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.objects import Object, Resource, version_of
+from holdfast.adapters.kubernetes.connection import KubeConnection
+from holdfast.adapters.kubernetes.objects import Object, Resource
 from holdfast.adapters.kubernetes.responses import (
     ApiStatus,
     KubeResponse,
@@ -65,6 +65,8 @@ class LineFramer:
 SILENCE_TIMEOUT = 75.0
 """Bookmarks come about every 61 s, whether anything happens or not."""
 RESPONSE_TIMEOUT = 30.0
+_MIN_SECONDS, _MAX_SECONDS = 300.0, 600.0
+"""A watch ends by itself after this long, spread so that not all end at once."""
 
 
 class WatchSilent(TargetUnavailable):
@@ -79,6 +81,12 @@ class ResourceScope:
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+
+    @property
+    def selectors(self) -> dict[str, str]:
+        """The query parameters that select these objects."""
+        chosen = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: value for name, value in chosen.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,54 +106,31 @@ class _WatchLine(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_WatchLine)
 
 
-async def fetch_list_page(api: KubeApi, scope: ResourceScope, *, size: int, token: str) -> ListPage:
-    """Return one page; all pages of a list are at one version. Raises Expired past its time."""
-    params = {**_selectors(scope), **({"limit": str(size)} if size else {})}
-    path = scope.resource.path(namespace=scope.namespace)
-    try:
-        answer = await api.request(
-            "GET",
-            path,
-            params={**params, **({"continue": token} if token else {})},
-            secret=scope.resource.secret,
-        )
-    except NotFound as error:
-        raise _not_served(error) from None
-    items: list[Object] = answer.get("items") or []
-    for item in items:
-        # Built-in kinds leave these out of lists, and an apply needs them.
-        item.setdefault("apiVersion", scope.resource.api_version)
-        item.setdefault("kind", scope.resource.kind)
-    token = answer.get("metadata", {}).get("continue", "")
-    return ListPage(items=items, version=version_of(answer), token=token)
-
-
 async def watch_resource(
-    api: KubeApi,
+    connection: KubeConnection,
     scope: ResourceScope,
     *,
     version: str,
-    lasting: float,
     silence: float = SILENCE_TIMEOUT,
     opened: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield what happens after a version, for at most `lasting` seconds. Calls `opened` once the
-    server has agreed to tell.
+    """Yield what happens after a version, for some minutes. Calls `opened` once the server agreed.
 
-    Raises Expired, in whichever of its two forms the server says so, WatchSilent, and
+    Raises VersionExpired, in whichever of its two forms the server says so, WatchSilent, and
     TargetUnavailable for a stream that broke. Half a line at the end is a broken stream too.
     """
+    seconds = _MIN_SECONDS + (_MAX_SECONDS - _MIN_SECONDS) * connection.chance()
     path = scope.resource.path(namespace=scope.namespace)
-    where = f"Watching {path} of {api.connection.config.server}"
+    where = f"Watching {path} of {connection.config.server}"
     params = {
         "watch": "true",
         "allowWatchBookmarks": "true",
         "resourceVersion": version,
-        "timeoutSeconds": str(max(1, round(lasting))),
-        **_selectors(scope),
+        "timeoutSeconds": str(round(seconds)),
+        **scope.selectors,
     }
     framer = LineFramer()
-    async with api.connection.stream(path, params=params, within=RESPONSE_TIMEOUT) as response:
+    async with connection.stream(path, params=params, within=RESPONSE_TIMEOUT) as response:
         if response.status != 200:
             raise await _watch_error(response, where, scope.resource.secret)
         opened()
@@ -167,11 +152,6 @@ async def watch_resource(
                 yield _parse_event(line, where, scope.resource.secret)
     if framer.partial:
         raise TargetUnavailable(f"{where} ended inside an event.")
-
-
-def _selectors(scope: ResourceScope) -> dict[str, str]:
-    chosen = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
-    return {name: value for name, value in chosen.items() if value}
 
 
 def _parse_event(line: bytes, where: str, secret: bool) -> WatchEvent:
@@ -201,9 +181,9 @@ async def _watch_error(response: aiohttp.ClientResponse, where: str, secret: boo
             secret=secret,
         )
     )
-    return _not_served(error) if isinstance(error, NotFound) else error
+    return not_served(error) if isinstance(error, NotFound) else error
 
 
-def _not_served(error: NotFound) -> KindNotServed:
+def not_served(error: NotFound) -> KindNotServed:
     """A list exists even when nothing is in it, so one that is not found is a kind's absence."""
     return KindNotServed(error.happened, hint="Install the kind's definition.")

@@ -144,6 +144,7 @@ def _fetch(
 
     from holdfast.adapters.clock import SystemClock
     from holdfast.core.service.spec import API_VERSION
+    from holdfast.reconcile.kube import ObjectRef, Scope
 
     otherwise = ", or give the objects with -f."
     with requires_extra("kubernetes", "Reading from a cluster", otherwise=otherwise):
@@ -160,17 +161,17 @@ def _fetch(
         api = KubeApi(KubeConnection(config, clock=clock))
         try:
             version = "apps/v1" if kind == DEPLOYMENT else API_VERSION
-            resource = await api.resource_of(version, kind)
-            found = [await api.get(resource, name, namespace=place)]
-            if kind == DEPLOYMENT:
-                scalers = await api.resource_of("autoscaling/v2", AUTOSCALER)
-                found += (await api.list(scalers, namespace=place)).items
-            return found
-        except NotFound:
-            raise NotFound(
-                f"There is no {kind} {name} in namespace {place} of {config.source}.",
-                hint="Check the name, -n and --context.",
-            ) from None
+            ref = ObjectRef(api_version=version, kind=kind, namespace=place, name=name)
+            item = await api.get(ref)
+            if item is None:
+                raise NotFound(
+                    f"There is no {kind} {name} in namespace {place} of {config.source}.",
+                    hint="Check the name, -n and --context.",
+                )
+            if kind != DEPLOYMENT:
+                return [item]
+            scalers = Scope(api_version="autoscaling/v2", kind=AUTOSCALER, namespace=place)
+            return [item, *(await api.list(scalers)).items]
         finally:
             await api.aclose()
 

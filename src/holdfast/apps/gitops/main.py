@@ -131,7 +131,7 @@ class GitopsCompanion:
             timing=settings.lease_timing,
         )
         leading.set_function(lambda: float(election.leads))
-        machine.writer.may_write = lambda: election.leads
+        machine.work.may_write = lambda: election.leads
         services.waiting = _STANDBY
         if settings.elect:
             logs.event("waiting-for-lease", lease=settings.lease_name)

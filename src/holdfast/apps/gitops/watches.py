@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import IndexFunction, Informer
 from holdfast.adapters.kubernetes.objects import (
     Object,
@@ -74,7 +73,7 @@ class KindWatcher:
     def __init__(
         self,
         api: KubeApi,
-        work: ClusterClient,
+        work: KubeApi,
         clock: Clock,
         *,
         told: OnObject,

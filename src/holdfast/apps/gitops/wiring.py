@@ -14,7 +14,6 @@ from holdfast.adapters.forge.providers import KNOWN_HOSTS
 from holdfast.adapters.git.address import parse_address
 from holdfast.adapters.git.repository import GitRepositories
 from holdfast.adapters.kubernetes.api import KubeApi
-from holdfast.adapters.kubernetes.client import ClusterClient, GuardedClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.kubeconfig import ClusterConfig, load_config
@@ -162,7 +161,8 @@ class GitopsComponents:
     config: ClusterConfig
     lease: KubeApi
     """A connection of its own, so that no load delays a renewal."""
-    writer: GuardedClient
+    work: KubeApi
+    """Writes only while `may_write` says so."""
     applications: ApplicationCatalog
     watching: KindWatcher
     channels: NotificationChannels
@@ -215,10 +215,10 @@ async def build_components(
         instance=identity,
         count=lambda outcome: metrics.events.labels(outcome).inc(),
     )
-    writer = GuardedClient(work)
+    work.may_write = lambda: False
     watching = KindWatcher(
         watches,
-        writer,
+        work,
         clock,
         told=lambda old, new: controller.on_object(old, new),
         turned=lambda place: controller.on_kind_availability(place),
@@ -266,7 +266,7 @@ async def build_components(
     return GitopsComponents(
         config=config,
         lease=lease,
-        writer=writer,
+        work=work,
         applications=applications,
         watching=watching,
         channels=channels,
@@ -310,7 +310,7 @@ def _make_catalog(api: KubeApi, services: Services, settings: GitopsSettings) ->
 def _make_credential_store(api: KubeApi, settings: GitopsSettings) -> CredentialStore:
     if settings.files:
         return FolderCredentialStore(settings.credentials)
-    return SecretCredentialStore(ClusterClient(api), unbound=settings.unbound)
+    return SecretCredentialStore(api, unbound=settings.unbound)
 
 
 def repository_fingerprints(key: bytes) -> Callable[[ApplicationContext], str]:

@@ -23,7 +23,6 @@ import uvloop
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
-from holdfast.adapters.kubernetes.client import GuardedClient
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.informer import Informer
@@ -103,8 +102,8 @@ class Operator:
             count=lambda outcome: self._metrics.events.labels(outcome).inc(),
             busy=lambda: not controller.queue.idle, routine=ROUTINE_REASONS,
         )  # fmt: skip
-        writer = GuardedClient(work)
-        client = CachedKubeClient(writer, self._informers)
+        work.may_write = lambda: False
+        client = CachedKubeClient(work, self._informers)
         statuses = DeferredStatusWriter(
             DirectStatusWriter(client), clock=self._clock, busy=lambda: not controller.queue.idle,
             again=lambda key, seconds: controller.queue.add_after(key, seconds),
@@ -139,7 +138,7 @@ class Operator:
         log.info("synced", extra={"objects": sum(map(len, self._informers))})
         gc.freeze()  # what was loaded stays; the collector need not look at it again
         election = await self._election(lease, config)
-        writer.may_write = lambda: election.leads
+        work.may_write = lambda: election.leads
         await self._lead(election, controller, act)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_TIMEOUT):

@@ -288,7 +288,7 @@ async def _change_events(
     services: Services, project: str
 ) -> AsyncIterator[ChangeEventForm | bytes]:
     target = _cluster_of(services).following()
-    async with aclosing(target.changed(project)) as changed:
+    async with aclosing(target.watch_workloads(project)) as changed:
         async for workload in changed:
             if workload is None:
                 yield b": listening\n\n"

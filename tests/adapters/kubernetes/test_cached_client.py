@@ -24,7 +24,6 @@ from tests.adapters.kubernetes.harness import (
 )
 
 from holdfast.adapters.kubernetes.cached_client import CachedKubeClient
-from holdfast.adapters.kubernetes.client import ClusterClient
 from holdfast.adapters.kubernetes.informer import Informer
 from holdfast.adapters.kubernetes.watch import ResourceScope as Followed
 from holdfast.core.errors import TargetUnavailable, ValidationError
@@ -105,7 +104,7 @@ async def cached(server: Server) -> AsyncIterator[tuple[CachedKubeClient, Inform
     async with serving(server) as url, api_for(url) as api:
         followed = Followed(resource=CONFIG_MAPS, labels=OURS)
         informer = Informer(api, followed)
-        client = CachedKubeClient(ClusterClient(api), [informer])
+        client = CachedKubeClient(api, [informer])
         task = asyncio.ensure_future(informer.run())
         await eventually(lambda: informer.has_synced or not informer.served, "the copy")
         try:
@@ -272,7 +271,7 @@ def test_a_copy_whose_watch_fails_is_believed_for_two_minutes_and_then_unknown()
         clock = AheadClock()
         async with serving(server) as url, api_for(url, clock=clock) as api:
             informer = Informer(api, Followed(resource=CONFIG_MAPS))
-            client = CachedKubeClient(ClusterClient(api), [informer])
+            client = CachedKubeClient(api, [informer])
             task = asyncio.ensure_future(informer.run())
             await eventually(lambda: server.streams, "a watch")
             clock.ahead += 60

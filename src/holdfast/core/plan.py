@@ -1,6 +1,7 @@
 """Ordered steps, each with an action and a reason; the only input of apply.
 
-A plan carries what it was computed from. Applying it to a world that has moved is refused.
+A plan carries what it was computed from. Applying it to a world that has moved is refused. What
+plans of workloads and of objects have in common is `StepPlan`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.core.drift import Drift, DriftedField, DriftKind, Situation
 from holdfast.core.errors import StalePlan
@@ -53,19 +55,32 @@ class Step:
     version: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What will be done, in order."""
+class PlanStep(Protocol):
+    """A step of any plan."""
 
-    steps: tuple[Step, ...]
+    @property
+    def action(self) -> Action: ...
+
+
+S = TypeVar("S", bound=PlanStep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan(Generic[S]):
+    """Steps in the order in which they are carried out, named by their digest."""
+
+    steps: tuple[S, ...]
+
+    @property
+    def basis(self) -> Tree:
+        """What the digest covers: all that a reviewer is shown, so that what was approved is
+        what was seen."""
+        raise NotImplementedError
 
     @property
     def digest(self) -> str:
-        """Equal plans, computed from an equal world, have equal digests.
-
-        Covers all that a reviewer is shown, so that what was approved is what was seen.
-        """
-        return digest([_digest_basis(step) for step in self.steps])
+        """Equal plans, computed from an equal world, have equal digests."""
+        return digest(self.basis)
 
     @property
     def id(self) -> str:
@@ -73,12 +88,21 @@ class Plan:
         return "plan-" + self.digest.removeprefix("sha256:")[:8]
 
     @property
-    def changes(self) -> tuple[Step, ...]:
+    def changes(self) -> tuple[S, ...]:
         """The steps that do something."""
         return tuple(step for step in self.steps if step.action is not Action.NOTHING)
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(StepPlan[Step]):
+    """What will be done to workloads, in order."""
+
+    @property
+    def basis(self) -> Tree:
+        return [_digest_basis(step) for step in self.steps]
 
     def __str__(self) -> str:
         from holdfast.core.show import plan_text  # the renderings need the values, not vice versa

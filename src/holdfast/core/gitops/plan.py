@@ -7,15 +7,14 @@ value of a Secret is ever stored with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.plan import Action
-from holdfast.core.tree import Path, Tree, digest
+from holdfast.core.plan import Action, StepPlan
+from holdfast.core.tree import Path, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,36 +42,21 @@ class ObjectStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPlan:
-    """Steps in the order in which they are carried out."""
+class SyncPlan(StepPlan[ObjectStep]):
+    """What will be done to the objects of an application, in order."""
 
     application: ApplicationId
     commit: str
-    steps: tuple[ObjectStep, ...]
     policy: str = ""
     """The digest of the application's spec: an approval under one policy is none under another."""
 
     @property
-    def digest(self) -> str:
-        """Equal plans, computed from an equal world, have equal digests."""
-        return digest([str(self.application), self.commit, self.policy,
-                       [_basis(step) for step in self.steps]])  # fmt: skip
-
-    @property
-    def id(self) -> str:
-        """A short name for the digest."""
-        return "plan-" + self.digest.removeprefix("sha256:")[:8]
-
-    @property
-    def changes(self) -> Sequence[ObjectStep]:
-        """The steps that do something."""
-        return [step for step in self.steps if step.action is not Action.NOTHING]
-
-    def __bool__(self) -> bool:
-        return bool(self.changes)
+    def basis(self) -> Tree:
+        steps = [_digest_basis(step) for step in self.steps]
+        return [str(self.application), self.commit, self.policy, steps]
 
 
-def _basis(step: ObjectStep) -> Tree:
+def _digest_basis(step: ObjectStep) -> Tree:
     return [
         step.ref.api_version, str(step.ref), step.action.value, step.uid, step.state,
         step.declaration, [".".join(path) for path in sorted(step.leave)],

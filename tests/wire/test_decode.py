@@ -13,7 +13,7 @@ import holdfast
 
 RACE = """
 import sys, threading, msgspec
-from holdfast.wire.decode import prepare
+from holdfast.wire.decode import prepare_type
 sys.setswitchinterval(1e-6)
 BODY = b'{"one": {"a": 1}, "two": [{"b": "x"}]}'
 TYPES = '''
@@ -29,7 +29,7 @@ for _ in range(150):
     form, gate = Form, threading.Barrier(8)
     def read():
         gate.wait()
-        msgspec.json.decode(BODY, type=prepare(form))
+        msgspec.json.decode(BODY, type=prepare_type(form))
     threads = [threading.Thread(target=read) for _ in range(8)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
@@ -59,4 +59,4 @@ def test_whatever_decodes_in_threads_of_users_prepares_its_type(place: str) -> N
             kinds = [each.value for each in call.keywords if each.arg == "type"] or call.args[1:2]
             told = f"{path.name}:{call.lineno}"
             assert kinds, told
-            assert ast.unparse(kinds[0]) == "dict" or "prepare(" in ast.unparse(kinds[0]), told
+            assert ast.unparse(kinds[0]) == "dict" or "prepare_type(" in ast.unparse(kinds[0]), told

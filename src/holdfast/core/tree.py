@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 Leaf: TypeAlias = bool | int | float | str | None
-Tree: TypeAlias = "Leaf | list[Tree] | dict[str, Tree]"
+if TYPE_CHECKING:
+    Tree: TypeAlias = Leaf | list["Tree"] | dict[str, "Tree"]
+else:
+    Tree = Any  # whatever reads types at run time, as msgspec does, cannot read a recursive one
 Fields: TypeAlias = dict[str, Tree]
 Path: TypeAlias = tuple[str, ...]
 

@@ -21,6 +21,14 @@ _first_use_lock = threading.Lock()
 _ready: set[object] = set()
 
 
+def reshape(kind: type[T], value: object) -> T:
+    """Read a value as another type with fields of the same names: a form, or a value of the core.
+
+    For forms that differ from the core's own types in what they leave out or refuse alone.
+    """
+    return msgspec.convert(value, prepare_type(kind), from_attributes=True)
+
+
 def prepare_type(form: type[T]) -> type[T]:
     """Return the type once msgspec knows it whole, with every type inside it."""
     if form not in _ready:

@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.ledger import DriftEntry, DriftRecord, HistoryEntry
-from holdfast.core.live import Phase, Progress
+from holdfast.core.live import Phase, Writer
 from holdfast.core.names import WorkloadId
-from holdfast.wire.decode import as_fields, as_tree
-from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+from holdfast.wire.decode import as_fields, reshape
+from holdfast.wire.plan_v1 import WriterForm
 
 
 class DriftEntryForm(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -82,7 +82,7 @@ def drift_to_json(drift: DriftRecord) -> DriftForm:
         project=drift.workload.project,
         slug=drift.workload.slug,
         kinds=list(drift.kinds),
-        fields=[entry_to_json(entry) for entry in drift.fields],
+        fields=[reshape(DriftEntryForm, entry) for entry in drift.fields],
         first_seen=drift.first_seen,
         resolved_at=drift.resolved_at,
         resolution=drift.resolution,
@@ -95,29 +95,11 @@ def drift_from_json(form: DriftForm) -> DriftRecord:
         id=form.id,
         workload=WorkloadId(project=form.project, slug=form.slug),
         kinds=tuple(form.kinds),
-        fields=tuple(entry_from_json(entry) for entry in form.fields),
+        fields=tuple(reshape(DriftEntry, entry) for entry in form.fields),
         first_seen=form.first_seen,
         resolved_at=form.resolved_at,
         resolution=form.resolution,
     )
-
-
-def entry_to_json(entry: DriftEntry) -> DriftEntryForm:
-    """Write one drifted field."""
-    return DriftEntryForm(
-        path=entry.path, kind=entry.kind, desired=entry.desired, live=entry.live,
-        cause=entry.cause, evidence=entry.evidence,
-        writer=writer_to_json(entry.writer) if entry.writer else None,
-    )  # fmt: skip
-
-
-def entry_from_json(form: DriftEntryForm) -> DriftEntry:
-    """Read one drifted field."""
-    return DriftEntry(
-        path=form.path, kind=form.kind, desired=as_tree(form.desired), live=as_tree(form.live),
-        cause=form.cause, evidence=form.evidence,
-        writer=writer_from_json(form.writer) if form.writer else None,
-    )  # fmt: skip
 
 
 def history_to_json(entry: HistoryEntry) -> HistoryForm:
@@ -128,7 +110,7 @@ def history_to_json(entry: HistoryEntry) -> HistoryForm:
         project=entry.workload.project,
         slug=entry.workload.slug,
         action=entry.action,
-        writer=writer_to_json(entry.writer),
+        writer=reshape(WriterForm, entry.writer),
         generation=entry.generation,
         summary=entry.summary,
         detail=dict(entry.detail),
@@ -142,25 +124,8 @@ def history_from_json(form: HistoryForm) -> HistoryEntry:
         at=form.at,
         workload=WorkloadId(project=form.project, slug=form.slug),
         action=form.action,
-        writer=writer_from_json(form.writer),
+        writer=reshape(Writer, form.writer),
         generation=form.generation,
         summary=form.summary,
         detail=as_fields(form.detail),
-    )
-
-
-def progress_to_json(progress: Progress) -> ProgressForm:
-    """Write one readiness update."""
-    return ProgressForm(
-        phase=progress.phase,
-        message=progress.message,
-        elapsed_ms=progress.elapsed_ms,
-        step=progress.step,
-    )
-
-
-def progress_from_json(form: ProgressForm) -> Progress:
-    """Read one readiness update."""
-    return Progress(
-        phase=form.phase, message=form.message, elapsed_ms=form.elapsed_ms, step=form.step
     )

@@ -17,7 +17,7 @@ from holdfast.core.names import WorkloadId, is_slug
 from holdfast.core.plan import Action, Disruption, Plan, Step
 from holdfast.core.redact import quote_text, redact
 from holdfast.core.tree import json_pointer, parse_pointer
-from holdfast.wire.decode import as_fields, as_tree, prepare_type
+from holdfast.wire.decode import as_fields, as_tree, prepare_type, reshape
 
 API_VERSION = "holdfast.dev/v1"
 
@@ -141,31 +141,9 @@ def change_to_json(field: DriftedField) -> ChangeForm:
         kind=field.kind,
         desired=field.change.desired,
         live=field.change.live,
-        writer=writer_to_json(field.writer) if field.writer else None,
+        writer=reshape(WriterForm, field.writer) if field.writer else None,
         cause=field.cause,
         evidence=field.evidence,
-    )
-
-
-def writer_to_json(writer: Writer) -> WriterForm:
-    """Write a writer."""
-    return WriterForm(
-        manager=writer.manager,
-        actor=writer.actor,
-        operation=writer.operation,
-        subresource=writer.subresource,
-        at=writer.at,
-    )
-
-
-def writer_from_json(form: WriterForm) -> Writer:
-    """Read a writer."""
-    return Writer(
-        manager=form.manager,
-        actor=form.actor,
-        operation=form.operation,
-        subresource=form.subresource,
-        at=form.at,
     )
 
 
@@ -179,7 +157,7 @@ def _change_from_json(form: ChangeForm) -> DriftedField:
     return DriftedField(
         change=Change(path=path, desired=as_tree(form.desired), live=as_tree(form.live)),
         kind=form.kind,
-        writer=writer_from_json(form.writer) if form.writer else None,
+        writer=reshape(Writer, form.writer) if form.writer else None,
         cause=form.cause,
         evidence=form.evidence,
     )

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.core.live import FailedReplica, Live, OutdatedReplica, Phase, Status
+from holdfast.core.live import Live, Phase, Status, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.tree import Fields
-from holdfast.wire.decode import as_fields
-from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+from holdfast.wire.decode import as_fields, reshape
+from holdfast.wire.plan_v1 import WriterForm
 
 _SHARED = (
     "name description task_type backend worker_id gpu_resource_id"
@@ -140,8 +140,8 @@ def workload_to_json(live: Live, *, project_id: str) -> WorkloadForm:
         generation=live.generation,
         version=live.version,
         spec=dict(fields),
-        writers={name: writer_to_json(writer) for name, writer in live.writers.items()},
-        status=_status_to_json(live.status),
+        writers={name: reshape(WriterForm, writer) for name, writer in live.writers.items()},
+        status=reshape(StatusForm, live.status),
     )
 
 
@@ -153,58 +153,10 @@ def workload_from_json(form: WorkloadForm) -> Live:
         version=form.version,
         generation=form.generation,
         fields=as_fields(form.spec),
-        writers={name: writer_from_json(writer) for name, writer in form.writers.items()},
-        status=_status_from_json(form.status) if form.status else Status(),
+        writers={name: reshape(Writer, writer) for name, writer in form.writers.items()},
+        status=reshape(Status, form.status) if form.status else Status(),
         created_at=form.created_at,
         updated_at=form.updated_at,
-    )
-
-
-def _status_to_json(status: Status) -> StatusForm:
-    return StatusForm(
-        phase=status.phase,
-        message=status.message,
-        ready=status.ready,
-        wanted=status.wanted,
-        canary_weight=status.canary_weight,
-        endpoint=status.endpoint,
-        failed=[
-            FailedReplicaForm(name=each.name, generation=each.generation, reason=each.reason)
-            for each in status.failed
-        ],
-        outdated=[
-            OutdatedReplicaForm(
-                name=each.name,
-                generation=each.generation,
-                fields=None if each.fields is None else dict(each.fields),
-                secrets=list(each.secrets),
-            )
-            for each in status.outdated
-        ],
-    )
-
-
-def _status_from_json(form: StatusForm) -> Status:
-    return Status(
-        phase=form.phase,
-        message=form.message,
-        ready=form.ready,
-        wanted=form.wanted,
-        canary_weight=form.canary_weight,
-        endpoint=form.endpoint,
-        failed=tuple(
-            FailedReplica(name=each.name, generation=each.generation, reason=each.reason)
-            for each in form.failed
-        ),
-        outdated=tuple(
-            OutdatedReplica(
-                name=each.name,
-                generation=each.generation,
-                fields=None if each.fields is None else as_fields(each.fields),
-                secrets=tuple(each.secrets),
-            )
-            for each in form.outdated
-        ),
     )
 
 

@@ -195,7 +195,7 @@ def rule(**fields: Any) -> IgnoreRule:
 
 
 @pytest.mark.parametrize(
-    ("given", "hidden"),
+    ("given", "ignored_paths"),
     [
         (rule(pointer="/spec/template/spec/containers/0/image"), True),
         (rule(glob="spec.**.containers[name=*].image"), True),

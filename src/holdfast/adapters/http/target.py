@@ -25,14 +25,13 @@ from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Absent, Live, Phase, Progress
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Action, Step
-from holdfast.wire.decode import prepare_type
+from holdfast.wire.decode import prepare_type, reshape
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,
     ProgressForm,
     drift_from_json,
     history_from_json,
-    progress_from_json,
 )
 from holdfast.wire.plan_v1 import step_to_json
 from holdfast.wire.service_mapping import unsupported_on_kubernetes
@@ -145,7 +144,7 @@ class RemoteTarget:
                     raise ApiError(
                         "The readiness stream had an event that cannot be read."
                     ) from error
-                yield progress_from_json(form)
+                yield reshape(Progress, form)
                 if form.phase in (Phase.READY, Phase.ERROR):
                     return
 

@@ -38,8 +38,9 @@ from holdfast.core.service.spec import API_VERSION, KIND, Condition
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.kube import Scope
 from holdfast.reconcile.ports import Clock
+from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import DriftForm, drift_from_json, drift_to_json
-from holdfast.wire.plan_v1 import WriterForm, writer_from_json, writer_to_json
+from holdfast.wire.plan_v1 import WriterForm
 
 EVENT_ANNOTATION = "holdfast.dev/event"
 """The annotation with what an Event of ours has beyond the form that Kubernetes gives it."""
@@ -156,7 +157,7 @@ class EventHistory:
         """Leave an Event. Its failure is logged: the write that it tells of has happened."""
         metadata = item["metadata"]
         beyond = _EventDetails(
-            writer=writer_to_json(self._writer),
+            writer=reshape(WriterForm, self._writer),
             generation=int(metadata.get("generation", 0)),
             detail=dict(detail or {}),
             drift=drift_to_json(drift) if drift else None,
@@ -241,7 +242,7 @@ def _history_entry(event: Object, projects: dict[str, str], namespace: str) -> H
         at=at,
         workload=WorkloadId(project=str(project), slug=str(about.get("name", ""))),
         action=_action(str(event.get("reason", "")), ours=beyond is not None),
-        writer=writer_from_json(beyond.writer)
+        writer=reshape(Writer, beyond.writer)
         if beyond
         else Writer(manager=str(source or "unknown"), operation="event", at=at),
         generation=beyond.generation if beyond else 0,

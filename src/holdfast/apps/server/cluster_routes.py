@@ -41,13 +41,13 @@ from holdfast.core.plan import Action, Disruption, Step, delete_plan
 from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler
 from holdfast.reconcile.ports import Clock
+from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,
     ProgressForm,
     drift_to_json,
     history_to_json,
-    progress_to_json,
 )
 from holdfast.wire.workload_v1 import (
     CreateForm,
@@ -238,7 +238,7 @@ async def _readiness_events(
     services: Services, workload: WorkloadId
 ) -> AsyncIterator[ProgressForm]:
     async for progress in _cluster_of(services).following().progress(workload):
-        yield progress_to_json(progress)
+        yield reshape(ProgressForm, progress)
 
 
 async def stream_cluster_logs(services: Services, request: Request) -> HttpStream:

@@ -38,6 +38,7 @@ from holdfast.core.redact import redact
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ports import JournalEntry
 from holdfast.reconcile.gitops.review import ReviewService
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     ApproveForm,
     HoldListForm,
@@ -52,7 +53,7 @@ from holdfast.wire.gitops_http_v1 import (
     SyncForm,
     Via,
 )
-from holdfast.wire.gitops_v1 import drift_to_json, object_to_json
+from holdfast.wire.gitops_v1 import ObjectForm, drift_to_json
 
 MAX_BODY = 64 * 1024
 _POLL_SECONDS = 0.05
@@ -99,7 +100,7 @@ async def sync_application(services: Services, request: Request) -> HttpResponse
             application=gitops_forms.application_form(following, services.clock.now()),
             told=told[::-1],
             refused=[
-                RefusedForm(object=object_to_json(ref), message=redact(why))
+                RefusedForm(object=reshape(ObjectForm, ref), message=redact(why))
                 for ref, why in sorted(following.failed.items())
             ],
         ),

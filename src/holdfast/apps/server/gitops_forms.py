@@ -26,6 +26,7 @@ from holdfast.core.tree import Path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_status import application_status
 from holdfast.reconcile.gitops.ports import JournalEntry
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     DiffFieldForm,
@@ -42,9 +43,9 @@ from holdfast.wire.gitops_http_v1 import (
     ToleratedForm,
     WaitingPlanForm,
 )
-from holdfast.wire.gitops_v1 import object_to_json
-from holdfast.wire.ledger_v1 import entry_to_json
-from holdfast.wire.plan_v1 import writer_to_json
+from holdfast.wire.gitops_v1 import ObjectForm
+from holdfast.wire.ledger_v1 import DriftEntryForm
+from holdfast.wire.plan_v1 import WriterForm
 
 _WAITING_STATES = (DriftState.AWAITING,)
 _TOLERATED_CLASSES = (FieldClass.DELEGATED, FieldClass.IGNORED)
@@ -105,7 +106,7 @@ def hold_form(hold: Hold) -> HoldForm:
     """Write one hold."""
     return HoldForm(
         id=hold.id, application=str(hold.application),
-        object=object_to_json(hold.object) if hold.object else None, reason=redact(hold.reason),
+        object=reshape(ObjectForm, hold.object) if hold.object else None, reason=redact(hold.reason),
         by=hold.by, since=hold.since, until=hold.until, end=hold.end,
         from_annotation=hold.from_annotation,
     )  # fmt: skip
@@ -130,7 +131,7 @@ def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectSta
         hold = following.hold_of(ref, now)
         found.append(
             ObjectStandingForm(
-                object=object_to_json(ref), standing=glance.standing, health=glance.health,
+                object=reshape(ObjectForm, ref), standing=glance.standing, health=glance.health,
                 message=redact(following.failed.get(ref) or glance.message), owner=glance.owner,
                 drift=drifts.get(ref, ""), held_until=hold.until if hold else None,
                 tolerated=[ToleratedForm(path=path, rule=rule) for path, rule in glance.tolerated],
@@ -151,7 +152,7 @@ def diff_forms(
             continue
         found.append(
             ObjectDiffForm(
-                object=object_to_json(each.ref), standing=each.standing, health=each.health,
+                object=reshape(ObjectForm, each.ref), standing=each.standing, health=each.health,
                 message=redact(each.message), where=_source_location(each.declared, ()),
                 drift=drifts.get(each.ref, ""), owner=each.owner, fields=fields,
             )
@@ -169,7 +170,7 @@ def _field_forms(seen: ObservedObject) -> Iterator[DiffFieldForm]:
         yield DiffFieldForm(
             path=entry.path, state=state, kind=entry.kind, live=entry.live, git=entry.desired,
             cause=entry.cause, evidence=redact(entry.evidence), rule=found.rule or "",
-            writer=writer_to_json(entry.writer) if entry.writer else None,
+            writer=reshape(WriterForm, entry.writer) if entry.writer else None,
             where=_source_location(seen.declared, found.change.path),
         )  # fmt: skip
 
@@ -192,8 +193,8 @@ def sync_plan_form(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
         id=plan.id, digest=plan.digest, application=str(plan.application), commit=plan.commit,
         prune=prune, stale=redact(stale),
         steps=[
-            SyncStepForm(object=object_to_json(step.ref), action=step.action, reason=step.reason,
-                         fields=[entry_to_json(entry) for entry in step.entries])
+            SyncStepForm(object=reshape(ObjectForm, step.ref), action=step.action, reason=step.reason,
+                         fields=[reshape(DriftEntryForm, entry) for entry in step.entries])
             for step in plan.changes
         ],
     )  # fmt: skip

@@ -32,13 +32,13 @@ from holdfast.core.plan import Action, Step, make_plan
 from holdfast.core.show import plan_text
 from holdfast.core.tree import Fields
 from holdfast.reconcile import reconciler
+from holdfast.wire.decode import reshape
 from holdfast.wire.ledger_v1 import (
     DriftListForm,
     HistoryListForm,
     ProgressForm,
     drift_to_json,
     history_to_json,
-    progress_to_json,
 )
 from holdfast.wire.plan_v1 import StepForm, plan_to_json, step_from_json
 from holdfast.wire.spec_v1 import spec_from_document
@@ -156,7 +156,7 @@ async def stream_readiness(services: Services, request: Request) -> HttpStream:
 
 async def _readiness_events(services: Services, uid: str) -> AsyncIterator[ProgressForm]:
     async for progress in services.supervisor.progress(uid):
-        yield progress_to_json(progress)
+        yield reshape(ProgressForm, progress)
 
 
 def find_record_by_slug(services: Services, request: Request) -> WorkloadRecord:

@@ -15,8 +15,10 @@ from holdfast.apps.cli.views.application_drifts import (
 from holdfast.apps.cli.views.applications import object_name
 from holdfast.apps.cli.views.output import masked_json, show_unified_diff
 from holdfast.apps.cli.views.text import age, count, format_table, one_line
+from holdfast.core.live import Writer
 from holdfast.core.plan import Action
 from holdfast.core.text_style import TextStyle
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     DiffFieldForm,
     DiffForm,
@@ -26,7 +28,6 @@ from holdfast.wire.gitops_http_v1 import (
     SyncPlanForm,
 )
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
-from holdfast.wire.plan_v1 import writer_from_json
 
 _HEADS = ["", "path", "live", "git", "why"]
 _SECRET_MARK = "*"
@@ -149,7 +150,7 @@ def _describe_cause(field: DiffFieldForm, now: datetime) -> str:
     where = f", declared in {field.where}" if field.where else ""
     if field.state is DiffState.PENDING:
         return f"{field.kind}, Git moved{where}"
-    writer = writer_from_json(field.writer) if field.writer else None
+    writer = reshape(Writer, field.writer) if field.writer else None
     ago = f" {age(writer.at, now)} ago" if writer and writer.at else ""
     return f"{field.kind}, {writer or 'unknown'}{ago} ({field.cause}){where}"
 

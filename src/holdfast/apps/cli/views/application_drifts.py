@@ -17,13 +17,14 @@ from holdfast.apps.cli.views.output import (
 )
 from holdfast.apps.cli.views.text import age, format_table, format_time, one_line, time_left
 from holdfast.core.drift import Cause
+from holdfast.core.live import Writer
 from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX
 from holdfast.core.show import text_diff
 from holdfast.core.text_style import TextStyle
 from holdfast.core.tree import Tree
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
-from holdfast.wire.plan_v1 import writer_from_json
 
 WHOLE_OBJECT = "(whole object)"
 _HEADS = ["ID", "APPLICATION", "OBJECT", "TYPE", "FIELDS", "BY", "AGE", "POLICY", "STATE"]
@@ -187,7 +188,7 @@ def summarize_application_drift(drift: ApplicationDriftForm) -> DriftSummary:
 
 def writer_name(entry: DriftEntryForm) -> str:
     """Name the tool that wrote a field, as far as it is known."""
-    return str(writer_from_json(entry.writer)) if entry.writer else "unknown"
+    return str(reshape(Writer, entry.writer)) if entry.writer else "unknown"
 
 
 def format_object_value(found: object, path: str = "") -> str:
@@ -229,7 +230,7 @@ def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
     if entry.writer is None:
         yield "Who did it is not recorded."
         return
-    writer = writer_from_json(entry.writer)
+    writer = reshape(Writer, entry.writer)
     when = f" at {format_time(writer.at)} ({age(writer.at, now)} ago)" if writer.at else ""
     through = f" through {writer.subresource}" if writer.subresource else ""
     told = CAUSE_TEXTS[Cause(entry.cause)]

@@ -17,7 +17,9 @@ from holdfast.apps.cli.views.text import (
     one_line,
     time_left,
 )
+from holdfast.core.object_ref import ObjectRef
 from holdfast.core.text_style import TextStyle
+from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_http_v1 import (
     FollowedForm,
     HoldForm,
@@ -25,7 +27,7 @@ from holdfast.wire.gitops_http_v1 import (
     ObjectStandingForm,
     WaitingPlanForm,
 )
-from holdfast.wire.gitops_v1 import ObjectForm, object_from_json
+from holdfast.wire.gitops_v1 import ObjectForm
 
 _HEADS = ["NAME", "SYNC", "HEALTH", "REVISION", "DRIFT", "AHEAD", "HELD", "FETCHED", "MESSAGE"]
 _WIDE_HEADS = ["NEWEST", "OBJECTS", "TOLERATED", "ORPHANS", "WAITING", "SOURCE"]
@@ -92,7 +94,7 @@ def show_hold(screen: Screen, hold: HoldForm, *, now: datetime) -> None:
 
 def object_name(form: ObjectForm) -> str:
     """Name an object for people."""
-    return str(object_from_json(form))
+    return str(reshape(ObjectRef, form))
 
 
 def object_address(form: ObjectForm) -> str:

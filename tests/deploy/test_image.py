@@ -9,6 +9,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from prometheus_client import generate_latest
 from tests.support.go_programs import SOPS
 
 from holdfast.apps.operator.metrics import OperatorMetrics
@@ -76,9 +77,9 @@ def test_the_operator_counts_the_services_that_differ() -> None:
         "status": {"conditions": [{"type": "DriftDetected", "status": "True"}]},
     }
     metrics.watch_drift(None, drifted)
-    assert "\nholdfast_drift_active 1.0\n" in metrics.render().decode()
+    assert "\nholdfast_drift_active 1.0\n" in generate_latest(metrics.registry).decode()
     metrics.watch_drift(drifted, drifted | {"status": {}})
-    assert "\nholdfast_drift_active 0.0\n" in metrics.render().decode()
+    assert "\nholdfast_drift_active 0.0\n" in generate_latest(metrics.registry).decode()
     metrics.watch_drift(None, drifted)
     metrics.watch_drift(drifted, None)
-    assert "\nholdfast_drift_active 0.0\n" in metrics.render().decode()
+    assert "\nholdfast_drift_active 0.0\n" in generate_latest(metrics.registry).decode()

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.apps.gitops.metrics import GitopsMetrics as GitopsMetrics
-from holdfast.apps.operator.metrics import OperatorMetrics as OperatorMetrics
+from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
 from holdfast.install.monitoring import PANEL_ROWS, gitops_alerts, operator_alerts
 

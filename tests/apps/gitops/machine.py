@@ -163,7 +163,7 @@ class Machine:
             followed=self.followed,
             book=self.book,
             reconciler=self._reconciler,
-            follower=lambda: SourcePoller(self, self.clock, lambda: 0.5),
+            poller=lambda: SourcePoller(self, self.clock, lambda: 0.5),
             retain=self._retain,
             statuses=self.statuses,
             around=self,
@@ -307,10 +307,10 @@ class Machine:
         """Run the controller until the block ends, and stop it in order."""
         task = asyncio.ensure_future(self.controller.run())
         try:
-            await eventually(lambda: self.controller.working or task.done(), "it to work")
+            await eventually(lambda: self.controller.workers.running or task.done(), "it to work")
             yield
         finally:
-            self.controller.stop()
+            self.controller.workers.stop()
             await task
 
 

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from tests.adapters.kubernetes.harness import eventually
 from tests.support.inference_services import document
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.events import EventRecorder
 from holdfast.adapters.kubernetes.objects import ObjectKey
-from holdfast.apps.operator.controller import OperatorController
+from holdfast.apps.operator.controller import OperatorController, make_queue
 from holdfast.apps.operator.metrics import OperatorMetrics
 from holdfast.apps.operator.settings import OperatorSettings
 from holdfast.core.errors import ApiError, PermissionDenied, TargetUnavailable, ValidationError
@@ -109,15 +110,15 @@ class Loop:
             client=self.client,  # type: ignore[arg-type]
             reconciler=self.passes,
             recorder=self.recorder,
+            queue=make_queue(clock, lambda: 0.5, self.metrics),
             clock=clock,
-            chance=lambda: 0.5,
             metrics=self.metrics,
             settings=OperatorSettings(**{"resync": 3600.0, **settings}),
             latest=lambda service: service,
         )
 
     def figure(self, name: str) -> float:
-        lines = self.metrics.render().decode().splitlines()
+        lines = generate_latest(self.metrics.registry).decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     def add(self, *names: str) -> None:
@@ -133,7 +134,7 @@ def play(loop: Loop, story: Callable[[Loop], Awaitable[None]]) -> None:
         try:
             await story(loop)
         finally:
-            loop.controller.stop()
+            loop.controller.workers.stop()
             await asyncio.wait_for(task, 20)
 
     asyncio.run(played())
@@ -342,7 +343,7 @@ def test_an_end_lets_the_look_under_way_finish_and_begins_no_other() -> None:
         loop.passes.orders["a"] = slow
         loop.add("a", "b", "c")
         await begun.wait()
-        loop.controller.stop()
+        loop.controller.workers.stop()
         await asyncio.sleep(0.05)
         may_end.set()
 

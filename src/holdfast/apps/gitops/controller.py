@@ -7,16 +7,14 @@ few minutes. One application that fails backs off alone.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.adapters.kubernetes.objects import Object
-from holdfast.adapters.kubernetes.queue import QueueShutDown, WorkQueue
+from holdfast.adapters.kubernetes.queue import WorkQueue
 from holdfast.apps.gitops.applications import (
     ApplicationCatalog,
     ApplicationStatusWriter,
@@ -33,12 +31,12 @@ from holdfast.apps.gitops.object_index import (
 )
 from holdfast.apps.gitops.settings import GitopsSettings
 from holdfast.apps.gitops.watches import WatchedKind
+from holdfast.apps.runtime.workers import PassResult, Workers
 from holdfast.apps.server import logs
-from holdfast.core.errors import Conflict, HoldfastError, TargetUnavailable
 from holdfast.core.gitops.application import Application, ApplicationId
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.quantity import format_seconds
+from holdfast.core.tree import Tree
 from holdfast.reconcile.gitops.application_context import ApplicationContext, OtherClaim
 from holdfast.reconcile.gitops.application_state import OPEN, open_state, retire_application
 from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
@@ -173,7 +171,21 @@ class GitopsController:
             followed, clock, chance, wake=self._on_source_response, failed=self._on_source_failure,
             within=settings.reconcile_within,
         )  # fmt: skip
-        self._reconciler = reconciler(self._claim_objects, self._poller.poll, self._stand_in)
+        self.queue: WorkQueue[ApplicationId] = WorkQueue(
+            clock=clock, chance=chance, first=FIRST_BACKOFF, longest=MAX_BACKOFF, meter=metrics
+        )
+        metrics.watch_depth(lambda: float(len(self.queue)))
+        self.workers = Workers(
+            self.queue,
+            self._reconcile,
+            settings=settings,
+            clock=clock,
+            metrics=metrics,
+            log=logs.event,
+            subject=self._log_fields,
+            on_failure=self._expect_full_pass,
+        )
+        self._reconciler = reconciler(self._claim_objects, self._poller.poll, self.workers.stand_in)
         self._new_follower = poller
         self._retain = retain
         self._statuses = statuses
@@ -190,23 +202,14 @@ class GitopsController:
         self._index = ObjectIndex()
         self._due: dict[ApplicationId, PassSchedule] = {}
         self._invalid: dict[ApplicationId, tuple[str, int]] = {}
-        self.queue: WorkQueue[ApplicationId] = WorkQueue(
-            clock=clock, chance=chance, first=FIRST_BACKOFF, longest=MAX_BACKOFF, meter=metrics
-        )
-        metrics.watch_depth(lambda: float(len(self.queue)))
-        self._workers: set[asyncio.Task[None]] = set()
-        self._spare = 0
-        """How many workers are to end, because the one they stood in for is back."""
-        self._stop = asyncio.Event()
-        self._broken: asyncio.Future[None] | None = None
-        self.working = False
-        """True from the moment it may act."""
+        self._started = False
+        """True once every application is known."""
 
     # What others tell. It only puts names in line.
 
     def on_application(self, id: ApplicationId) -> None:
         """An Application is new, changed or gone."""
-        if self.working:
+        if self._started:
             self._schedule_of(id).full = True
             self.queue.add(id)
 
@@ -244,10 +247,6 @@ class GitopsController:
         """When which application is to be looked at next; what is past is late."""
         return {id: each.at for id, each in self._due.items()}
 
-    def stop(self) -> None:
-        """End after the passes under way."""
-        self._stop.set()
-
     async def run(self, began: Callable[[], None] = lambda: None) -> None:
         """Make passes until stopped; calls back once every application is known."""
         for id in self._applications.ids():
@@ -255,31 +254,15 @@ class GitopsController:
             if (found := self._applications.get(id)) and found.application:
                 following = await self._load_context(found.application)
                 self._claims.seed(id, following.state.inventory)
-        self.working = True
+        self._started = True
         for id in (*self._applications.ids(), *await self._find_deserted()):
             self.queue.add(id, urgent=False)
         began()
         logs.event("working", workers=self._settings.workers, applications=len(self._followed))
-        self._broken = asyncio.get_running_loop().create_future()
-        for _ in range(self._settings.workers):
-            self._add_worker()
-        stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())  # Any: always True
         try:
-            await asyncio.wait({self._broken, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if self._broken.done():
-                self._broken.result()
-            await self._poller.aclose()
-            self.queue.shutdown()
-            async with asyncio.timeout(self._settings.drain_within):
-                await self.queue.wait_drained()
-        except TimeoutError:
-            logs.event("drain-cut-short", after=self._settings.drain_within)
+            await self.workers.run(before_drain=self._poller.aclose)
         finally:
-            tasks = [*self._workers, stop]
-            for task in tasks:
-                task.cancel()
             await self._poller.aclose()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _find_deserted(self) -> set[ApplicationId]:
         """Name the applications that were taken away while nobody was looking.
@@ -298,89 +281,19 @@ class GitopsController:
             if id.namespace and (not namespaces or id.namespace in namespaces)
         }  # fmt: skip
 
-    def _add_worker(self) -> None:
-        def ended(task: asyncio.Task[None]) -> None:
-            self._workers.discard(task)
-            broken, error = self._broken, None if task.cancelled() else task.exception()
-            if error is not None and broken is not None and not broken.done():
-                broken.set_exception(error)
+    def _expect_full_pass(self, id: ApplicationId, result: PassResult) -> None:
+        """A pass ended in the middle: the next one reads and looks at everything again."""
+        schedule = self._schedule_of(id)
+        schedule.full = schedule.failed = True
 
-        worker = asyncio.ensure_future(self._work())
-        self._workers.add(worker)
-        worker.add_done_callback(ended)
-
-    @contextlib.asynccontextmanager
-    async def _stand_in(self) -> AsyncIterator[None]:
-        """Have another worker stand in for one whose pass waits for somebody outside."""
-        self._add_worker()
-        try:
-            yield
-        finally:
-            self._spare += 1
-
-    async def _work(self) -> None:
-        while True:
-            if self._spare:
-                self._spare -= 1
-                return
-            try:
-                id = await self.queue.get()
-            except QueueShutDown:
-                return
-            try:
-                if not self._stop.is_set():
-                    await self._run_pass(id)
-            finally:
-                self.queue.done(id)
-
-    async def _run_pass(self, id: ApplicationId) -> None:
-        began = self._clock.monotonic()
-        result = "error"
-        try:
-            async with asyncio.timeout(self._settings.reconcile_within):
-                await self._reconcile(id)
-            result = "success"
-        except Conflict as error:
-            # Another writer was first, which is no error: look again, at what it wrote.
-            result = "conflict"
-            self._retry_later(id, error.code, error.happened)
-        except TargetUnavailable as error:
-            self._retry_later(id, error.code, error.happened, asked=error.retry_after)
-        except HoldfastError as error:
-            self._retry_later(id, error.code, error.happened)
-        except TimeoutError:
-            within = self._settings.reconcile_within
-            self._retry_later(id, "timeout", f"It took more than {format_seconds(within)}.")
-        except Exception:  # a poisonous application must not stop the others
-            logs.event(
-                "pass-failed", level=logging.ERROR, exc=True, application=str(id),
-                project=self._project(id),
-            )  # fmt: skip
-            self._retry_later(id, "bug", "See pass-failed.")
-        finally:
-            self._metrics.count_pass(result, self._clock.monotonic() - began)
-
-    def _retry_later(
-        self, id: ApplicationId, code: str, why: str, *, asked: float | None = None
-    ) -> None:
-        due = self._schedule_of(id)
-        due.full = due.failed = True
-        wait = self.queue.add_rate_limited(id) if asked is None else asked
-        if asked is not None:
-            self.queue.add_after(id, asked)
-        logs.event(
-            "not-reconciled", level=logging.WARNING, application=str(id),
-            project=self._project(id), code=code, why=why, again_in=wait,
-        )  # fmt: skip
-
-    async def _reconcile(self, id: ApplicationId) -> None:
+    async def _reconcile(self, id: ApplicationId) -> PassResult:
         found = self._applications.get(id)
         if found is None:
             await self._tear_down(id)
-            return
+            return PassResult.SUCCESS
         if found.application is None:
             await self._reject_invalid(found)
-            return
+            return PassResult.SUCCESS
         self._invalid.pop(id, None)
         following = await self._load_context(found.application)
         due = self._schedule_of(id)
@@ -393,7 +306,7 @@ class GitopsController:
             due.asked, due.full = requested, True
             following.poller.hasten()
         if not found.application.spec.suspend and self._must_wait_for_source(following, due):
-            return
+            return PassResult.SUCCESS
         awaiting = following.poller.asking and following.poller.awaited
         touched, whole = due.take(self._clock.monotonic(), awaiting=awaiting)
         if whole and found.application.spec.notify:
@@ -403,6 +316,7 @@ class GitopsController:
             spread = 1 + RESYNC_JITTER * (self._chance() - 0.5)
             due.next_full = self._clock.monotonic() + self._settings.resync * spread
         await self._finish_pass(found, following, result, due)
+        return PassResult.SUCCESS
 
     def _must_wait_for_source(self, following: ApplicationContext, due: PassSchedule) -> bool:
         """Have the repository asked when it is time to. True when nothing else is to be done: the
@@ -428,10 +342,7 @@ class GitopsController:
             self.queue.add(id, urgent=following.looked_at is not None)
 
     def _on_source_failure(self, id: ApplicationId) -> None:
-        logs.event(
-            "fetch-failed", level=logging.ERROR, exc=True, application=str(id),
-            project=self._project(id),
-        )  # fmt: skip
+        logs.event("fetch-failed", level=logging.ERROR, exc=True, **self._log_fields(id))
 
     async def _finish_pass(
         self,
@@ -612,6 +523,9 @@ class GitopsController:
 
     def _schedule_of(self, id: ApplicationId) -> PassSchedule:
         return self._due.setdefault(id, PassSchedule(at=self._clock.now()))
+
+    def _log_fields(self, id: ApplicationId) -> dict[str, Tree]:
+        return {"application": str(id), "project": self._project(id)}
 
     def _project(self, id: ApplicationId) -> str:
         """Whose an application is, as far as is known; for the log."""

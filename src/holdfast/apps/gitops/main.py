@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
-import os
 import resource
-import secrets
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from typing import Any
 
-from holdfast.adapters.kubernetes.lease import LeaderElection, find_lease_namespace
 from holdfast.adapters.render.program import can_confine
 from holdfast.apps.gitops.settings import DAY, GitopsSettings
 from holdfast.apps.gitops.wiring import GitopsComponents, build_components
+from holdfast.apps.runtime.process import (
+    BackgroundTasks,
+    finish_unless_stopped,
+    lead,
+    process_identity,
+    tune_garbage_collector,
+)
 from holdfast.apps.server import logs
 from holdfast.apps.server.config import ServerConfig
 from holdfast.apps.server.main import Server
@@ -42,7 +43,7 @@ def run_gitops(settings: GitopsSettings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     # What Secrets say is in its memory, and in that of its children: a crash leaves no file of it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    gc.set_threshold(20_000, 20, 50)  # objects of the API are many, short-lived and free of cycles
+    tune_garbage_collector()
     config = ServerConfig(
         db=settings.db,
         host=settings.host,
@@ -81,10 +82,8 @@ class GitopsCompanion:
 
     def __init__(self, settings: GitopsSettings) -> None:
         self._settings = settings
-        self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_" + (
-            secrets.token_hex(4)
-        )
-        self._tasks: list[asyncio.Future[Any]] = []  # Any: what they return does not matter
+        self._identity = process_identity()
+        self._tasks = BackgroundTasks(logs.event)
 
     @contextlib.asynccontextmanager
     async def beside(self, services: Services, end: Callable[[], None]) -> AsyncIterator[None]:
@@ -92,7 +91,7 @@ class GitopsCompanion:
         async with contextlib.AsyncExitStack() as stack:
             machine = await build_components(stack, services, self._settings, self._identity)
             services.waiting = _STARTING
-            stack.push_async_callback(self._end_tasks)
+            stack.push_async_callback(self._tasks.cancel)
             main = asyncio.ensure_future(self._run(machine, services))
 
             def ended(task: asyncio.Future[None]) -> None:
@@ -113,88 +112,49 @@ class GitopsCompanion:
             "started", version=__version__, identity=self._identity, cluster=machine.config.server
         )
         await _log_confinement(settings)
-        self._start(applications.run())
-        if not await self._wait_for_applications(machine, services):
+        self._tasks.start(applications.run())
+        known = applications.ready(settings.sync_within)
+        if not await finish_unless_stopped(known, services.closing):
             return
         logs.event("synced", applications=len(applications.ids()))
-        leading = machine.metrics.leader.labels(settings.lease_name)
-        election = LeaderElection(
-            machine.lease,
-            namespace=await find_lease_namespace(
-                machine.lease,
-                machine.config,
-                name=settings.lease_name,
-                chosen=settings.lease_namespace,
-            ),
-            name=settings.lease_name,
-            identity=self._identity,
-            timing=settings.lease_timing,
-        )
-        leading.set_function(lambda: float(election.leads))
-        machine.work.may_write = lambda: election.leads
         services.waiting = _STANDBY
-        if settings.elect:
-            logs.event("waiting-for-lease", lease=settings.lease_name)
-        lead = election.run if settings.elect else election.run_without
-        elected = asyncio.ensure_future(lead(lambda: self._lead(machine, services)))
-        closing = asyncio.ensure_future(services.closing.wait())
-        await asyncio.wait({elected, closing}, return_when=asyncio.FIRST_COMPLETED)
-        closing.cancel()
-        if services.waiting:
-            elected.cancel()  # still waiting for its turn
-        with contextlib.suppress(asyncio.CancelledError):
-            await elected
+        turn = lead(
+            lambda: self._work_as_leader(machine, services),
+            api=machine.lease,
+            config=machine.config,
+            settings=settings,
+            identity=self._identity,
+            guarded=machine.work,
+            gauge=machine.metrics.leader,
+            log=logs.event,
+        )
 
-    async def _wait_for_applications(self, machine: GitopsComponents, services: Services) -> bool:
-        """Wait until all Applications are known; False when the server stops before that."""
-        task = asyncio.ensure_future(machine.applications.ready(self._settings.sync_within))
-        closing = asyncio.ensure_future(services.closing.wait())
-        await asyncio.wait({task, closing}, return_when=asyncio.FIRST_COMPLETED)
-        closing.cancel()
-        if not task.done():
-            task.cancel()
-            return False
-        task.result()
-        return True
+        def end() -> bool:
+            machine.controller.workers.stop()
+            return machine.controller.workers.running
 
-    async def _lead(self, machine: GitopsComponents, services: Services) -> None:
-        """Work for as long as we may; the last word is said before we leave."""
+        await self._tasks.run(turn, stop=services.closing, end=end)
+
+    async def _work_as_leader(self, machine: GitopsComponents, services: Services) -> None:
+        """Make passes for as long as we may; what is queued to be sent goes out before the end."""
+
+        def began() -> None:
+            services.waiting = ""
+
         notifier, recorder = machine.channels.notifier, machine.recorder
-        for part in (machine.watching.run(), notifier.run(), recorder.run()):
-            self._start(part)
-        self._start(self._prune(machine, services))
+        for work in (machine.watching.run(), notifier.run(), recorder.run()):
+            self._tasks.start(work)
+        self._tasks.start(self._prune(machine, services))
         services.waiting = _STARTING
         try:
-            await self._until_closing(machine, services)
+            await machine.controller.run(began)
             with contextlib.suppress(TimeoutError, HoldfastError):
                 async with asyncio.timeout(_FLUSH_SECONDS):
                     await recorder.flush()
                     await notifier.flush(_FLUSH_SECONDS)
         finally:
             # Also when the lease is lost: nothing may be done from here on.
-            await self._end_tasks()
-
-    async def _until_closing(self, machine: GitopsComponents, services: Services) -> None:
-        """Make passes until the server is told to stop. A part that ends ends all."""
-
-        def began() -> None:
-            services.waiting = ""
-
-        task = self._start(machine.controller.run(began))
-        closing = asyncio.ensure_future(services.closing.wait())
-        try:
-            while not task.done():
-                await asyncio.wait({closing, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-                for part in self._tasks:
-                    if part.done() and part is not task:
-                        part.result()
-                        raise RuntimeError("a part of the controller ended")
-                if closing.done() and not task.done():
-                    machine.controller.stop()
-                    await asyncio.wait({task})
-            task.result()
-        finally:
-            closing.cancel()
+            await self._tasks.cancel()
 
     async def _prune(self, machine: GitopsComponents, services: Services) -> None:
         """Remove what is older than it has to be kept, once a day."""
@@ -207,16 +167,3 @@ class GitopsCompanion:
             except HoldfastError as error:
                 logs.event("not-pruned", level=logging.WARNING, code=error.code, why=error.happened)
             await clock.sleep(DAY)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.append(task)
-        return task
-
-    async def _end_tasks(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        for ended in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(ended, Exception) and not isinstance(ended, HoldfastError):
-                logs.event("part-failed", level=logging.ERROR, error=type(ended).__name__)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast.apps.runtime.workers import PassResult
 from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
 from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.core.gitops.application import ApplicationId
@@ -294,9 +295,9 @@ class GitopsMetrics:
         """An application comes back after a failure."""
         self._retries.inc()
 
-    def count_pass(self, result: str, seconds: float) -> None:
-        """Count one pass: success, conflict or error."""
-        self._reconciled.labels(CONTROLLER_LABEL, result).inc()
+    def count_pass(self, result: PassResult, seconds: float) -> None:
+        """Count one pass."""
+        self._reconciled.labels(CONTROLLER_LABEL, result.value).inc()
         self._time.observe(seconds)
 
     def detected(self, drift: ObjectDrift) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.adapters.kubernetes.lease import LeaseTiming
+from holdfast.apps.runtime.process import ControllerSettings
 from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.redact import Secret
 
@@ -14,7 +14,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GitopsSettings:
+class GitopsSettings(ControllerSettings):
     """Everything that may be chosen."""
 
     db: Path
@@ -27,12 +27,8 @@ class GitopsSettings:
     """Holds the key that marks Secrets; None keeps one beside the store."""
     cache: Path | None = None
     """Where copies of repositories are kept; None means beside the store."""
-    context: str | None = None
-    """Of the kubeconfig; None means its current one, or the pod's own cluster."""
     cluster: str = ""
     """How notices name the cluster."""
-    namespaces: tuple[str, ...] = ()
-    """Where Applications are looked for; none means everywhere."""
     files: tuple[Path, ...] = ()
     """Files and folders with Applications, in place of those in the cluster."""
     credentials: Path | None = None
@@ -51,20 +47,11 @@ class GitopsSettings:
     annotation_holds: AnnotationHolds = AnnotationHolds.LIMITED
     """Whether annotations on objects may hold them, where an Application does not say."""
     workers: int = 2
-    resync: float = 600.0
-    """Seconds between two looks at everything of an application, with jitter."""
     keep: float = 90 * DAY
     """Seconds that closed records and journal lines are kept."""
-    elect: bool = True
     lease_name: str = "holdfast-gitops"
-    lease_namespace: str | None = None
-    """None means the pod's namespace, and one fixed place where this is no pod."""
-    lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
     accept_rollback: bool = False
-    sync_within: float = 120.0
     reconcile_within: float = 600.0
-    drain_within: float = 20.0
-    log_format: str = "json"
     log_level: str = "info"
     on_ready: Callable[[str], None] | None = None
     """Called once with the URL when it answers."""

@@ -16,17 +16,22 @@ from holdfast.adapters.log_stream import StderrHandler
 from holdfast.core.redact import redact, redact_tree
 from holdfast.core.tree import Tree
 
-log = logging.getLogger("holdfast.operator")
+_logger = logging.getLogger("holdfast.operator")
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def event(name: str, *, level: int = logging.INFO, exc: bool = False, **fields: Tree) -> None:
+    """Log one event. The name is constant; what varies goes into the fields."""
+    _logger.log(level, name, extra=fields, exc_info=exc)
 
 
 def configure(form: str) -> None:
     """Send what Holdfast logs to stderr, as `json` or `text`."""
     handler = StderrHandler()
     handler.setFormatter(_Text() if form == "text" else _Json())
-    for name, level in (("holdfast", logging.INFO), ("aiohttp", logging.WARNING),
-                        ("asyncio", logging.WARNING)):  # fmt: skip
+    levels = {"holdfast": logging.INFO, "aiohttp": logging.WARNING, "asyncio": logging.WARNING}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
@@ -43,8 +48,8 @@ class _Json(logging.Formatter):
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
-        pairs = " ".join(f"{name}={_encode(value).decode()}" for name, value in
-                         _fields(record).items())  # fmt: skip
+        fields = _fields(record).items()
+        pairs = " ".join(f"{name}={_encode(value).decode()}" for name, value in fields)
         return f"{at} {record.levelname.lower():7} {redact(record.getMessage())} {pairs}".rstrip()
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Sized
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.adapters.kubernetes.objects import Object, ObjectKey, object_key
+from holdfast.apps.runtime.workers import PassResult
 from holdfast.version import __version__
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 CONTROLLER_NAME = "inferenceservice"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -94,13 +93,22 @@ class OperatorMetrics:
         """A key comes back after a failure."""
         self._retries.inc()
 
-    def looked(self, result: str, seconds: float) -> None:
-        """Count one look: success, requeue, requeue_after or error."""
-        self._reconciled.labels(CONTROLLER_NAME, result).inc()
+    def count_pass(self, result: PassResult, seconds: float) -> None:
+        """Count one pass. A conflict is a `requeue` in the words of controller-runtime."""
+        label = "requeue" if result is PassResult.CONFLICT else result.value
+        self._reconciled.labels(CONTROLLER_NAME, label).inc()
         self._time.observe(seconds)
         self._worked.observe(seconds)
-        if result == "error":
+        if result is PassResult.ERROR:
             self._errors.inc()
+
+    def count_note(self, namespace: str, reason: str) -> None:
+        """Count a transition of a service, and the drift that it tells of."""
+        self.notes.labels(reason).inc()
+        if reason in ("DriftDetected", "DriftLeft", "DriftHealed", "AlteredByAdmission"):
+            self.detected.labels(namespace).inc()
+        if reason == "DriftHealed":
+            self.resolved.labels(namespace, "self_heal").inc()
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
         """Ask for the length of the queue whenever the figures are read."""
@@ -118,7 +126,3 @@ class OperatorMetrics:
             for each in conditions
         )
         (self._drifting.add if drifting else self._drifting.discard)(object_key(new or old or {}))
-
-    def render(self) -> bytes:
-        """Write the figures."""
-        return generate_latest(self.registry)

@@ -8,12 +8,13 @@ state of a canary has to survive a crash, so it is written at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from holdfast.adapters.kubernetes.objects import ObjectKey
-from holdfast.apps.operator.logs import log
+from holdfast.apps.operator import logs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.service.spec import InferenceService, InferenceServiceStatus
 from holdfast.reconcile.ports import Clock
@@ -59,7 +60,7 @@ class DeferredStatusWriter:
         self, service: InferenceService, said: str, status: MakeStatus
     ) -> InferenceService:
         """Put it on record in the log: a write would come between the drift and its end."""
-        log.warning("drift", extra={"service": str(_key(service)), "message_text": said})
+        logs.event("drift", level=logging.WARNING, service=str(_key(service)), message_text=said)
         return service
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
@@ -115,8 +116,13 @@ class DeferredStatusWriter:
                 async with self._lock(key):
                     await self._journal.report(service, status)
             except HoldfastError as error:
-                log.warning("status-not-written", extra={"service": str(key), "code": error.code,
-                                                         "why": error.happened})  # fmt: skip
+                logs.event(
+                    "status-not-written",
+                    level=logging.WARNING,
+                    service=str(key),
+                    code=error.code,
+                    why=error.happened,
+                )
                 self._waiting.pop(key, None)
                 self._again(key, _RETRY_AFTER)
                 continue

@@ -33,7 +33,8 @@ async def main(dsn, rounds):
             seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
             try:
                 await book.write(
-                    [record_put("sum", seen, body={"n": count + 1})], [journal_entry(str(count + 1))]
+                    [record_put("sum", seen, body={"n": count + 1})],
+                    [journal_entry(str(count + 1))],
                 )
                 rounds -= 1
             except Conflict:

@@ -50,7 +50,7 @@ def test_a_rollout_keeps_serving_stays_in_bounds_and_ends(
     the group ends up exactly as wanted, whatever it began with."""
     for _ in range(40):
         serving = sum(r.ready for r in replicas)
-        moves = next_rollout_step(replicas, wanted=count, revision="new", surge=surge)
+        moves = next_rollout_step(replicas, desired=count, revision="new", surge=surge)
         if (
             not moves.start
             and not moves.retire
@@ -78,7 +78,7 @@ def test_a_revision_that_is_never_ready_replaces_no_serving_replica(
     replicas = [r for r in replicas if r.revision == "old" and r.ready][:count]
     serving = list(replicas)
     for _ in range(10):
-        moves = next_rollout_step(replicas, wanted=count, revision="new", surge=1)
+        moves = next_rollout_step(replicas, desired=count, revision="new", surge=1)
         assert not any(gone is r for gone in moves.retire for r in serving)
         replicas = replicas + [standing("new", "dead") for _ in range(moves.start)]
     assert all(any(r is kept for kept in replicas) for r in serving)

@@ -41,14 +41,14 @@ def ask(
         await site.start()
         prober = Prober()
         try:
-            question = ProbeTarget(
+            target = ProbeTarget(
                 url=f"http://127.0.0.1:{server.addresses[0][1]}",
                 backend=facts_of(backend),
                 path=path,
                 model="tiny",
                 task=task,
             )
-            return await prober.check_loaded(question, probe_timeout=0.3, within=0.3)
+            return await prober.check_loaded(target, probe_timeout=0.3, within=0.3)
         finally:
             await prober.close()
             await server.cleanup()
@@ -114,14 +114,14 @@ def test_a_refused_connection_is_an_answer_for_people() -> None:
     async def work() -> ProbeResult:
         prober = Prober()
         try:
-            question = ProbeTarget(
+            target = ProbeTarget(
                 url=f"http://127.0.0.1:{free_port()}",
                 backend=facts_of("vllm"),
                 path=None,
                 model="m",
                 task="",
             )
-            return await prober.check_loaded(question, probe_timeout=1, within=1)
+            return await prober.check_loaded(target, probe_timeout=1, within=1)
         finally:
             await prober.close()
 

@@ -243,11 +243,11 @@ def test_a_backend_that_exits_because_its_port_is_taken_gets_another(tmp_path: P
     async def work() -> None:
         async with bench(tmp_path) as b:
             b.runner.set([])
-            means = b.runner._means
-            assert means is not None
+            context = b.runner._context
+            assert context is not None
             offered = [foreign.getsockname()[1]]
-            free = means.around.ports.take
-            means.around.ports.take = lambda: offered.pop() if offered else free()  # type: ignore[method-assign]
+            free = context.ports.take
+            context.ports.take = lambda: offered.pop() if offered else free()  # type: ignore[method-assign]
             b.runner.put(spec(echo_command()))
             await b.ready()
             assert "was taken" in next(e.message for e in b.events if e.kind == "failed")

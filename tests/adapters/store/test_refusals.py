@@ -334,7 +334,7 @@ def everything(store: Store) -> list[object]:
         store.tokens("acme"),
         store.history("acme", limit=1000),
         store.drifts(None, include_resolved=True),
-        [store.idempotent(f"acme/k{number}") for number in range(10)],
+        [store.recall(f"acme/k{number}") for number in range(10)],
     ]
 
 

@@ -324,9 +324,9 @@ def test_a_kept_answer_is_forgotten_after_a_day(tmp_path: Path) -> None:
 
     with Store.open(tmp_path / "holdfast.db", clock=DayClock()) as store:
         store.write(lambda tx: tx.remember("k1", "request", b"answer"))
-        assert store.idempotent("k1") == ("request", b"answer")
+        assert store.recall("k1") == ("request", b"answer")
         store.write(lambda tx: tx.remember("k2", "request", b"answer"))
-        assert store.idempotent("k1") is None
+        assert store.recall("k1") is None
 
 
 def test_without_a_server_waiting_says_at_once_that_it_is_vain(store: Store) -> None:

@@ -18,6 +18,7 @@ from holdfast.adapters.http.responses import Response, response_error
 from holdfast.adapters.http.transports import (
     NEVER,
     Deadline,
+    HttpRequest,
     HttpTransport,
     StreamingResponse,
     TransportError,
@@ -48,7 +49,7 @@ def back_off(attempt: int, chance: float) -> float:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return what `Retry-After` asks for, at most the cap; None when it makes no sense.
 
-    A date is read against the `Date` of the same answer, so our own clock does not matter.
+    A date is read against the `Date` of the same response, so our own clock does not matter.
     """
     text = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,12}", text):
@@ -63,7 +64,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 BODY_LIMIT = 32 * 1024 * 1024
-"""Largest answer that is read into memory."""
+"""Largest response that is read into memory."""
 _NOT_PROCESSED = frozenset({429, 503})
 """Statuses that say the request was not begun, so even an unkeyed write may be repeated."""
 
@@ -117,9 +118,9 @@ class HttpClient:
         key: str | None = None,
         limit: int = BODY_LIMIT,
     ) -> Response:
-        """Return the server's answer, whatever its status.
+        """Return the server's response, whatever its status.
 
-        A GET, and a write under an idempotency key, is repeated when the answer was lost or
+        A GET, and a write under an idempotency key, is repeated when the response was lost or
         says that trying again may help; any other write only when it surely was not begun.
         """
         safe = method == "GET" or key is not None
@@ -127,23 +128,23 @@ class HttpClient:
         for attempt in range(self._retries + 1):
             last = attempt == self._retries
             try:
-                answer = await self._once(method, path, deadline, body, key, limit, lost)
+                response = await self._once(method, path, deadline, body, key, limit, lost)
             except TransportError as error:
                 lost = lost or error.sent
                 given_up = last or error.untrusted or deadline.left() <= 0
                 if given_up or (error.sent and not safe):
-                    raise self._no_answer(method, deadline, error, lost) from error
+                    raise self._no_response(method, deadline, error, lost) from error
                 wait, why = back_off(attempt, self._chance()), error.why
             else:
                 repeated = RETRIED_STATUSES if safe else _NOT_PROCESSED
-                if last or answer.status not in repeated:
-                    return answer
-                asked = retry_after(answer.headers)
+                if last or response.status not in repeated:
+                    return response
+                asked = retry_after(response.headers)
                 wait = back_off(attempt, self._chance()) if asked is None else asked
                 if wait >= deadline.left():
-                    return answer
-                lost = lost or answer.changed == OUTCOME_UNKNOWN
-                why = f"status {answer.status}"
+                    return response
+                lost = lost or response.changed == OUTCOME_UNKNOWN
+                why = f"status {response.status}"
             log.debug("request_repeated method=%s wait=%.2f why=%s", method, wait, why)
             await self.clock.sleep(max(0.0, min(wait, deadline.left())))
         raise AssertionError("the last attempt returns or raises")
@@ -160,34 +161,34 @@ class HttpClient:
         idle: float = NEVER,
         errors: Callable[[Response], HoldfastError] = response_error,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a stream of bytes. Raises the error of an answer that is none; never repeats."""
-        headers = self._headers(body, None, accept)
+        """Open a stream of bytes. Raises the error of any other response; never repeats."""
+        request = HttpRequest(
+            method=method,
+            url=self.base_url + path,
+            headers=self._headers(body, None, accept),
+            body=body,
+            deadline=deadline,
+            idle=idle,
+        )
         try:
-            reply = await self._transport.send(
-                method,
-                self.base_url + path,
-                headers=headers,
-                body=body,
-                deadline=deadline,
-                idle=idle,
-            )
+            incoming = await self._transport.send(request)
         except TransportError as error:
-            raise self._no_answer(method, deadline, error, error.sent) from error
+            raise self._no_response(method, deadline, error, error.sent) from error
         try:
-            if reply.status != 200:
-                raise errors(await self._whole(reply, method, path, BODY_LIMIT, lost=False))
-            kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if incoming.status != 200:
+                raise errors(await self._read(incoming, method, path, BODY_LIMIT, lost=False))
+            kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != accept:
                 raise ApiError(
                     f"{self._where(path)} answered with {kind[:60] or 'an untyped body'} where "
                     f"{accept} was asked for.",
-                    status=reply.status,
+                    status=incoming.status,
                     reason="unreadable",
                 )
-            async with aclosing(self._chunks(reply, method, deadline)) as chunks:
+            async with aclosing(self._chunks(incoming, method, deadline)) as chunks:
                 yield chunks
         finally:
-            await reply.aclose()
+            await incoming.aclose()
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -203,57 +204,58 @@ class HttpClient:
         limit: int,
         lost: bool,
     ) -> Response:
-        reply = await self._transport.send(
-            method,
-            self.base_url + path,
+        request = HttpRequest(
+            method=method,
+            url=self.base_url + path,
             headers=self._headers(body, key, "application/json"),
             body=body,
             deadline=deadline,
         )
+        incoming = await self._transport.send(request)
         try:
-            return await self._whole(reply, method, path, limit, lost=lost)
+            return await self._read(incoming, method, path, limit, lost=lost)
         finally:
-            await reply.aclose()
+            await incoming.aclose()
 
-    async def _whole(
-        self, reply: StreamingResponse, method: str, path: str, limit: int, *, lost: bool
+    async def _read(
+        self, incoming: StreamingResponse, method: str, path: str, limit: int, *, lost: bool
     ) -> Response:
         parts: list[bytes] = []
         size = 0
-        async for chunk in reply.chunks:
+        async for chunk in incoming.chunks:
             parts.append(chunk)
             size += len(chunk)
             if size > limit:
                 raise ApiError(
                     f"{self._where(path)} answered with over {limit >> 20} MiB.",
-                    status=reply.status,
+                    status=incoming.status,
                     reason="too_large",
                     changed=NOTHING_CHANGED if method == "GET" else OUTCOME_UNKNOWN,
                 )
         return Response(
             method=method,
             where=self._where(path),
-            status=reply.status,
-            headers=dict(reply.headers),
+            status=incoming.status,
+            headers=dict(incoming.headers),
             body=b"".join(parts),
             lost=lost,
         )
 
     async def _chunks(
-        self, reply: StreamingResponse, method: str, deadline: Deadline
+        self, incoming: StreamingResponse, method: str, deadline: Deadline
     ) -> AsyncGenerator[bytes]:
         try:
-            async for chunk in reply.chunks:
+            async for chunk in incoming.chunks:
                 yield chunk
         except TransportError as error:
-            raise self._no_answer(method, deadline, error, True) from error
+            raise self._no_response(method, deadline, error, True) from error
 
     def _headers(self, body: bytes | None, key: str | None, accept: str) -> Mapping[str, str]:
         headers = _HiddenHeaders(
             {
                 "User-Agent": self._user_agent,
                 "Accept": accept,
-                # A compressed answer could unpack to any size; answers are small as they are.
+                # A compressed response could unpack to any size; responses are small as they are.
                 "Accept-Encoding": "identity",
             }
         )
@@ -265,7 +267,7 @@ class HttpClient:
             headers["Idempotency-Key"] = key
         return headers
 
-    def _no_answer(
+    def _no_response(
         self, method: str, deadline: Deadline, error: TransportError, lost: bool
     ) -> TargetUnavailable:
         unknown = lost and method != "GET"

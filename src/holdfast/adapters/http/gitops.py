@@ -1,6 +1,6 @@
 """A GitOps controller behind its HTTP API: what the command line asks and decides.
 
-The forms are those that the server writes. A refusal is told in the controller's own words, for
+The forms are those that the server writes. A refusal is given in the controller's own words, for
 it knows what was not changed and what to do next.
 """
 
@@ -53,7 +53,7 @@ from holdfast.wire.gitops_http_v1 import (
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 REQUEST_TIMEOUT = 60.0
-"""Seconds for one answer: a look at a large application takes a while."""
+"""Seconds for one response: observing a large application takes a while."""
 JSON_LINES = "application/jsonl"
 _REFUSED_STATUSES = frozenset({400, 403, 404, 409})
 T = TypeVar("T")
@@ -68,18 +68,18 @@ class RemoteApplications:
     """The applications of one project. Its coroutines suspend only if the transport does."""
 
     def __init__(
-        self, transport: HttpClient, project: str, *, patience: float | None = None
+        self, client: HttpClient, project: str, *, request_timeout: float | None = None
     ) -> None:
-        self._transport = transport
-        self._patience = patience or REQUEST_TIMEOUT
+        self._client = client
+        self._request_timeout = request_timeout or REQUEST_TIMEOUT
         self._base = f"/api/projects/{quote(project, safe='')}/gitops"
 
     async def follows(self) -> list[FollowedForm] | None:
         """Return every application; None where no controller runs beside the server."""
-        answer = await self._request("GET", "/applications")
-        if answer.status == 404:  # another program on that address says it in its own way
+        response = await self._request("GET", "/applications")
+        if response.status == 404:  # another program on that address says it in its own way
             return None
-        return _decode_or_refuse(answer, FollowedListForm).applications
+        return _decode_or_refuse(response, FollowedListForm).applications
 
     async def application(self, name: str) -> FollowedForm:
         """Return one by `name` or `namespace/name`."""
@@ -90,7 +90,7 @@ class RemoteApplications:
         return (await self._get(f"{_application_path(name)}/objects", ObjectListForm)).objects
 
     async def diff(self, name: str) -> DiffForm:
-        """Have everything looked at now."""
+        """Have everything observed and compared now."""
         return await self._get(f"{_application_path(name)}/diff", DiffForm)
 
     async def plan(self, name: str, *, prune: bool) -> SyncPlanForm:
@@ -101,7 +101,9 @@ class RemoteApplications:
     async def sync(self, name: str, *, prune: bool, force: bool, wait: int) -> SyncedForm:
         """Have Git applied, waiting up to so many seconds for the outcome."""
         form = SyncForm(prune=prune, force=force, wait=wait)
-        return await self._post(f"{_application_path(name)}/sync", form, SyncedForm, patience=wait)
+        return await self._post(
+            f"{_application_path(name)}/sync", form, SyncedForm, request_timeout=wait
+        )
 
     async def drifts(
         self,
@@ -114,9 +116,12 @@ class RemoteApplications:
     ) -> list[ApplicationDriftForm]:
         """Return drifts, newest first."""
         query = {
-            "state": state, "application": _application_label(application), "type": type,
-            "namespace": namespace, "limit": str(limit),
-        }  # fmt: skip
+            "state": state,
+            "application": _application_label(application),
+            "type": type,
+            "namespace": namespace,
+            "limit": str(limit),
+        }
         return (await self._get("/drifts", ApplicationDriftListForm, query)).drifts
 
     async def drift(self, id: str) -> ApplicationDriftForm:
@@ -176,8 +181,8 @@ class RemoteApplications:
     async def resume(self, name: str, *, object: str) -> list[HoldForm]:
         """End holds before their time."""
         query = _query_string({"object": object})
-        answer = await self._request("DELETE", f"{_application_path(name)}/holds{query}")
-        return _decode_or_refuse(answer, HoldListForm).holds
+        response = await self._request("DELETE", f"{_application_path(name)}/holds{query}")
+        return _decode_or_refuse(response, HoldListForm).holds
 
     async def holds(self) -> list[HoldForm]:
         """Return every hold of the project."""
@@ -194,19 +199,21 @@ class RemoteApplications:
     ) -> JournalForm:
         """Return one page of the journal, newest first."""
         query = {
-            "application": _application_label(application), "subject": subject,
+            "application": _application_label(application),
+            "subject": subject,
             "since": since.isoformat() if since else "",
-            "before": str(before) if before else "", "limit": str(limit),
-        }  # fmt: skip
+            "before": str(before) if before else "",
+            "limit": str(limit),
+        }
         return await self._get("/history", JournalForm, query)
 
     async def export(self, *, what: str, application: str = "") -> AsyncIterator[str]:
         """Read every line of an export as it comes."""
         query = _query_string({"what": what, "application": _application_label(application)})
         path = f"{self._base}/export{query}"
-        deadline = deadline_in(None, self._transport.clock)
+        deadline = deadline_in(None, self._client.clock)
         async with (
-            self._transport.stream(
+            self._client.stream(
                 "GET", path, deadline=deadline, accept=JSON_LINES, idle=REQUEST_TIMEOUT
             ) as chunks,
             aclosing(read_lines(chunks)) as lines,
@@ -216,7 +223,7 @@ class RemoteApplications:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._transport.aclose()
+        await self._client.aclose()
 
     async def _decide(
         self, id: str, verb: str, form: msgspec.Struct | None
@@ -229,9 +236,11 @@ class RemoteApplications:
         )
 
     async def _post(
-        self, path: str, body: msgspec.Struct | None, form: type[T], *, patience: float = 0.0
+        self, path: str, body: msgspec.Struct | None, form: type[T], *, request_timeout: float = 0.0
     ) -> T:
-        return _decode_or_refuse(await self._request("POST", path, body, patience=patience), form)
+        return _decode_or_refuse(
+            await self._request("POST", path, body, request_timeout=request_timeout), form
+        )
 
     async def _request(
         self,
@@ -239,12 +248,14 @@ class RemoteApplications:
         path: str,
         body: msgspec.Struct | None = None,
         *,
-        patience: float = 0.0,
+        request_timeout: float = 0.0,
     ) -> Response:
-        return await self._transport.request(
-            method, self._base + path, body=None if body is None else msgspec.json.encode(body),
-            deadline=deadline_in(self._patience + patience, self._transport.clock),
-        )  # fmt: skip
+        return await self._client.request(
+            method,
+            self._base + path,
+            body=None if body is None else msgspec.json.encode(body),
+            deadline=deadline_in(self._request_timeout + request_timeout, self._client.clock),
+        )
 
 
 def _application_path(name: str) -> str:
@@ -261,15 +272,15 @@ def _query_string(given: Mapping[str, str]) -> str:
     return f"?{urlencode(kept)}" if kept else ""
 
 
-def _decode_or_refuse(answer: Response, form: type[T]) -> T:
-    if answer.status in _REFUSED_STATUSES:
-        raise _refusal_error(answer)
-    return decode_response(answer, form)
+def _decode_or_refuse(response: Response, form: type[T]) -> T:
+    if response.status in _REFUSED_STATUSES:
+        raise _refusal_error(response)
+    return decode_response(response, form)
 
 
-def _refusal_error(answer: Response) -> HoldfastError:
+def _refusal_error(response: Response) -> HoldfastError:
     """Give a refusal in the controller's own words: what happened, and what to do next."""
-    error, said = response_error(answer), _refusal(answer)
+    error, said = response_error(response), _refusal(response)
     if said.error == "stale_plan":
         error = StalePlan(error.happened, changed=error.changed)
     before, found, after = said.message.partition(NOTHING_CHANGED)
@@ -279,8 +290,8 @@ def _refusal_error(answer: Response) -> HoldfastError:
     return error
 
 
-def _refusal(answer: Response) -> _Refusal:
+def _refusal(response: Response) -> _Refusal:
     try:
-        return msgspec.json.decode(answer.body, type=prepare_type(_Refusal))
+        return msgspec.json.decode(response.body, type=prepare_type(_Refusal))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Refusal()

@@ -36,10 +36,10 @@ from holdfast.core.tree import Fields
 from holdfast.wire.decode import prepare_type
 
 BODY_LIMIT = 256 * 1024 * 1024
-"""Largest answer that is read into memory; embeddings can be many."""
+"""Largest response that is read into memory; embeddings can be many."""
 PARTLY_SERVED = "Part of the reply may have been produced."
 REPLICA_HEADER = "x-holdfast-replica"
-"""Names the replica that answered; on answers of workloads alone."""
+"""Names the replica that answered; on responses of workloads alone."""
 _TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")
@@ -83,18 +83,18 @@ class _RerankScores(msgspec.Struct):
 class InferenceClient:
     """One workload's endpoint."""
 
-    def __init__(self, transport: HttpClient, workload: WorkloadId) -> None:
-        self._transport = transport
+    def __init__(self, client: HttpClient, workload: WorkloadId) -> None:
+        self._client = client
         self._workload = workload
         self._root = f"/endpoint/{quote(workload.project)}/{quote(workload.slug)}/v1"
 
     @property
     def base_url(self) -> str:
         """The address that OpenAI clients take as theirs."""
-        return self._transport.base_url + self._root
+        return self._client.base_url + self._root
 
     async def chat(self, body: Mapping[str, object], *, seconds: float) -> TextResult:
-        """Complete a chat in one answer."""
+        """Complete a chat in one response."""
         form, raw = await self._post("chat/completions", body, _Chat, seconds)
         if not form.choices:
             raise ApiError(f"The endpoint of {self._workload} answered without a choice.")
@@ -112,11 +112,11 @@ class InferenceClient:
         """Complete a chat piece by piece, until the stream says that it is done."""
         sent = msgspec.json.encode({"model": self._workload.slug, **body, "stream": True})
         async with (
-            self._transport.stream(
+            self._client.stream(
                 "POST",
                 f"{self._root}/chat/completions",
                 body=sent,
-                deadline=deadline_in(seconds, self._transport.clock),
+                deadline=deadline_in(seconds, self._client.clock),
                 idle=idle,
                 errors=self._error,
             ) as chunks,
@@ -157,17 +157,17 @@ class InferenceClient:
     async def _post(
         self, route: str, body: Mapping[str, object], form: type[T], seconds: float
     ) -> tuple[T, Fields]:
-        answer = await self._transport.request(
+        response = await self._client.request(
             "POST",
             f"{self._root}/{route}",
             body=msgspec.json.encode({"model": self._workload.slug, **body}),
-            deadline=deadline_in(seconds, self._transport.clock),
+            deadline=deadline_in(seconds, self._client.clock),
             limit=BODY_LIMIT,
         )
-        if not 200 <= answer.status < 300:
-            raise self._error(answer)
-        decoded = decode_response(answer, form)
-        return decoded, msgspec.json.decode(answer.body, type=dict)
+        if not 200 <= response.status < 300:
+            raise self._error(response)
+        decoded = decode_response(response, form)
+        return decoded, msgspec.json.decode(response.body, type=dict)
 
     def _chunk(self, data: str) -> TextChunk:
         try:
@@ -183,20 +183,20 @@ class InferenceClient:
             text=choice.delta.content or "", finish_reason=choice.finish_reason, raw=raw
         )
 
-    def _error(self, answer: Response) -> HoldfastError:
+    def _error(self, response: Response) -> HoldfastError:
         """Tell the workload's own error from one of the control plane before it."""
-        if REPLICA_HEADER not in answer.headers:
+        if REPLICA_HEADER not in response.headers:
             return response_error(
-                replace(answer, body=_control_plane_error(answer)), credential=DATA_KEY_HINTS
+                replace(response, body=_control_plane_error(response)), credential=DATA_KEY_HINTS
             )
-        reason, message = _error_in(answer.body)
-        happened = f"The server of {self._workload} answered {answer.status}"
+        reason, message = _error_in(response.body)
+        happened = f"The server of {self._workload} answered {response.status}"
         happened += f": {message}" if message else " and said nothing more."
-        if answer.status in _TRANSIENT_STATUSES:
+        if response.status in _TRANSIENT_STATUSES:
             return TargetUnavailable(happened, changed="", hint="Try again later.")
-        todo = "Its log says more: holdfast logs." if answer.status >= 500 else ""
+        todo = "Its log says more: holdfast logs." if response.status >= 500 else ""
         return BackendError(
-            happened, message=message, status=answer.status, reason=reason, hint=todo
+            happened, message=message, status=response.status, reason=reason, hint=todo
         )
 
     def _broken(self, data: str) -> BackendError:
@@ -251,13 +251,13 @@ def _single_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def _control_plane_error(answer: Response) -> bytes:
+def _control_plane_error(response: Response) -> bytes:
     """Write an error of OpenAI's shape, which the data plane speaks, in the control plane's."""
     try:
-        form = msgspec.json.decode(answer.body, type=prepare_type(_ErrorBody))
+        form = msgspec.json.decode(response.body, type=prepare_type(_ErrorBody))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return answer.body
+        return response.body
     if not isinstance(form.error, _OpenAiError) or not isinstance(form.error.code, str):
-        return answer.body
+        return response.body
     said = {"error": form.error.code, "message": form.error.message}
-    return msgspec.json.encode({**said, "request_id": answer.headers.get("x-request-id")})
+    return msgspec.json.encode({**said, "request_id": response.headers.get("x-request-id")})

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A whole response. `lost` says that an earlier try of the same write got no answer."""
+    """A whole response. `lost` says that an earlier try of the same write got no response."""
 
     method: str
     where: str
@@ -57,7 +57,7 @@ class Response:
 
     @property
     def changed(self) -> str:
-        """What an error about this answer may say of its effect."""
+        """What an error about this response may say of its effect."""
         if self.method == "GET" or not (self.lost or self.status in _MAYBE_APPLIED):
             return NOTHING_CHANGED
         return OUTCOME_UNKNOWN
@@ -105,38 +105,40 @@ class _ErrorForm(msgspec.Struct):
     plan: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
-def decode_response(answer: Response, form: type[T]) -> T:
-    """Decode a success. Raises the error that the answer carries, or ApiError."""
-    if not 200 <= answer.status < 300:
-        raise response_error(answer)
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+def decode_response(response: Response, form: type[T]) -> T:
+    """Decode a success. Raises the error that the response carries, or ApiError."""
+    if not 200 <= response.status < 300:
+        raise response_error(response)
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise _unreadable(answer, f"a body of type {kind or 'unknown'}"[:60])
-    if answer.headers.get("content-encoding", "identity").lower() != "identity":
-        raise _unreadable(answer, "a compressed body that was not asked for")
+        raise _unreadable(response, f"a body of type {kind or 'unknown'}"[:60])
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _unreadable(response, "a compressed body that was not asked for")
     try:
-        return msgspec.json.decode(answer.body, type=prepare_type(form))
+        return msgspec.json.decode(response.body, type=prepare_type(form))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        size = len(answer.body)
-        raise _unreadable(answer, f"{size} bytes that are no {form.__name__}") from error
+        size = len(response.body)
+        raise _unreadable(response, f"{size} bytes that are no {form.__name__}") from error
 
 
-def is_absent(answer: Response) -> bool:
+def is_absent(response: Response) -> bool:
     """True only when the control plane itself says that there is no such thing.
 
-    A 404 from a proxy, or from something else on that port, is not an answer.
+    A 404 from a proxy, or from something else on that port, is not an answer of the control plane.
     """
-    form = _error_form(answer)
-    return answer.status == 404 and form is not None and form.error == "not_found"
+    form = _error_form(response)
+    return response.status == 404 and form is not None and form.error == "not_found"
 
 
-def response_error(answer: Response, *, credential: CredentialHints | None = None) -> HoldfastError:
-    """Return the error that an answer of the control plane means; a token was sent with it."""
+def response_error(
+    response: Response, *, credential: CredentialHints | None = None
+) -> HoldfastError:
+    """Return the error that a response of the control plane means; a token was sent with it."""
     credential = credential or TOKEN_HINTS
-    form = _error_form(answer)
+    form = _error_form(response)
     code = form.error if form else ""
-    happened, changed = _what_happened(answer, form), answer.changed
-    match answer.status:
+    happened, changed = _what_happened(response, form), response.changed
+    match response.status:
         case 400 | 413 | 422 if form:
             problems = [
                 Problem(
@@ -159,9 +161,9 @@ def response_error(answer: Response, *, credential: CredentialHints | None = Non
                 happened, reason=code or "forbidden", changed=changed, hint=todo
             )
         case 404 if form:
-            return NotFound(happened, changed=changed, hint=_not_found_hint(answer, code))
+            return NotFound(happened, changed=changed, hint=_not_found_hint(response, code))
         case 409 if form and code == "drift":
-            return _drift_error(answer, form, happened)
+            return _drift_error(response, form, happened)
         case 409 if form and code in _CONFLICT_ERRORS:
             return _CONFLICT_ERRORS[code](happened, changed=changed)
         case 409 | 412 if form:
@@ -170,7 +172,7 @@ def response_error(answer: Response, *, credential: CredentialHints | None = Non
             return TargetUnavailable(happened, changed=changed, hint="Try again later.")
         case status if 300 <= status < 400:
             return ApiError(
-                f"{answer.where} answered {status}: redirects are not followed, as they would "
+                f"{response.where} answered {status}: redirects are not followed, as they would "
                 "carry the token elsewhere.",
                 status=status,
                 changed=changed,
@@ -186,22 +188,24 @@ def response_error(answer: Response, *, credential: CredentialHints | None = Non
             )
 
 
-def _not_found_hint(answer: Response, code: str) -> str:
-    if code == "no_such_route" and answer.headers.get("holdfast-target") == "gitops":
+def _not_found_hint(response: Response, code: str) -> str:
+    if code == "no_such_route" and response.headers.get("holdfast-target") == "gitops":
         return "This is a GitOps controller: it has applications, which holdfast status lists."
     return ""
 
 
-def _what_happened(answer: Response, form: _ErrorForm | None) -> str:
+def _what_happened(response: Response, form: _ErrorForm | None) -> str:
     """Quote the server, less what our own error says again: its summary and the effect."""
     if form is None or not form.message:
-        return f"{answer.where} answered {answer.status}."
+        return f"{response.where} answered {response.status}."
     said = form.message.partition("\n")[0].replace(NOTHING_CHANGED, "")
     first, stop, rest = said.partition(". ")
     if stop and first in _SUMMARIES:
         said = rest
     request = f" (request {printable(form.request_id)})" if form.request_id else ""
-    return f"{answer.where} answered {answer.status}{request}: {' '.join(printable(said).split())}"
+    return (
+        f"{response.where} answered {response.status}{request}: {' '.join(printable(said).split())}"
+    )
 
 
 _CONFLICT_ERRORS: Mapping[str, type[HoldfastError]] = {
@@ -240,29 +244,31 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in redact(text[:2000]))[:500]
 
 
-def _error_form(answer: Response) -> _ErrorForm | None:
+def _error_form(response: Response) -> _ErrorForm | None:
     try:
-        return msgspec.json.decode(answer.body, type=prepare_type(_ErrorForm))
+        return msgspec.json.decode(response.body, type=prepare_type(_ErrorForm))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _drift_error(answer: Response, form: _ErrorForm, happened: str) -> HoldfastError:
+def _drift_error(response: Response, form: _ErrorForm, happened: str) -> HoldfastError:
     try:
         return DriftError(happened, plan=plan_from_json(bytes(form.plan)))
     except ValidationError:
-        return ApiError(happened, status=answer.status, reason=form.error, changed=answer.changed)
+        return ApiError(
+            happened, status=response.status, reason=form.error, changed=response.changed
+        )
 
 
-def _unreadable(answer: Response, what: str) -> ApiError:
-    changed = NOTHING_CHANGED if answer.method == "GET" else OUTCOME_UNKNOWN
+def _unreadable(response: Response, what: str) -> ApiError:
+    changed = NOTHING_CHANGED if response.method == "GET" else OUTCOME_UNKNOWN
     return ApiError(
-        f"{answer.where} answered {answer.status} with {what}.",
-        status=answer.status,
+        f"{response.where} answered {response.status} with {what}.",
+        status=response.status,
         reason="unreadable",
         changed=changed,
         hint="Check that the URL is that of a Holdfast control plane and that nothing in between "
-        "rewrites its answers.",
+        "rewrites its responses.",
     )
 
 

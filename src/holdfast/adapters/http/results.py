@@ -16,7 +16,7 @@ class TextResult:
     model: str
     finish_reason: str | None = None
     raw: Mapping[str, Tree] = field(default_factory=dict, repr=False)
-    """The whole answer, for what is not lifted out."""
+    """The whole response, for what is not lifted out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Sockets that keep a total deadline, in both colours, for the connection pools.
+"""Sockets that keep a total deadline, blocking and asynchronous, for the connection pools.
 
 Imported on first use: this is where the HTTP library gets loaded.
 """

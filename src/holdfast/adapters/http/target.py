@@ -56,26 +56,26 @@ class _ServerInfo:
 
 
 class RemoteTarget:
-    """The `ControlTarget` port over HTTP. Each copy has a deadline of its own; they share connections."""
+    """The `ControlTarget` port over HTTP. Copies have their own deadlines and share connections."""
 
     def __init__(
         self,
-        transport: HttpClient,
+        client: HttpClient,
         *,
         deadline: Deadline | None = None,
         server: _ServerInfo | None = None,
     ) -> None:
-        self._transport = transport
-        self._deadline = deadline or deadline_in(None, transport.clock)
+        self._client = client
+        self._deadline = deadline or deadline_in(None, client.clock)
         self._server = server or _ServerInfo()
 
     def __repr__(self) -> str:
-        return f"RemoteTarget({self._transport.base_url!r})"
+        return f"RemoteTarget({self._client.base_url!r})"
 
     def within(self, seconds: float | None) -> RemoteTarget:
         """Return this target with a total deadline for everything asked through it."""
-        deadline = deadline_in(seconds, self._transport.clock)
-        return RemoteTarget(self._transport, deadline=deadline, server=self._server)
+        deadline = deadline_in(seconds, self._client.clock)
+        return RemoteTarget(self._client, deadline=deadline, server=self._server)
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Say what the control plane's target cannot do, once it has said which it has.
@@ -88,25 +88,25 @@ class RemoteTarget:
 
     async def observe(self, workload: WorkloadId) -> Live | Absent:
         """Ask for one workload by its slug."""
-        answer = await self._get(_workload_path(workload))
-        if is_absent(answer):
+        response = await self._get(_workload_path(workload))
+        if is_absent(response):
             return Absent(id=workload)
-        return self._live(answer, workload)
+        return self._live(response, workload)
 
     async def perform(self, step: Step, *, key: str) -> Live | Absent:
         """Post one step under its key; the server guards it by what the step saw."""
         if step.action is Action.NOTHING:
             return await self.observe(step.id)
-        answer = await self._transport.request(
+        response = await self._client.request(
             "POST",
             f"{_project_path(step.id.project)}/steps",
             body=msgspec.json.encode(step_to_json(step)),
             key=key,
             deadline=self._deadline,
         )
-        if answer.status == 204 and step.action is Action.DELETE:
+        if response.status == 204 and step.action is Action.DELETE:
             return Absent(id=step.id)
-        return self._live(answer, step.id)
+        return self._live(response, step.id)
 
     async def list(self, project: str) -> Sequence[Live]:
         """Read every page."""
@@ -114,13 +114,13 @@ class RemoteTarget:
         after = ""
         while True:
             query = {"limit": str(PAGE_SIZE), **({"after": after} if after else {})}
-            answer = await self._get(f"{_project_path(project)}/workloads?{urlencode(query)}")
+            response = await self._get(f"{_project_path(project)}/workloads?{urlencode(query)}")
             page = [
                 workload_from_json(form)
-                for form in decode_response(answer, _WorkloadListForm).workloads
+                for form in decode_response(response, _WorkloadListForm).workloads
             ]
             if any(live.id.slug <= after or live.id.project != project for live in page):
-                raise ApiError(f"{answer.where} gave workloads that were not asked for.")
+                raise ApiError(f"{response.where} gave workloads that were not asked for.")
             found += page
             if len(page) < PAGE_SIZE:
                 return sorted(found, key=lambda live: live.id)
@@ -130,9 +130,7 @@ class RemoteTarget:
         """Follow the readiness events of one connection."""
         path = f"{_workload_path(workload)}/readiness-events"
         async with (
-            self._transport.stream(
-                "GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT
-            ) as chunks,
+            self._client.stream("GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT) as chunks,
             aclosing(read_events(chunks)) as events,
         ):
             async for event in events:
@@ -151,13 +149,11 @@ class RemoteTarget:
     async def changes(self, project: str) -> AsyncIterator[None]:
         """Yield once the stream is open, then whenever something in the project changed.
 
-        An event only says that it is time to look again; what it carries is not used.
+        An event only says that it is time to observe again; what it carries is not used.
         """
         path = f"{_project_path(project)}/events"
         async with (
-            self._transport.stream(
-                "GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT
-            ) as chunks,
+            self._client.stream("GET", path, deadline=self._deadline, idle=IDLE_TIMEOUT) as chunks,
             aclosing(read_events(chunks)) as events,
         ):
             yield None
@@ -170,17 +166,17 @@ class RemoteTarget:
     ) -> Sequence[DriftRecord]:
         """Ask the ledger."""
         query = {"state": "all" if include_resolved else "open", **({"slug": slug} if slug else {})}
-        answer = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
-        return [drift_from_json(form) for form in decode_response(answer, DriftListForm).drifts]
+        response = await self._get(f"{_project_path(project)}/drift?{urlencode(query)}")
+        return [drift_from_json(form) for form in decode_response(response, DriftListForm).drifts]
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100
     ) -> Sequence[HistoryEntry]:
         """Ask for audit rows."""
         query = {"limit": str(limit), **({"slug": slug} if slug else {})}
-        answer = await self._get(f"{_project_path(project)}/history?{urlencode(query)}")
+        response = await self._get(f"{_project_path(project)}/history?{urlencode(query)}")
         return [
-            history_from_json(form) for form in decode_response(answer, HistoryListForm).history
+            history_from_json(form) for form in decode_response(response, HistoryListForm).history
         ]
 
     async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
@@ -188,7 +184,7 @@ class RemoteTarget:
         query = urlencode({"tail": tail, "follow": "true" if follow else "false"})
         path = f"{_workload_path(workload)}/logs?{query}"
         async with (
-            self._transport.stream(
+            self._client.stream(
                 "GET", path, deadline=self._deadline, accept="text/plain"
             ) as chunks,
             aclosing(read_lines(chunks)) as lines,
@@ -198,21 +194,21 @@ class RemoteTarget:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._transport.aclose()
+        await self._client.aclose()
 
     async def _get(self, path: str) -> Response:
-        answer = await self._transport.request("GET", path, deadline=self._deadline)
-        self._server.target = answer.headers.get("holdfast-target", "")
-        return answer
+        response = await self._client.request("GET", path, deadline=self._deadline)
+        self._server.target = response.headers.get("holdfast-target", "")
+        return response
 
-    def _live(self, answer: Response, workload: WorkloadId) -> Live:
-        live = workload_from_json(decode_response(answer, WorkloadForm))
+    def _live(self, response: Response, workload: WorkloadId) -> Live:
+        live = workload_from_json(decode_response(response, WorkloadForm))
         if live.id != workload:
             raise ApiError(
-                f"{answer.where} answered about workload {live.id} where {workload} was asked for.",
-                status=answer.status,
+                f"{response.where} answered about workload {live.id}, and not about {workload}.",
+                status=response.status,
                 reason="unreadable",
-                changed=NOTHING_CHANGED if answer.method == "GET" else OUTCOME_UNKNOWN,
+                changed=NOTHING_CHANGED if response.method == "GET" else OUTCOME_UNKNOWN,
             )
         return live
 

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -104,6 +104,19 @@ class TransportError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """What is sent, and how long it and the response may take."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None
+    deadline: Deadline
+    idle: float = NEVER
+    """Longest silence between two reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingResponse:
     """A response whose body is still to be read. Close it."""
 
@@ -111,7 +124,7 @@ class StreamingResponse:
     headers: Mapping[str, str]
     """Names in lower case."""
     chunks: AsyncIterator[bytes]
-    """Raises LineError when the body breaks off."""
+    """Raises TransportError when the body breaks off."""
     aclose: Callable[[], Awaitable[None]]
     """Let the connection go, whether or not the body was read."""
 
@@ -119,17 +132,8 @@ class StreamingResponse:
 class HttpTransport(Protocol):
     """Carries one request at a time; any number at once."""
 
-    async def send(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        deadline: Deadline,
-        idle: float = NEVER,
-    ) -> StreamingResponse:
-        """Send a request and return once the head of the answer is there."""
+    async def send(self, request: HttpRequest) -> StreamingResponse:
+        """Send a request and return once the head of the response is there."""
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -142,20 +146,10 @@ class BlockingTransport:
         self._pool: httpcore2.ConnectionPool | None = None
         self._making = threading.Lock()
 
-    async def send(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        deadline: Deadline,
-        idle: float = NEVER,
-    ) -> StreamingResponse:
-        """Send a request, blocking until the head of the answer is there."""
-        request = _make_request(method, url, headers, body, DeadlineTimeout(deadline, idle))
+    async def send(self, request: HttpRequest) -> StreamingResponse:
+        """Send a request, blocking until the head of the response is there."""
         try:
-            response = self._connections(url).handle_request(request)
+            response = self._connections(request.url).handle_request(_to_library(request))
         except Exception as error:
             raise _transport_error(error) from error
         return StreamingResponse(
@@ -184,7 +178,7 @@ class BlockingTransport:
                     network_backend=BlockingBackend(),
                     proxy=_proxy_for(url),
                 )
-                # A script that just ends should not be told off for sockets it never saw.
+                # A script that just ends should not be warned of sockets it never saw.
                 weakref.finalize(self, self._pool.close)
             return self._pool
 
@@ -196,20 +190,11 @@ class AsyncTransport:
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def send(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        deadline: Deadline,
-        idle: float = NEVER,
-    ) -> StreamingResponse:
-        """Send a request and wait for the head of the answer."""
-        request = _make_request(method, url, headers, body, DeadlineTimeout(deadline, idle))
+    async def send(self, request: HttpRequest) -> StreamingResponse:
+        """Send a request and wait for the head of the response."""
         try:
-            response = await self._connections(url).handle_async_request(request)
+            pool = self._connections(request.url)
+            response = await pool.handle_async_request(_to_library(request))
         except Exception as error:
             raise _transport_error(error) from error
         return StreamingResponse(
@@ -264,23 +249,21 @@ async def _async_chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
         raise _transport_error(error) from error
 
 
-def _make_request(
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-    allowance: DeadlineTimeout,
-) -> httpcore2.Request:
+def _to_library(request: HttpRequest) -> httpcore2.Request:
     import httpcore2
 
-    content = body or b""
-    parts = urlsplit(url)
-    lines = [("Host", parts.netloc), *headers.items()]
-    if content or method not in ("GET", "HEAD", "DELETE"):
-        lines.append(("Content-Length", str(len(content))))
-    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), allowance)
+    content = request.body or b""
+    headers = [("Host", urlsplit(request.url).netloc), *request.headers.items()]
+    if content or request.method not in ("GET", "HEAD", "DELETE"):
+        headers.append(("Content-Length", str(len(content))))
+    timeout = DeadlineTimeout(request.deadline, request.idle)
+    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
     return httpcore2.Request(
-        method, url, headers=lines, content=content, extensions={"timeout": timeouts}
+        request.method,
+        request.url,
+        headers=headers,
+        content=content,
+        extensions={"timeout": timeouts},
     )
 
 
@@ -326,7 +309,7 @@ def _transport_error(error: Exception) -> TransportError:
 
 
 def _failure_reason(error: Exception) -> tuple[str, bool]:
-    """Say why in the system's words, which both colours have somewhere down the chain.
+    """Say why in the system's words, which both transports have somewhere down the chain.
 
     The second value says that a certificate was refused.
     """

@@ -75,9 +75,10 @@ class ObjectPacker:
         text = _encoder.encode(item)
         if self._count <= _LEARN_AT[-1]:
             self._learn(text)
-        squeeze = zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY,
-                                   self._samples)  # fmt: skip
-        body = squeeze.compress(text) + squeeze.flush()
+        compressor = zlib.compressobj(
+            _COMPRESSION_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, self._samples
+        )
+        body = compressor.compress(text) + compressor.flush()
         return PackedObject(
             uid=uid_of(item), version=version_of(item), body=body, samples=self._samples
         )

@@ -196,8 +196,8 @@ class LeaderElection:
                 if await self._is_seen_held():
                     assert self._observed is not None  # noqa: S101  # it was just seen
                     raise LeadershipLost(
-                        f"{self._observed.holder} took the lease {self._namespace}/{self._name}, and "
-                        f"{self.identity} works without one.",
+                        f"{self._observed.holder} took the lease {self._namespace}/{self._name}, "
+                        f"and {self.identity} works without one.",
                         changed="The work was cancelled; what it had begun may be half done.",
                         hint="Let the other one go on, or stop it first.",
                     )

@@ -75,77 +75,77 @@ class Prober:
         await self._session.close()
 
     async def check_loaded(
-        self, question: ProbeTarget, *, probe_timeout: float, within: float
+        self, target: ProbeTarget, *, probe_timeout: float, within: float
     ) -> ProbeResult:
         """Say whether a starting replica can serve: it is alive and its model answers."""
         within = max(0.1, within)
-        answer = await self.check_alive(question, probe_timeout=min(probe_timeout, within))
-        if answer.ok:
-            answer = await self.check_model(
-                question, probe_timeout=min(_FIRST_TOKEN_TIMEOUT, within)
-            )
-        return answer
+        result = await self.check_alive(target, probe_timeout=min(probe_timeout, within))
+        if result.ok:
+            result = await self.check_model(target, probe_timeout=min(_FIRST_TOKEN_TIMEOUT, within))
+        return result
 
     async def check_healthy(
-        self, question: ProbeTarget, *, probe_timeout: float, doubted: bool
+        self, target: ProbeTarget, *, probe_timeout: float, doubted: bool
     ) -> ProbeResult:
         """Say whether a serving replica still does; ask its model too if there is a doubt."""
-        answer = await self.check_alive(question, probe_timeout=probe_timeout)
-        if answer.ok and doubted:
-            answer = await self.check_model(
-                question, probe_timeout=max(probe_timeout, _QUEUED_TOKEN_TIMEOUT)
+        result = await self.check_alive(target, probe_timeout=probe_timeout)
+        if result.ok and doubted:
+            result = await self.check_model(
+                target, probe_timeout=max(probe_timeout, _QUEUED_TOKEN_TIMEOUT)
             )
-        return answer
+        return result
 
-    async def check_alive(self, question: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
+    async def check_alive(self, target: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
         """Ask the health path."""
-        path = question.path or question.backend.health
-        reply = await self._send("GET", question.url + (path or "/health"), probe_timeout)
+        path = target.path or target.backend.health
+        response = await self._request("GET", target.url + (path or "/health"), probe_timeout)
         if path is None:
             # A backend of the user's own need not have a health path: any answer will do.
-            return _probe_result(reply, below=500)
-        return _probe_result(reply, below=400)
+            return _probe_result(response, below=500)
+        return _probe_result(response, below=400)
 
-    async def check_model(self, question: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
+    async def check_model(self, target: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
         """Ask the model itself for the least it can do, where the backend has a way."""
-        match question.backend.ask:
+        match target.backend.ask:
             case ModelProbe.NOTHING:
                 return ProbeResult(ok=True, detail="")
             case ModelProbe.GENERATE_HEALTH:
-                reply = await self._send("GET", f"{question.url}/health_generate", probe_timeout)
-            case ModelProbe.LOAD:
-                reply = await self._send(
-                    "POST", f"{question.url}/api/generate", probe_timeout, {"model": question.model}
+                response = await self._request(
+                    "GET", f"{target.url}/health_generate", probe_timeout
                 )
-                if reply.status == 404 and "not found" in reply.text:
+            case ModelProbe.LOAD:
+                response = await self._request(
+                    "POST", f"{target.url}/api/generate", probe_timeout, {"model": target.model}
+                )
+                if response.status == 404 and "not found" in response.text:
                     return ProbeResult(
-                        ok=False, detail=f"model {question.model} is not on this Ollama"
+                        ok=False, detail=f"model {target.model} is not on this Ollama"
                     )
             case ModelProbe.ONE_TOKEN:
-                least = _CHEAPEST_REQUESTS.get(question.task or "text2text")
+                least = _CHEAPEST_REQUESTS.get(target.task or "text2text")
                 if least is None:
                     return ProbeResult(ok=True, detail="")
                 path, body = least
-                name = await self._served_name(question.url, probe_timeout)
-                reply = await self._send(
+                name = await self._served_name(target.url, probe_timeout)
+                response = await self._request(
                     "POST",
-                    question.url + path,
+                    target.url + path,
                     probe_timeout,
-                    {"model": name or question.model} | body,
+                    {"model": name or target.model} | body,
                 )
         # A refusal is an answer too: the server is up and simply does another task than this.
-        return _probe_result(reply, below=500, also=501)
+        return _probe_result(response, below=500, also=501)
 
     async def _served_name(self, url: str, probe_timeout: float) -> str | None:
         """Return the name under which the model is served, which may be an alias."""
-        reply = await self._send("GET", f"{url}/v1/models", probe_timeout, most=64 * 1024)
+        response = await self._request("GET", f"{url}/v1/models", probe_timeout, most=64 * 1024)
         try:
-            first = json.loads(reply.text)["data"][0]["id"]
+            first = json.loads(response.text)["data"][0]["id"]
         except (ValueError, KeyError, IndexError, TypeError):
             return None
         return first if isinstance(first, str) else None
 
-    async def _send(
+    async def _request(
         self,
         method: str,
         url: str,
@@ -168,12 +168,12 @@ class Prober:
             return _ProbeResponse(status=0, text=_failure_reason(error), refused=refused)
 
 
-def _probe_result(reply: _ProbeResponse, *, below: int, also: int = 0) -> ProbeResult:
-    if reply.status == 0:
-        return ProbeResult(ok=False, detail=reply.text, refused=reply.refused)
-    ok = reply.status < below or reply.status == also
-    shown = " ".join(redact(reply.text).split())[:_DETAIL_LIMIT]
-    return ProbeResult(ok=ok, detail=f"{reply.status} {shown}".strip())
+def _probe_result(response: _ProbeResponse, *, below: int, also: int = 0) -> ProbeResult:
+    if response.status == 0:
+        return ProbeResult(ok=False, detail=response.text, refused=response.refused)
+    ok = response.status < below or response.status == also
+    shown = " ".join(redact(response.text).split())[:_DETAIL_LIMIT]
+    return ProbeResult(ok=ok, detail=f"{response.status} {shown}".strip())
 
 
 def _failure_reason(error: Exception) -> str:

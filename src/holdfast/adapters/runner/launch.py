@@ -94,7 +94,7 @@ class Launch:
 
 
 def make_launch(
-    wanted: DesiredRun,
+    desired: DesiredRun,
     group: ReplicaGroup,
     *,
     secrets: SecretFolder,
@@ -103,21 +103,21 @@ def make_launch(
 ) -> Launch:
     """Say how the replicas of a group start, and give that a revision.
 
-    The revision covers the secrets by their marks, so that a rotated one is a change like
+    The revision covers the secrets by their fingerprints, so that a rotated one is a change like
     any other. Fields are compared in canonical form: an order of flags restarts nothing.
     """
-    fields, facts = group.fields, wanted.backend
+    fields, facts = group.fields, desired.backend
     refused, values = None, dict[str, Secret]()
     refs = fields.get("secrets")
     try:
-        values = secrets.read(wanted.spec.id.project, refs if isinstance(refs, dict) else {})
+        values = secrets.read(desired.spec.id.project, refs if isinstance(refs, dict) else {})
     except SecretMissing as missing:
         refused = f"{missing} The replica was not started; put the secret in place."
-    marks = {name: secret.fingerprint(key) for name, secret in values.items()}
+    fingerprints = {name: secret.fingerprint(key) for name, secret in values.items()}
     command, problem = _command_of(fields.get("command"), fields, facts)
     given = fields.get("env")
     declared = {k: str(v) for k, v in given.items()} if isinstance(given, dict) else {}
-    revision = digest([normalize_workload(fields), {**marks}, refused])
+    revision = digest([normalize_workload(fields), {**fingerprints}, refused])
     return Launch(
         command=tuple(command),
         env=base_environment(inherited) | declared | dict(facts.env),
@@ -126,9 +126,9 @@ def make_launch(
         backend=facts,
         model=str(fields.get("model", "")),
         revision=revision.removeprefix("sha256:")[:16],
-        generation=wanted.spec.generation,
+        generation=desired.spec.generation,
         fields=fields,
-        fingerprints=marks,
+        fingerprints=fingerprints,
         refused=problem or refused,
     )
 

@@ -48,15 +48,15 @@ def start_ticks(pid: int) -> int | None:
 
 def find_marked_processes(prefix: str) -> list[MarkedProcess]:
     """Find every running process whose marker starts so. Skips what we may not look into."""
-    wanted = f"{MARKER}={prefix}".encode()
+    marked = f"{MARKER}={prefix}".encode()
     found = []
     for pid in _list_pids():
         with suppress(OSError):
             environ = (_PROC / str(pid) / "environ").read_bytes()
-            if wanted not in environ:
+            if marked not in environ:
                 continue
             for entry in environ.split(b"\0"):
-                fields = _read_stat(pid) if entry.startswith(wanted) else None
+                fields = _read_stat(pid) if entry.startswith(marked) else None
                 if fields is not None and fields[0] not in "ZX":
                     found.append(
                         MarkedProcess(

@@ -12,10 +12,11 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.adapters.runner.backends import LOOPBACK
@@ -24,8 +25,8 @@ from holdfast.adapters.runner.launch import Launch, LaunchRefused
 from holdfast.adapters.runner.process import Process, boot_id, describe_exit, listening_ports
 from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords
 from holdfast.adapters.runner.replica_log import ReplicaLog
-from holdfast.adapters.runner.run_spec import DesiredRun, EventKind, RunnerLimits
-from holdfast.adapters.runner.secrets import SecretMask
+from holdfast.adapters.runner.run_spec import DesiredRun, EventKind, RunEvent, RunnerLimits
+from holdfast.adapters.runner.secrets import SecretFolder, SecretMask
 from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.ports import Clock
@@ -131,7 +132,7 @@ class ReplicaStage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerContext:
-    """What every replica of a runner shares."""
+    """What all supervisors and replicas of a runner share."""
 
     clock: Clock
     limits: RunnerLimits
@@ -141,6 +142,13 @@ class RunnerContext:
     random: Callable[[], float]
     marker: str
     """Prefix that names this runner's home."""
+    secrets: SecretFolder
+    key: bytes
+    """For the fingerprints of secrets."""
+    inherited: Mapping[str, str]
+    """The environment of the server."""
+    logs: Path
+    report: Callable[[RunEvent], None]
 
 
 class Replica:
@@ -148,20 +156,20 @@ class Replica:
 
     def __init__(
         self,
-        around: RunnerContext,
+        context: RunnerContext,
         *,
         name: str,
         group: str,
         revision: str,
         launch: Launch | None,
-        wanted: DesiredRun,
+        desired: DesiredRun,
         log: ReplicaLog,
         report: Callable[[EventKind, Replica, str, str], None],
         changed: Callable[[], None],
     ) -> None:
         self.name, self.group, self.revision = name, group, revision
         self.launch, self.log = launch, log
-        self.wanted = wanted
+        self.desired = desired
         """How it is judged and drained; replaced when that changes, which restarts nothing."""
         self.stage = ReplicaStage.WAITING
         self.was_ready = False
@@ -179,12 +187,12 @@ class Replica:
         self.chosen_at = 0
         self.suspect = False
         self.port = 0
-        self._around, self._uid = around, wanted.spec.uid
+        self._context, self._uid = context, desired.spec.uid
         self._report, self._changed = report, changed
         self._process: Process | None = None
         self._adopted, self._old_model = False, ""
         self._retiring = False
-        self._alarm = Wakeup(around.clock, over=self._over)
+        self._wakeup = Wakeup(context.clock, over=self._over)
         self._idle = asyncio.Event()
         self._idle.set()
         self._ready_at: float | None = None
@@ -204,7 +212,7 @@ class Replica:
     @property
     def failed(self) -> bool:
         """It failed often enough, or clearly enough, to say so."""
-        return self.hopeless or self.failures >= self._around.limits.quick_crashes
+        return self.hopeless or self.failures >= self._context.limits.quick_crashes
 
     @property
     def url(self) -> str:
@@ -214,13 +222,13 @@ class Replica:
     @property
     def marker(self) -> str:
         """What its processes carry in their environment."""
-        return f"{self._around.marker}:{self._uid}:{self.name}"
+        return f"{self._context.marker}:{self._uid}:{self.name}"
 
     def adopt(self, pid: int, record: ReplicaRecord) -> None:
         """Take over a process that still runs; call before `run`."""
         self.port, self._old_model = record.port, record.model
-        self._around.ports.keep(self.port)
-        self._process = Process.adopt(pid, marker=self.marker, on_exit=self._alarm.ring)
+        self._context.ports.keep(self.port)
+        self._process = Process.adopt(pid, marker=self.marker, on_exit=self._wakeup.ring)
         self._adopted = True
         self._log_from = self.log.end
         if self.launch is None:
@@ -230,16 +238,16 @@ class Replica:
     def retire(self) -> None:
         """Take no more requests, let the running ones end, then stop for good."""
         self._retiring = True
-        self._alarm.ring()
+        self._wakeup.ring()
 
     def try_again(self) -> None:
-        """Start anew at once, as if it had never failed; what went wrong is told until it serves.
+        """Start anew at once, as if it had never failed; what went wrong is shown until it serves.
 
         For a replica that waits after a failure; any other goes on as it is.
         """
         if self.trouble and not self.ready:
             self.failures, self.hopeless = 0, False
-            self._alarm.ring()
+            self._wakeup.ring()
             self._changed()
 
     def take(self, order: int) -> None:
@@ -258,7 +266,7 @@ class Replica:
         """A request failed here: look at once, and prefer others until then."""
         if self.stage is ReplicaStage.SERVING:
             self.suspect = True
-            self._alarm.ring()
+            self._wakeup.ring()
 
     async def run(self) -> None:
         """Keep one process serving until retired; then end it. Cancelling leaves it running."""
@@ -273,10 +281,10 @@ class Replica:
                     again = True
                 if not again:
                     break
-                pause = restart_delay(self.failures, self._around.limits, self._around.random())
-                await self._alarm.sleep(pause)
+                pause = restart_delay(self.failures, self._context.limits, self._context.random())
+                await self._wakeup.sleep(pause)
             self._move(ReplicaStage.ENDING, "draining")
-            await self._drain(self.wanted.drain)
+            await self._drain(self.desired.drain)
             self.message = "stopping"
             await self._end_process()
             if self.launch and self.launch.secrets:
@@ -284,7 +292,7 @@ class Replica:
                 await asyncio.to_thread(
                     self.log.scrub, SecretMask(self.launch.secrets.values()).overwrite
                 )
-            self._around.records.remove(self._uid, self.name)
+            self._context.records.remove(self._uid, self.name)
             self._move(ReplicaStage.GONE, "stopped")
         finally:
             if self._process is not None:
@@ -293,7 +301,7 @@ class Replica:
     async def _one_life(self) -> bool:
         """Start, load, serve. Return whether to try again after a pause."""
         if self._process is None and not self._start():
-            self._around.ports.give_back(self.port)
+            self._context.ports.give_back(self.port)
             return True
         self._move(ReplicaStage.LOADING, "loading: no answer yet")
         if await self._load():
@@ -304,7 +312,7 @@ class Replica:
         self._move(ReplicaStage.WAITING, self.message)
         if self._process is not None and not self._process.exited.is_set():
             # It stopped answering, so those who still wait there mostly wait in vain.
-            await self._drain(min(self.wanted.drain, self._around.limits.grace))
+            await self._drain(min(self.desired.drain, self._context.limits.grace))
         await self._end_process()
         return self.launch is not None
 
@@ -313,7 +321,7 @@ class Replica:
         if launch is None:
             return False
         self._adopted = False
-        self.port = self._around.ports.take()
+        self.port = self._context.ports.take()
         self._log_from = self.log.end
         try:
             argv = launch.argv(self.port)
@@ -325,20 +333,20 @@ class Replica:
                 port=self.port,
                 argv_digest=digest(argv),
                 boot=boot_id(),
-                backend=str(self.wanted.spec.fields.get("backend", "")),
+                backend=str(self.desired.spec.fields.get("backend", "")),
                 model=launch.model,
-                health=self.wanted.health_check.path,
+                health=self.desired.health_check.path,
                 generation=launch.generation,
                 fields=launch.fields,
                 fingerprints=launch.fingerprints,
             )
-            self._around.records.write(record)
+            self._context.records.write(record)
             process = Process.spawn(
                 argv,
                 launch.environment(self.port, self.marker),
                 log=self.log.path,
                 marker=self.marker,
-                on_exit=self._alarm.ring,
+                on_exit=self._wakeup.ring,
             )
         except LaunchRefused as refused:
             self.hopeless = True
@@ -350,47 +358,47 @@ class Replica:
         self._process = process
         self.hopeless = False
         with suppress(OSError):  # a full disk; the marker alone is enough to find it again
-            self._around.records.write(replace(record, pid=process.pid, start=process.start))
+            self._context.records.write(replace(record, pid=process.pid, start=process.start))
         self._report("started", self, f"process {process.pid} on port {self.port}", "")
         return True
 
     async def _load(self) -> bool:
         """Wait until the backend answers. Its exit is final information: nobody waits on."""
-        clock, judgement = self._around.clock, self.wanted.health_check
-        deadline = clock.monotonic() + judgement.startup
+        clock, health_check = self._context.clock, self.desired.health_check
+        deadline = clock.monotonic() + health_check.startup
         pause, look_at = 0.05, clock.monotonic() + _FIRST_PORT_CHECK
         hint = ""
         while not self._retiring:
-            answer = await self._alarm.unless_over(
-                self._around.prober.check_loaded(
-                    self._question(),
-                    probe_timeout=judgement.timeout,
+            result = await self._wakeup.unless_over(
+                self._context.prober.check_loaded(
+                    self._probe_target(),
+                    probe_timeout=health_check.timeout,
                     within=deadline - clock.monotonic(),
                 )
             )
             if self._retiring:
                 return False
-            if answer is None:
+            if result is None:
                 self._note_exit("while loading")
                 return False
-            if answer.ok:
+            if result.ok:
                 return True
             now = clock.monotonic()
-            if not answer.refused:
+            if not result.refused:
                 hint = ""
             elif now >= min(look_at, deadline):
                 look_at, hint = now + _NEXT_PORT_CHECK, await asyncio.to_thread(self._other_port)
-            self.message = f"loading: {self._masked(answer.detail)}{hint and f'; {hint}'}"
+            self.message = f"loading: {self._masked(result.detail)}{hint and f'; {hint}'}"
             self._changed()
             if now >= deadline:
                 self._fail(
                     "failed",
                     "It was not ready within its start-up budget of "
-                    f"{format_seconds(judgement.startup)} (last answer: {answer.detail}) and was "
-                    "stopped." + (f" {hint[:1].upper()}{hint[1:]}." if hint else ""),
+                    f"{format_seconds(health_check.startup)} (last answer: {result.detail}) and "
+                    "was stopped." + (f" {hint[:1].upper()}{hint[1:]}." if hint else ""),
                 )
                 return False
-            await self._alarm.sleep(min(pause, max(0.0, deadline - clock.monotonic())))
+            await self._wakeup.sleep(min(pause, max(0.0, deadline - clock.monotonic())))
             pause = min(1.0, pause * 1.5)
         return False
 
@@ -408,7 +416,7 @@ class Replica:
 
     async def _serve(self) -> None:
         """Watch over a ready replica; return when it is retired, dead or no longer answers."""
-        clock, limits = self._around.clock, self._around.limits
+        clock, limits = self._context.clock, self._context.limits
         self._ready_at = clock.monotonic()
         self.was_ready, self.hopeless, self._port_attempts = True, False, 0
         self.trouble = ""
@@ -418,24 +426,24 @@ class Replica:
         misses = 0
         while True:
             if misses or not self.suspect:
-                interval = self.wanted.health_check.interval
-                await self._alarm.sleep(limits.recheck if self.suspect else interval)
+                interval = self.desired.health_check.interval
+                await self._wakeup.sleep(limits.recheck if self.suspect else interval)
             if self._retiring:
                 return
             doubted = self.suspect
-            answer = await self._alarm.unless_over(
-                self._around.prober.check_healthy(
-                    self._question(),
-                    probe_timeout=self.wanted.health_check.timeout,
+            result = await self._wakeup.unless_over(
+                self._context.prober.check_healthy(
+                    self._probe_target(),
+                    probe_timeout=self.desired.health_check.timeout,
                     doubted=doubted,
                 )
             )
             if self._retiring:
                 return
-            if answer is None:
+            if result is None:
                 self._note_exit("while serving")
                 return
-            if answer.ok:
+            if result.ok:
                 misses = 0
                 if doubted:  # a doubt raised during the probe asks for another one
                     self.suspect = False
@@ -446,7 +454,7 @@ class Replica:
             if misses >= limits.misses:
                 self._fail(
                     "failed",
-                    f"It failed {misses} probes in a row (last: {answer.detail}) and is replaced.",
+                    f"It failed {misses} probes in a row (last: {result.detail}) and is replaced.",
                 )
                 return
 
@@ -463,11 +471,11 @@ class Replica:
         process = self._process
         if process is not None:
             if process.exited.is_set():
-                await process.bury(clock=self._around.clock)
+                await process.bury(clock=self._context.clock)
             else:
-                await process.stop(grace=self._around.limits.grace, clock=self._around.clock)
+                await process.stop(grace=self._context.limits.grace, clock=self._context.clock)
             self._process = None
-        self._around.ports.give_back(self.port)
+        self._context.ports.give_back(self.port)
 
     def _note_exit(self, when: str) -> None:
         assert self._process is not None  # noqa: S101  # only a process can exit
@@ -490,8 +498,11 @@ class Replica:
         return SecretMask(self.launch.secrets.values() if self.launch else ())(text)
 
     def _fail(self, kind: EventKind, text: str, *, evidence: str = "") -> None:
-        steady = self._around.limits.steady
-        if self._ready_at is not None and self._around.clock.monotonic() - self._ready_at >= steady:
+        steady = self._context.limits.steady
+        if (
+            self._ready_at is not None
+            and self._context.clock.monotonic() - self._ready_at >= steady
+        ):
             self.failures = 0
         self.failures += 1
         self.message = self.trouble = text = self._masked(text)
@@ -502,12 +513,12 @@ class Replica:
         self.stage, self.message = stage, message
         self._changed()
 
-    def _question(self) -> ProbeTarget:
-        fields = self.wanted.spec.fields
+    def _probe_target(self) -> ProbeTarget:
+        fields = self.desired.spec.fields
         return ProbeTarget(
             url=self.url,
-            backend=self.wanted.backend,
-            path=self.wanted.health_check.path,
+            backend=self.desired.backend,
+            path=self.desired.health_check.path,
             model=self.launch.model if self.launch else self._old_model,
             task=str(fields.get("task_type", "")),
         )

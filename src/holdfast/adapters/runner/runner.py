@@ -28,7 +28,7 @@ from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords, safe
 from holdfast.adapters.runner.replica import PortAllocator, RunnerContext
 from holdfast.adapters.runner.run_spec import CANARY, PRIMARY, RunEvent, RunnerLimits, RunSpec
 from holdfast.adapters.runner.secrets import SecretFolder, load_or_create_key
-from holdfast.adapters.runner.supervisor import SupervisorContext, WorkloadSupervisor
+from holdfast.adapters.runner.supervisor import WorkloadSupervisor
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.live import Progress, Status
 from holdfast.core.tree import digest
@@ -66,13 +66,13 @@ class Runner:
         self._marker = digest(str(home.resolve())).removeprefix("sha256:")[:12]
         self._early: dict[str, RunSpec] | None = {}
         """What was asked for before the start."""
-        self._wished = self._begun = False
+        self._is_set = self._begun = False
         self._supervisors: dict[str, WorkloadSupervisor] = {}
         self._arrival = asyncio.Event()
         """Set, and replaced, when a workload becomes known."""
         self._survivors: list[MarkedProcess] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._means: SupervisorContext | None = None
+        self._context: RunnerContext | None = None
         self._prober: Prober | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._lock: int | None = None
@@ -81,22 +81,20 @@ class Runner:
     async def start(self) -> None:
         """Find what still runs from before. Call `set`, before or after: then it is judged.
 
-        Processes at the wanted revision go on as they are, the rest is replaced or stopped.
+        Processes at the desired revision go on as they are, the rest is replaced or stopped.
         Raises ConfigurationError when another runner uses this home.
         """
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._locked()
         self._prober = Prober()
-        self._means = SupervisorContext(
-            around=RunnerContext(
-                clock=self._clock,
-                limits=self._limits,
-                prober=self._prober,
-                records=self._records,
-                ports=PortAllocator(),
-                random=self._random,
-                marker=self._marker,
-            ),
+        self._context = RunnerContext(
+            clock=self._clock,
+            limits=self._limits,
+            prober=self._prober,
+            records=self._records,
+            ports=PortAllocator(),
+            random=self._random,
+            marker=self._marker,
             secrets=self._secrets,
             key=load_or_create_key(self._home / "marks.key"),
             inherited=dict(os.environ),
@@ -107,20 +105,20 @@ class Runner:
         early, self._early = self._early or {}, None
         for spec in early.values():
             self.put(spec)
-        if self._wished:
+        if self._is_set:
             self._begin()
         self._ticker = asyncio.create_task(self._tick(), name="runner tick")
 
-    def set(self, wanted: Iterable[RunSpec]) -> None:
-        """Give the whole wanted set: what is not in it is stopped."""
-        specs = {spec.uid: spec for spec in wanted}
+    def set(self, desired: Iterable[RunSpec]) -> None:
+        """Give the whole desired set: what is not in it is stopped."""
+        specs = {spec.uid: spec for spec in desired}
         for uid in [*(self._early or {}), *self._supervisors]:
             if uid not in specs:
                 self.drop(uid)
         for spec in specs.values():
             self.put(spec)
-        first, self._wished = not self._wished, True
-        if first and self._means is not None:
+        first, self._is_set = not self._is_set, True
+        if first and self._context is not None:
             self._begin()
 
     def put(self, spec: RunSpec) -> None:
@@ -128,7 +126,7 @@ class Runner:
         safe_name(spec.uid)
         if self._stopping:
             return
-        if self._means is None:
+        if self._context is None:
             assert self._early is not None  # noqa: S101  # both change at the start
             self._early[spec.uid] = spec
             return
@@ -136,7 +134,7 @@ class Runner:
         if supervisor is not None:
             supervisor.put(spec)
             return
-        supervisor = WorkloadSupervisor(self._means, spec, gone=self._gone)
+        supervisor = WorkloadSupervisor(self._context, spec, gone=self._gone)
         self._supervisors[spec.uid] = supervisor
         self._arrival.set()
         self._arrival = asyncio.Event()

@@ -15,7 +15,6 @@ import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.adapters.runner.backends import facts_of
@@ -33,7 +32,7 @@ from holdfast.adapters.runner.run_spec import (
     RunSpec,
     make_desired_run,
 )
-from holdfast.adapters.runner.secrets import SecretFolder, SecretMask
+from holdfast.adapters.runner.secrets import SecretMask
 from holdfast.core.diff import same_value
 from holdfast.core.live import FailedReplica, OutdatedReplica, Phase, Progress, Status
 from holdfast.core.normalize import normalize_workload
@@ -119,11 +118,11 @@ class RolloutStep(Generic[S]):
 
 
 def next_rollout_step(
-    replicas: Sequence[S], *, wanted: int, revision: str, surge: int
+    replicas: Sequence[S], *, desired: int, revision: str, surge: int
 ) -> RolloutStep[S]:
-    """Bring one group closer to `wanted` replicas of `revision`.
+    """Bring one group closer to `desired` replicas of `revision`.
 
-    `replicas` are those not yet retiring, oldest first. At most `surge` more than wanted run
+    `replicas` are those not yet retiring, oldest first. At most `surge` more than desired run
     at once while an old revision is being replaced.
     """
     current = [replica for replica in replicas if replica.revision == revision]
@@ -132,18 +131,18 @@ def next_rollout_step(
     # The newest go first when there are too many, and those that do not serve before them.
     newest = current[::-1]
     surplus = [r for r in newest if not r.ready] + [r for r in newest if r.ready]
-    retire = surplus[: max(0, len(current) - wanted)]
+    retire = surplus[: max(0, len(current) - desired)]
     # Old ones fill up what the new revision lacks; one that never served is of no use.
     useful = sorted((r for r in old if r.was_ready), key=lambda replica: not replica.ready)
-    kept = useful[: max(0, wanted - ready)]
+    kept = useful[: max(0, desired - ready)]
     retire += [replica for replica in old if not any(replica is one for one in kept)]
-    missing = wanted - len(current)
-    room = wanted + surge - len(current) - len(kept) if kept else missing
+    missing = desired - len(current)
+    room = desired + surge - len(current) - len(kept) if kept else missing
     return RolloutStep(start=max(0, min(missing, room)), retire=tuple(retire))
 
 
 def summarize_status(
-    wanted: DesiredRun, launches: Mapping[str, Launch], replicas: Sequence[Replica]
+    desired: DesiredRun, launches: Mapping[str, Launch], replicas: Sequence[Replica]
 ) -> Status:
     """Say how a workload is doing. `launches` is what each group is declared to run."""
     staying = [replica for replica in replicas if not replica.retiring]
@@ -151,26 +150,26 @@ def summarize_status(
         r for r in staying if (launch := launches.get(r.group)) and r.revision == launch.revision
     ]
     serving = [replica for replica in staying if replica.ready]
-    phase, text = _workload_phase(wanted, current)
+    phase, text = _workload_phase(desired, current)
     if phase is Phase.ERROR and any(r not in current for r in serving):
         text += " The previous revision keeps serving."
     return Status(
         phase=phase,
-        message=" ".join((text, *wanted.notes)),
+        message=" ".join((text, *desired.notes)),
         ready=len(serving),
-        wanted=wanted.replicas,
+        wanted=desired.replicas,
         canary_weight=effective_weight(
             any(r.group == PRIMARY for r in serving),
             any(r.group == CANARY for r in serving),
-            wanted.weight,
+            desired.weight,
         ),
         failed=tuple(
-            FailedReplica(name=r.name, generation=wanted.spec.generation, reason=r.trouble)
+            FailedReplica(name=r.name, generation=desired.spec.generation, reason=r.trouble)
             for r in current
             if r.trouble and not r.ready
         ),
         outdated=tuple(
-            _outdated_replica(r, launches[r.group], wanted.spec.fields)
+            _outdated_replica(r, launches[r.group], desired.spec.fields)
             for r in serving
             if r not in current and r.group in launches
         ),
@@ -213,8 +212,8 @@ def _canary_fields(differs: Fields, written: Fields) -> Fields:
     return {"canary": {**own, **mine}} if mine else {}
 
 
-def _workload_phase(wanted: DesiredRun, current: Sequence[Replica]) -> tuple[Phase, str]:
-    count = wanted.replicas
+def _workload_phase(desired: DesiredRun, current: Sequence[Replica]) -> tuple[Phase, str]:
+    count = desired.replicas
     if count == 0:
         return Phase.READY, "No replica is wanted, so none runs."
     ready = sum(replica.ready for replica in current)
@@ -237,26 +236,14 @@ _NUMBER_SUFFIX = re.compile(r"-(\d+)$")
 _FOLLOW_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorContext:
-    """What every supervisor of a runner shares."""
-
-    around: RunnerContext
-    secrets: SecretFolder
-    key: bytes
-    inherited: Mapping[str, str]
-    logs: Path
-    report: Callable[[RunEvent], None]
-
-
 class WorkloadSupervisor:
     """One workload. Does nothing before `begin`."""
 
     def __init__(
-        self, means: SupervisorContext, spec: RunSpec, *, gone: Callable[[str], None]
+        self, context: RunnerContext, spec: RunSpec, *, gone: Callable[[str], None]
     ) -> None:
-        self._means, self._around = means, means.around
-        self._wanted = make_desired_run(spec, means.around.limits)
+        self._context = context
+        self._desired = make_desired_run(spec, context.limits)
         self._launches = self._made_launches()
         self._gone = gone
         self._begun = self._ended = False
@@ -265,20 +252,20 @@ class WorkloadSupervisor:
         self._replicas: list[Replica] = []
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._reasons: dict[Replica, EventKind] = {}
-        self._given: dict[str, Mapping[str, Secret]] = {}
+        self._secrets_of: dict[str, Mapping[str, Secret]] = {}
         """The secrets of each replica whose log is kept: a rotated one still stands there."""
         self._balancer = Balancer()
         self._order = itertools.count(1)
-        self._folder = means.logs / spec.uid
+        self._folder = context.logs / spec.uid
         self._logs = {log.replica: log for log in map(ReplicaLog, self._folder.glob("*.log"))}
         self.status_feed = StatusFeed(
-            self._around.clock, Status(message="Waiting for the runner to begin.")
+            self._context.clock, Status(message="Waiting for the runner to begin.")
         )
 
     @property
     def spec(self) -> RunSpec:
         """What was asked for last."""
-        return self._wanted.spec
+        return self._desired.spec
 
     def begin(
         self, survivors: Iterable[tuple[ReplicaRecord, int]] = (), *, strays: Iterable[str] = ()
@@ -296,9 +283,9 @@ class WorkloadSupervisor:
                 record.replica, record.group, record.revision, launch if same else None
             )
             if not same:
-                judgement = replace(self._wanted.health_check, path=record.health)
-                replica.wanted = replace(
-                    self._wanted, backend=facts_of(record.backend), health_check=judgement
+                health_check = replace(self._desired.health_check, path=record.health)
+                replica.desired = replace(
+                    self._desired, backend=facts_of(record.backend), health_check=health_check
                 )
             replica.was_ready = True  # it is not given up before another is ready
             replica.adopt(pid, record)
@@ -306,15 +293,15 @@ class WorkloadSupervisor:
         self._converge()
 
     def put(self, spec: RunSpec) -> None:
-        """Change the wish. A workload that was being dropped is wanted again."""
+        """Change what should run. A workload that was being dropped is desired again."""
         self._ended = False
-        self._wanted = make_desired_run(spec, self._around.limits)
+        self._desired = make_desired_run(spec, self._context.limits)
         self._launches = self._made_launches()
         for replica in self._replicas:
             # An old revision is judged as it was declared: its backend may be another one.
             launch = self._launches.get(replica.group)
             if launch is not None and launch.revision == replica.revision:
-                replica.wanted = self._wanted
+                replica.desired = self._desired
         self._converge()
 
     def end(self) -> None:
@@ -341,7 +328,7 @@ class WorkloadSupervisor:
         for group, launch in self._launches.items():
             if launch.revision != before[group].revision:
                 what = launch.refused or "A secret was rotated; replicas are being replaced."
-                self._tell("secret-changed", group, what)
+                self._report("secret-changed", group, what)
                 self._converge()
 
     def try_again(self) -> None:
@@ -361,7 +348,7 @@ class WorkloadSupervisor:
         chosen = self._balancer.choose(
             [replica for replica in ready if replica.group == PRIMARY],
             [replica for replica in ready if replica.group == CANARY],
-            0 if self._ended else self._wanted.weight,
+            0 if self._ended else self._desired.weight,
         )
         if chosen is None:
             return None
@@ -376,7 +363,7 @@ class WorkloadSupervisor:
 
     def rotate_logs(self) -> bool:
         """Keep the logs within their limit; return whether one was over it."""
-        limit = self._around.limits.log_bytes
+        limit = self._context.limits.log_bytes
         rotated = [replica.log.rotate(limit) for replica in self._replicas]
         return any(rotated)
 
@@ -393,11 +380,11 @@ class WorkloadSupervisor:
                 follower = followers.setdefault(log.replica, LogFollower(log, log.start))
                 for line in self._masked(log, follower.lines()):
                     yield line
-            await self._around.clock.sleep(_FOLLOW_SECONDS)
+            await self._context.clock.sleep(_FOLLOW_SECONDS)
 
     def _masked(self, log: ReplicaLog, lines: Iterable[str]) -> Iterator[str]:
         """Name the replica in each line and hide the secrets that it was, or is now, given."""
-        given = [self._given.get(log.replica, {})]
+        given = [self._secrets_of.get(log.replica, {})]
         given += [launch.secrets for launch in self._launches.values()]
         mask = SecretMask(secret for secrets in given for secret in secrets.values())
         for line in lines:
@@ -406,32 +393,32 @@ class WorkloadSupervisor:
     def _made_launches(self) -> dict[str, Launch]:
         return {
             group.name: make_launch(
-                self._wanted,
+                self._desired,
                 group,
-                secrets=self._means.secrets,
-                key=self._means.key,
-                inherited=self._means.inherited,
+                secrets=self._context.secrets,
+                key=self._context.key,
+                inherited=self._context.inherited,
             )
-            for group in self._wanted.groups
+            for group in self._desired.groups
         }
 
     def _converge(self) -> None:
         self._due = False
         if not self._begun:
             return
-        wishes = {} if self._ended else {group.name: group for group in self._wanted.groups}
+        groups = {} if self._ended else {group.name: group for group in self._desired.groups}
         for name in (PRIMARY, CANARY):
             staying = [r for r in self._replicas if r.group == name and not r.retiring]
-            wish, launch = wishes.get(name), self._launches.get(name)
-            if wish is None or launch is None:
+            group, launch = groups.get(name), self._launches.get(name)
+            if group is None or launch is None:
                 for replica in staying:
                     self._retire(replica, "stopped")
                 continue
             moves = next_rollout_step(
                 staying,
-                wanted=wish.replicas,
+                desired=group.replicas,
                 revision=launch.revision,
-                surge=self._wanted.surge,
+                surge=self._desired.surge,
             )
             for replica in moves.retire:
                 old = replica.revision != launch.revision
@@ -446,19 +433,19 @@ class WorkloadSupervisor:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = self._logs.setdefault(name, ReplicaLog(self._folder / f"{name}.log"))
         replica = Replica(
-            self._around,
+            self._context,
             name=name,
             group=group,
             revision=revision,
             launch=launch,
-            wanted=self._wanted,
+            desired=self._desired,
             log=log,
-            report=self._tell_of,
+            report=self._report_replica,
             changed=self._changed,
         )
         self._replicas.append(replica)
         if launch is not None:
-            self._given[name] = launch.secrets
+            self._secrets_of[name] = launch.secrets
         return replica
 
     def _new_name(self, group: str) -> str:
@@ -484,7 +471,7 @@ class WorkloadSupervisor:
             _LOG.error("replica-task-failed", exc_info=error, extra={"replica": replica.name})
         self._replicas.remove(replica)
         kind = self._reasons.pop(replica, "stopped")
-        self._tell(kind, replica.name, "It was drained and stopped.")
+        self._report(kind, replica.name, "It was drained and stopped.")
         self._prune_logs()
         self._converge()
 
@@ -492,12 +479,12 @@ class WorkloadSupervisor:
         live = {replica.name for replica in self._replicas}
         ended = [log for log in self._logs.values() if log.replica not in live]
         for log in ended:
-            log.rotate(self._around.limits.log_bytes)
+            log.rotate(self._context.limits.log_bytes)
         ended.sort(key=lambda log: log.written_at)
-        for log in ended[: max(0, len(ended) - self._around.limits.kept_logs)]:
+        for log in ended[: max(0, len(ended) - self._context.limits.kept_logs)]:
             log.remove()
             del self._logs[log.replica]
-            self._given.pop(log.replica, None)
+            self._secrets_of.pop(log.replica, None)
 
     def remove_logs(self) -> None:
         """Delete every log, once the workload is gone."""
@@ -513,16 +500,16 @@ class WorkloadSupervisor:
         if self._ended:
             self.status_feed.post(Status(phase=Phase.ERROR, message="The workload was deleted."))
             return
-        self.status_feed.post(summarize_status(self._wanted, self._launches, self._replicas))
+        self.status_feed.post(summarize_status(self._desired, self._launches, self._replicas))
 
-    def _tell_of(self, kind: EventKind, replica: Replica, text: str, evidence: str) -> None:
+    def _report_replica(self, kind: EventKind, replica: Replica, text: str, evidence: str) -> None:
         """Report what happened to a replica, and of a failed one what serves in its place."""
         instead = ""
         if kind == "failed" and replica.trouble:
             serving = [r for r in self._replicas if r.ready and r.group == replica.group]
             names = ", ".join(f"{r.name} (generation {r.generation or 'unknown'})" for r in serving)
             instead = f"These serve meanwhile: {names}." if names else "Nothing serves meanwhile."
-        self._means.report(
+        self._context.report(
             RunEvent(
                 uid=self.spec.uid,
                 kind=kind,
@@ -534,7 +521,7 @@ class WorkloadSupervisor:
             )
         )
 
-    def _tell(self, kind: EventKind, replica: str, text: str, evidence: str = "") -> None:
-        self._means.report(
+    def _report(self, kind: EventKind, replica: str, text: str, evidence: str = "") -> None:
+        self._context.report(
             RunEvent(uid=self.spec.uid, kind=kind, replica=replica, message=text, evidence=evidence)
         )

@@ -25,18 +25,18 @@ class StoreQueries(ABC):
     """The questions. Where they are asked is for the subclass to say."""
 
     @abstractmethod
-    def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
-        """Run one statement and read its rows, raising our errors only."""
+    def query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        """Run one statement and read its rows. Also for `ledger_store`, which has its own."""
 
     @property
     def lineage(self) -> str:
         """Which database this is: copies share it, a new one has its own."""
-        return self._query("SELECT lineage FROM meta", (), lambda row: str(row[0]))[0]
+        return self.query("SELECT lineage FROM meta", (), lambda row: str(row[0]))[0]
 
     @property
     def serial(self) -> int:
         """How many commits it has had."""
-        return self._query("SELECT serial FROM meta", (), lambda row: int(row[0]))[0]
+        return self.query("SELECT serial FROM meta", (), lambda row: int(row[0]))[0]
 
     def record(self, workload: WorkloadId) -> WorkloadRecord | None:
         """Return one workload by its slug."""
@@ -54,7 +54,7 @@ class StoreQueries(ABC):
         self, project: str, *, limit: int | None = None, after: str | None = None
     ) -> list[WorkloadRecord]:
         """Return the workloads of a project by slug, from the one after `after` on."""
-        return self._query(
+        return self.query(
             f"{rows.WORKLOADS.select} WHERE project = ? AND slug > ? ORDER BY slug LIMIT ?",
             (project, after or "", NO_LIMIT if limit is None else limit),
             rows.workload_of,
@@ -62,7 +62,7 @@ class StoreQueries(ABC):
 
     def workload_count(self) -> int:
         """Return how many workloads there are."""
-        return sum(self._query("SELECT count(*) FROM workloads", (), lambda row: int(row[0])))
+        return sum(self.query("SELECT count(*) FROM workloads", (), lambda row: int(row[0])))
 
     def project(self, slug: str) -> Project | None:
         """Return one project."""
@@ -70,7 +70,7 @@ class StoreQueries(ABC):
 
     def projects(self) -> list[Project]:
         """Return every project, by slug."""
-        return self._query(f"{rows.PROJECTS.select} ORDER BY slug", (), rows.project_of)
+        return self.query(f"{rows.PROJECTS.select} ORDER BY slug", (), rows.project_of)
 
     def token(self, id: str) -> Token | None:
         """Return one token by its public id, revoked or not."""
@@ -78,7 +78,7 @@ class StoreQueries(ABC):
 
     def tokens(self, project: str) -> list[Token]:
         """Return the tokens of a project, oldest first, revoked ones included."""
-        return self._query(
+        return self.query(
             f"{rows.TOKENS.select} WHERE project = ? ORDER BY key",
             (project,),
             rows.token_of,
@@ -104,7 +104,7 @@ class StoreQueries(ABC):
         where, values = _where_clause(project=project, slug=slug)
         if not include_resolved:
             where = f"{where} AND resolved_at IS NULL"
-        return self._query(
+        return self.query(
             f"{rows.DRIFTS.select} WHERE {where} ORDER BY seq DESC LIMIT ?",
             (*values, limit),
             rows.drift_of,
@@ -122,13 +122,13 @@ class StoreQueries(ABC):
         where, values = _where_clause(project=project, slug=slug)
         if before is not None:
             where, values = f"{where} AND seq < ?", (*values, before)
-        return self._query(
+        return self.query(
             f"{rows.HISTORY.select} WHERE {where} ORDER BY seq DESC LIMIT ?",
             (*values, limit),
             rows.history_of,
         )
 
-    def idempotent(self, key: str) -> tuple[str, bytes] | None:
+    def recall(self, key: str) -> tuple[str, bytes] | None:
         """Return the request digest and the answer kept under an idempotency key."""
         return self._one(
             f"{rows.ANSWERS.select} WHERE key = ?",
@@ -136,12 +136,8 @@ class StoreQueries(ABC):
             lambda row: (str(rows.open_row(row)[1]), bytes(row[2])),
         )
 
-    def query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
-        """Run a statement of the book's, which keeps its own questions; see `book`."""
-        return self._query(sql, values, read)
-
     def _one(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> T | None:
-        found = self._query(sql, values, read)
+        found = self.query(sql, values, read)
         return found[0] if found else None
 
 

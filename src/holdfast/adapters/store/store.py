@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -56,105 +56,6 @@ BATCH_SIZE = 256
 """The most works in one commit, so that the first does not wait for a crowd."""
 QUEUE_LIMIT = 4096
 """The most works that may wait. More are refused: they would time out before their turn."""
-
-
-@dataclass(slots=True)
-class WriteJob:
-    """One work and the one who waits for it."""
-
-    # Any: each caller knows the type of its own answer.
-    work: Callable[[Transaction], Any]
-    answer: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
-    value: Any = None
-    error: BaseException | None = None
-
-    def settle(self) -> None:
-        """Tell the waiter, in its own loop."""
-        if self.answer.done():
-            return
-        if self.error is not None:
-            self.answer.set_exception(self.error)
-        else:
-            self.answer.set_result(self.value)
-
-
-class Committer(Protocol):
-    """What the writer needs of the store."""
-
-    def commit(self, jobs: Sequence[WriteJob]) -> None:
-        """Run the works in one transaction, putting a value or an error into each job."""
-
-    def tidy(self) -> None:
-        """Do what can wait until the callers have been answered."""
-
-
-class GroupWriter:
-    """The thread, and the queue before it."""
-
-    def __init__(self, store: Committer, *, name: str) -> None:
-        self._store = store
-        self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"store-{name}", daemon=True)
-        self._thread.start()
-
-    async def submit(self, work: Callable[[Transaction], T]) -> T:
-        """Queue a work and wait until it is committed."""
-        if self._closed:
-            raise StoreUnavailable("The store was closed.", hint="Open it again.")
-        if self._queue.qsize() >= QUEUE_LIMIT:
-            raise StoreBusy(
-                f"{QUEUE_LIMIT} writes are waiting for the disk already.", hint="Try again later."
-            )
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        self._queue.put(WriteJob(work, answer, loop))
-        return await answer
-
-    def close(self) -> None:
-        """Finish what is queued and end the thread. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            jobs, ended = self._gather()
-            if jobs:
-                self._store.commit(jobs)
-                for loop in {job.loop for job in jobs}:
-                    _settle_jobs(loop, [job for job in jobs if job.loop is loop])
-                self._store.tidy()
-            if ended:
-                return
-
-    def _gather(self) -> tuple[list[WriteJob], bool]:
-        """Wait for the first job and take all that are there behind it."""
-        jobs: list[WriteJob] = []
-        job = self._queue.get()
-        while job is not None:
-            # A caller who left before its work began gets no effect.
-            if not job.answer.cancelled():
-                jobs.append(job)
-            if len(jobs) >= BATCH_SIZE or self._queue.empty():
-                return jobs, False
-            job = self._queue.get()
-        return jobs, True
-
-
-def _settle_jobs(loop: asyncio.AbstractEventLoop, jobs: Sequence[WriteJob]) -> None:
-    def settle() -> None:
-        for job in jobs:
-            job.settle()
-
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:  # the loop is closed: nobody waits any more
-        return
-
-
 CommitListener = Callable[[frozenset[WorkloadId]], object]
 CHECKPOINT_PAGES = 2000
 """The length of the write-ahead log from which it is folded into the file."""
@@ -181,8 +82,8 @@ class Store(StoreQueries):
         """Open a file, making it when there is none.
 
         Raises StoreUnavailable, with what to do, for a file that is held by a server, damaged,
-        too new, not writable, or older than it was. `accept_rollback_option` takes an older one as it
-        is and gives it a new lineage.
+        too new, not writable, or older than it was. `accept_rollback` takes an older one as it is
+        and gives it a new lineage.
         """
         file = real_path(Path(path))
         opened = open_store_files(
@@ -229,7 +130,7 @@ class Store(StoreQueries):
             self._lock.announce(url, one_project=one_project)
 
     def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run a work in a transaction of its own; it is durable when this returns."""
+        """Run `work` in a transaction of its own; it is durable when this returns."""
         with self._writing:
             self._begin()
             transaction = self._transaction()
@@ -246,7 +147,7 @@ class Store(StoreQueries):
         return value
 
     async def submit(self, work: Callable[[Transaction], T]) -> T:
-        """Run a work together with others that wait; it is durable when this returns."""
+        """Run `work` together with others that wait; it is durable when this returns."""
         if self._group is None:
             with self._grouping:  # never the lock of the writer, which is held during a commit
                 self._group = self._group or GroupWriter(self, name=self.path.name)
@@ -326,7 +227,7 @@ class Store(StoreQueries):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+    def query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
         with self._reading:
             try:
                 found = self._reader.execute(sql, values)
@@ -435,3 +336,90 @@ class Store(StoreQueries):
                 listener(names)
             except Exception:
                 _log.exception("store listener failed")
+
+
+@dataclass(slots=True)
+class WriteJob:
+    """One work and the one who waits for it."""
+
+    # Any: each caller knows the type of its own answer.
+    work: Callable[[Transaction], Any]
+    answer: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    value: Any = None
+    error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Tell the waiter, in its own loop."""
+        if self.answer.done():
+            return
+        if self.error is not None:
+            self.answer.set_exception(self.error)
+        else:
+            self.answer.set_result(self.value)
+
+
+class GroupWriter:
+    """The thread, and the queue before it."""
+
+    def __init__(self, store: Store, *, name: str) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"store-{name}", daemon=True)
+        self._thread.start()
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Queue a work and wait until it is committed."""
+        if self._closed:
+            raise StoreUnavailable("The store was closed.", hint="Open it again.")
+        if self._queue.qsize() >= QUEUE_LIMIT:
+            raise StoreBusy(
+                f"{QUEUE_LIMIT} writes are waiting for the disk already.", hint="Try again later."
+            )
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._queue.put(WriteJob(work, answer, loop))
+        return await answer
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            jobs, ended = self._gather()
+            if jobs:
+                self._store.commit(jobs)
+                for loop in {job.loop for job in jobs}:
+                    _settle_jobs(loop, [job for job in jobs if job.loop is loop])
+                self._store.tidy()
+            if ended:
+                return
+
+    def _gather(self) -> tuple[list[WriteJob], bool]:
+        """Wait for the first job and take all that are there behind it."""
+        jobs: list[WriteJob] = []
+        job = self._queue.get()
+        while job is not None:
+            # A caller who left before its work began gets no effect.
+            if not job.answer.cancelled():
+                jobs.append(job)
+            if len(jobs) >= BATCH_SIZE or self._queue.empty():
+                return jobs, False
+            job = self._queue.get()
+        return jobs, True
+
+
+def _settle_jobs(loop: asyncio.AbstractEventLoop, jobs: Sequence[WriteJob]) -> None:
+    def settle() -> None:
+        for job in jobs:
+            job.settle()
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        return

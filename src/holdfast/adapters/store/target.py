@@ -1,6 +1,6 @@
 """The store as a place where workloads are declared: the embedded target.
 
-Used by the SDK on a laptop and by the server itself, which adds the `WorkloadRuntime` that runs them.
+Used by the SDK on a laptop and by the server, which adds the `WorkloadRuntime` that runs them.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ HOLDFAST = Writer(manager="holdfast")
 T = TypeVar("T")
 
 
-class _LedgerTransaction(StoreQueries):
-    """What a transaction can note. Nothing is kept unless the transaction is committed."""
+class Transaction(StoreQueries):
+    """Everything that can be read and written between one begin and one commit."""
 
     def __init__(
         self,
@@ -75,227 +75,6 @@ class _LedgerTransaction(StoreQueries):
         self._one_project = one_project
         """Whether the server that has the file open takes no second project."""
         self.touched: set[WorkloadId] = set()
-
-    def note(
-        self,
-        workload: WorkloadId,
-        action: str,
-        writer: Writer,
-        summary: str,
-        detail: Mapping[str, Tree] | None = None,
-    ) -> HistoryEntry:
-        """Write an audit row about a workload that is there."""
-        record = self.record(workload)
-        if record is None:
-            raise NotFound(f"There is no workload {workload} to note anything about.")
-        return self._audit(
-            workload, action, writer, summary, detail, uid=record.uid, generation=record.generation
-        )
-
-    def open_drift(
-        self,
-        workload: WorkloadId,
-        entries: Sequence[DriftEntry],
-        *,
-        subject: str | None = None,
-        writer: Writer = HOLDFAST,
-    ) -> DriftRecord:
-        """Note that a workload has drifted.
-
-        A workload has one open drift a subject. The subject is its fields, or, for drift of
-        its resources such as a process that died, the path of the first entry unless another
-        is given. While a drift is open it is brought up to date, not repeated.
-        """
-        record = self.record(workload)
-        if record is None:
-            raise NotFound(f"There is no workload {workload} that could drift.")
-        resource = bool(entries) and all(entry.kind is DriftKind.RESOURCE for entry in entries)
-        if subject is None:
-            subject = entries[0].path if resource else FIELDS_SUBJECT
-        return self._put_drift(record, subject, [_mask_entry(entry) for entry in entries], writer)
-
-    def resolve_drift(self, id: str, resolution: str, *, writer: Writer = HOLDFAST) -> bool:
-        """Close a drift; False when it is not open."""
-        found = self._execute(f"{rows.DRIFTS.select} WHERE id = ? AND resolved_at IS NULL", (id,))
-        for row in found:
-            self._close_drift(row, resolution, writer)
-        return bool(found)
-
-    def remember(self, key: str, request_digest: str, answer: bytes) -> None:
-        """Keep the answer to a request, so that its repetition has no second effect."""
-        self._execute(
-            "DELETE FROM answers WHERE at < ?", (to_microseconds(self.now - OUTCOME_RETENTION),)
-        )
-        kept_as = rows.key_digest(key)
-        self._execute("DELETE FROM answers WHERE key = ?", (kept_as,))
-        self._execute(
-            rows.ANSWERS.insert,
-            rows.seal_row(kept_as, request_digest, answer, to_microseconds(self.now)),
-        )
-
-    def recall(self, key: str) -> tuple[str, bytes] | None:
-        """Return the request digest and the answer kept under a key."""
-        return self.idempotent(key)
-
-    def _update_field_drift(
-        self,
-        record: WorkloadRecord,
-        drifted: Sequence[DriftedField],
-        resolution: str,
-        writer: Writer,
-    ) -> None:
-        """Open, bring up to date or close the drift of a workload's fields."""
-        if drifted:
-            self._put_drift(
-                record, FIELDS_SUBJECT, [_drift_entry(field) for field in drifted], writer
-            )
-        else:
-            self._resolve_all(record, resolution, writer, subject=FIELDS_SUBJECT)
-
-    def _has_open_drift(self, uid: str, subject: str) -> bool:
-        return bool(self._open_drifts(uid, subject))
-
-    def _resolve_all(
-        self, record: WorkloadRecord, resolution: str, writer: Writer, *, subject: str | None = None
-    ) -> None:
-        for row in self._open_drifts(record.uid, subject):
-            self._close_drift(row, resolution, writer)
-
-    def _audit(
-        self,
-        workload: WorkloadId,
-        action: str,
-        writer: Writer,
-        summary: str,
-        detail: Mapping[str, Tree] | None,
-        *,
-        uid: str,
-        generation: int,
-    ) -> HistoryEntry:
-        masked = redact_tree(dict(detail or {}))
-        entry = HistoryEntry(
-            seq=self._execute("SELECT coalesce(max(seq), 0) + 1 FROM history")[0][0],
-            at=self.now,
-            workload=workload,
-            action=action,
-            writer=replace(writer, at=self.now),
-            generation=generation,
-            summary=redact(summary),
-            detail=masked if isinstance(masked, dict) else {},
-        )
-        self._execute(
-            rows.HISTORY.insert,
-            rows.history_row(entry, uid),
-        )
-        self.touched.add(workload)
-        return entry
-
-    def _put_drift(
-        self, record: WorkloadRecord, subject: str, entries: Sequence[DriftEntry], writer: Writer
-    ) -> DriftRecord:
-        held = self._open_drifts(record.uid, subject)
-        known = rows.drift_of(held[0]) if held else None
-        drift = DriftRecord(
-            id=known.id if known else f"drift-{self._new_id().replace('-', '')[:12]}",
-            workload=record.id,
-            kinds=rows.kinds_of(entries),
-            fields=tuple(entries),
-            first_seen=known.first_seen if known else self.now,
-        )
-        if drift == known:
-            return drift
-        row = rows.drift_row(drift, uid=record.uid, subject=subject)
-        if known:
-            self._execute(
-                "UPDATE drifts SET entries = ?, seal = ? WHERE id = ?", (row[5], row[-1], drift.id)
-            )
-        else:
-            self._execute(rows.DRIFTS.insert, row)
-            paths: list[Tree] = [entry.path for entry in entries]
-            self._audit(
-                record.id,
-                "drifted",
-                writer,
-                f"{', '.join(drift.kinds)} drift: {_first_paths(entries)}",
-                {"drift": drift.id, "paths": paths},
-                uid=record.uid,
-                generation=record.generation,
-            )
-        self.touched.add(record.id)
-        return drift
-
-    def _close_drift(self, held: Row, resolution: str, writer: Writer) -> None:
-        drift = rows.drift_of(held)
-        uid, subject = held[3], held[4]
-        done = replace(drift, resolved_at=self.now, resolution=resolution)
-        row = rows.drift_row(done, uid=uid, subject=subject)
-        self._execute(
-            "UPDATE drifts SET resolved_at = ?, resolution = ?, seal = ? WHERE id = ?",
-            (*row[-3:], drift.id),
-        )
-        found = self.record(drift.workload)
-        self._audit(
-            drift.workload,
-            "resolved",
-            writer,
-            f"drift was {resolution}",
-            {"drift": drift.id, "resolution": resolution},
-            uid=uid,
-            generation=found.generation if found and found.uid == uid else 0,
-        )
-
-    def _open_drifts(self, uid: str, subject: str | None) -> list[Row]:
-        where, values = ("", ()) if subject is None else (" AND subject = ?", (subject,))
-        return self._execute(
-            f"{rows.DRIFTS.select} WHERE uid = ? AND resolved_at IS NULL{where}", (uid, *values)
-        )
-
-    def _execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        try:
-            return self._connection.execute(sql, values).fetchall()
-        except UnicodeDecodeError as error:
-            raise apsw.CorruptError("a text is not UTF-8") from error
-
-    def _query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
-        # Not translated: the writer has to see which kind of failure it was.
-        return [read(row) for row in self._execute(sql, values)]
-
-
-def _drift_entry(field: DriftedField) -> DriftEntry:
-    writer = field.writer
-    with_token = f" with token {writer.actor}" if writer and writer.actor else ""
-    return drift_entry_of(
-        field, f"{writer.operation} by {writer.manager}{with_token}" if writer else ""
-    )
-
-
-def _mask_entry(entry: DriftEntry) -> DriftEntry:
-    path = tuple(entry.path.split("/"))
-    return replace(
-        entry,
-        desired=redact_at_path(path, entry.desired),
-        live=redact_at_path(path, entry.live),
-        evidence=redact(entry.evidence),
-    )
-
-
-def changed_fields(before: Fields, after: Fields, names: Sequence[str]) -> Fields:
-    """The detail of an audit row: the named fields as they were and as they are."""
-    return {
-        "before": {name: before[name] for name in names if name in before},
-        "after": {name: after[name] for name in names if name in after},
-    }
-
-
-def _first_paths(entries: Sequence[DriftEntry]) -> str:
-    """Name the first fields that moved, as people write them."""
-    paths = [show_path(parse_pointer(entry.path)) for entry in entries]
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return ", ".join(paths[:3]) + more
-
-
-class _AccessTransaction(_LedgerTransaction):
-    """Who may do what, changed with an audit row each."""
 
     def create_project(self, slug: str, *, writer: Writer = HOLDFAST) -> Project:
         """Make a project. Raises Conflict when there is one of this slug."""
@@ -383,22 +162,6 @@ class _AccessTransaction(_LedgerTransaction):
         self._note_access(token.project, "token-revoked", writer, f"token {token.name} ({id})")
         return True
 
-    def _revoke_data_keys(self, uid: str, writer: Writer) -> None:
-        found = self._execute(
-            "SELECT id FROM tokens WHERE workload_uid = ? AND revoked_at IS NULL", (uid,)
-        )
-        for (id,) in found:
-            self.revoke_token(id, writer=writer)
-
-    def _note_access(self, project: str, action: str, writer: Writer, summary: str) -> None:
-        everything = WorkloadId(project=project, slug="")
-        self._audit(everything, action, writer, summary, None, uid="", generation=0)
-        self.touched.discard(everything)
-
-
-class Transaction(_AccessTransaction):
-    """Everything that can be read and written between one begin and one commit."""
-
     def create_workload(
         self, desired: Desired, *, writer: Writer, declare: bool = True
     ) -> WorkloadRecord:
@@ -430,7 +193,7 @@ class Transaction(_AccessTransaction):
             updated_at=self.now,
         )
         self._execute(rows.WORKLOADS.insert, rows.workload_row(record))
-        self._note_write(record, "created", by, "was created", {"fields": fields})
+        self._audit_record(record, "created", by, "was created", {"fields": fields})
         return record
 
     def update_workload(
@@ -496,8 +259,8 @@ class Transaction(_AccessTransaction):
         detail = changed_fields(before.fields, after_fields, changed)
         action = "updated" if changed else "declared"
         names = ", ".join(changed or write)
-        self._note_write(record, action, by, f"{action}: {names}"[:400], detail)
-        if not declare or self._has_open_drift(uid, FIELDS_SUBJECT):
+        self._audit_record(record, action, by, f"{action}: {names}"[:400], detail)
+        if not declare or self._open_drifts(uid, FIELDS_SUBJECT):
             resolution = "declared" if claimed else "reconciled" if declare else "reverted"
             self._update_field_drift(record, _drifted_fields(record), resolution, by)
         return record
@@ -511,8 +274,183 @@ class Transaction(_AccessTransaction):
         self._resolve_all(record, "deleted", by)
         self._revoke_data_keys(uid, by)
         self._execute("DELETE FROM workloads WHERE uid = ?", (uid,))
-        self._note_write(record, "deleted", by, "was deleted", None)
+        self._audit_record(record, "deleted", by, "was deleted", None)
         return True
+
+    def note(
+        self,
+        workload: WorkloadId,
+        action: str,
+        writer: Writer,
+        summary: str,
+        detail: Mapping[str, Tree] | None = None,
+    ) -> HistoryEntry:
+        """Write an audit row about a workload that is there."""
+        record = self.record(workload)
+        if record is None:
+            raise NotFound(f"There is no workload {workload} to note anything about.")
+        return self._audit_record(record, action, writer, summary, detail)
+
+    def open_drift(
+        self,
+        workload: WorkloadId,
+        entries: Sequence[DriftEntry],
+        *,
+        subject: str | None = None,
+        writer: Writer = HOLDFAST,
+    ) -> DriftRecord:
+        """Note that a workload has drifted.
+
+        A workload has one open drift a subject. The subject is its fields, or, for drift of
+        its resources such as a process that died, the path of the first entry unless another
+        is given. While a drift is open it is brought up to date, not repeated.
+        """
+        record = self.record(workload)
+        if record is None:
+            raise NotFound(f"There is no workload {workload} that could drift.")
+        resource = bool(entries) and all(entry.kind is DriftKind.RESOURCE for entry in entries)
+        if subject is None:
+            subject = entries[0].path if resource else FIELDS_SUBJECT
+        return self._put_drift(record, subject, [_mask_entry(entry) for entry in entries], writer)
+
+    def resolve_drift(self, id: str, resolution: str, *, writer: Writer = HOLDFAST) -> bool:
+        """Close a drift; False when it is not open."""
+        found = self._execute(f"{rows.DRIFTS.select} WHERE id = ? AND resolved_at IS NULL", (id,))
+        for row in found:
+            self._close_drift(row, resolution, writer)
+        return bool(found)
+
+    def remember(self, key: str, request_digest: str, answer: bytes) -> None:
+        """Keep the answer to a request, so that its repetition has no second effect."""
+        self._execute(
+            "DELETE FROM answers WHERE at < ?", (to_microseconds(self.now - OUTCOME_RETENTION),)
+        )
+        kept_as = rows.key_digest(key)
+        self._execute("DELETE FROM answers WHERE key = ?", (kept_as,))
+        self._execute(
+            rows.ANSWERS.insert,
+            rows.seal_row(kept_as, request_digest, answer, to_microseconds(self.now)),
+        )
+
+    def _update_field_drift(
+        self,
+        record: WorkloadRecord,
+        drifted: Sequence[DriftedField],
+        resolution: str,
+        writer: Writer,
+    ) -> None:
+        """Open, bring up to date or close the drift of a workload's fields."""
+        if drifted:
+            self._put_drift(
+                record, FIELDS_SUBJECT, [_drift_entry(field) for field in drifted], writer
+            )
+        else:
+            self._resolve_all(record, resolution, writer, subject=FIELDS_SUBJECT)
+
+    def _resolve_all(
+        self, record: WorkloadRecord, resolution: str, writer: Writer, *, subject: str | None = None
+    ) -> None:
+        for row in self._open_drifts(record.uid, subject):
+            self._close_drift(row, resolution, writer)
+
+    def _audit(
+        self,
+        workload: WorkloadId,
+        action: str,
+        writer: Writer,
+        summary: str,
+        detail: Mapping[str, Tree] | None,
+        *,
+        uid: str,
+        generation: int,
+    ) -> HistoryEntry:
+        masked = redact_tree(dict(detail or {}))
+        entry = HistoryEntry(
+            seq=self._execute("SELECT coalesce(max(seq), 0) + 1 FROM history")[0][0],
+            at=self.now,
+            workload=workload,
+            action=action,
+            writer=replace(writer, at=self.now),
+            generation=generation,
+            summary=redact(summary),
+            detail=masked if isinstance(masked, dict) else {},
+        )
+        self._execute(
+            rows.HISTORY.insert,
+            rows.history_row(entry, uid),
+        )
+        self.touched.add(workload)
+        return entry
+
+    def _put_drift(
+        self, record: WorkloadRecord, subject: str, entries: Sequence[DriftEntry], writer: Writer
+    ) -> DriftRecord:
+        held = self._open_drifts(record.uid, subject)
+        known = rows.drift_of(held[0]) if held else None
+        drift = DriftRecord(
+            id=known.id if known else f"drift-{self._new_id().replace('-', '')[:12]}",
+            workload=record.id,
+            kinds=rows.kinds_of(entries),
+            fields=tuple(entries),
+            first_seen=known.first_seen if known else self.now,
+        )
+        if drift == known:
+            return drift
+        row = rows.drift_row(drift, uid=record.uid, subject=subject)
+        if known:
+            self._execute(
+                "UPDATE drifts SET entries = ?, seal = ? WHERE id = ?", (row[5], row[-1], drift.id)
+            )
+        else:
+            self._execute(rows.DRIFTS.insert, row)
+            paths: list[Tree] = [entry.path for entry in entries]
+            self._audit_record(
+                record,
+                "drifted",
+                writer,
+                f"{', '.join(drift.kinds)} drift: {_first_paths(entries)}",
+                {"drift": drift.id, "paths": paths},
+            )
+        self.touched.add(record.id)
+        return drift
+
+    def _close_drift(self, held: Row, resolution: str, writer: Writer) -> None:
+        drift = rows.drift_of(held)
+        uid, subject = held[3], held[4]
+        done = replace(drift, resolved_at=self.now, resolution=resolution)
+        row = rows.drift_row(done, uid=uid, subject=subject)
+        self._execute(
+            "UPDATE drifts SET resolved_at = ?, resolution = ?, seal = ? WHERE id = ?",
+            (*row[-3:], drift.id),
+        )
+        found = self.record(drift.workload)
+        self._audit(
+            drift.workload,
+            "resolved",
+            writer,
+            f"drift was {resolution}",
+            {"drift": drift.id, "resolution": resolution},
+            uid=uid,
+            generation=found.generation if found and found.uid == uid else 0,
+        )
+
+    def _open_drifts(self, uid: str, subject: str | None) -> list[Row]:
+        where, values = ("", ()) if subject is None else (" AND subject = ?", (subject,))
+        return self._execute(
+            f"{rows.DRIFTS.select} WHERE uid = ? AND resolved_at IS NULL{where}", (uid, *values)
+        )
+
+    def _revoke_data_keys(self, uid: str, writer: Writer) -> None:
+        found = self._execute(
+            "SELECT id FROM tokens WHERE workload_uid = ? AND revoked_at IS NULL", (uid,)
+        )
+        for (id,) in found:
+            self.revoke_token(id, writer=writer)
+
+    def _note_access(self, project: str, action: str, writer: Writer, summary: str) -> None:
+        everything = WorkloadId(project=project, slug="")
+        self._audit(everything, action, writer, summary, None, uid="", generation=0)
+        self.touched.discard(everything)
 
     def _guarded(self, uid: str, version: str | None) -> WorkloadRecord | None:
         record = self.record_by_uid(uid)
@@ -528,18 +466,60 @@ class Transaction(_AccessTransaction):
         """Name a version. The epoch tells a generation from its namesake in a lost future."""
         return f"{uid[:8]}.{generation}" + (f".{self._epoch}" if self._epoch else "")
 
-    def _note_write(
-        self, record: WorkloadRecord, action: str, by: Writer, summary: str, detail: Fields | None
-    ) -> None:
-        self._audit(
-            record.id,
-            action,
-            by,
-            summary,
-            detail,
-            uid=record.uid,
-            generation=record.generation,
+    def _audit_record(
+        self,
+        record: WorkloadRecord,
+        action: str,
+        by: Writer,
+        summary: str,
+        detail: Mapping[str, Tree] | None,
+    ) -> HistoryEntry:
+        return self._audit(
+            record.id, action, by, summary, detail, uid=record.uid, generation=record.generation
         )
+
+    def query(self, sql: str, values: Sequence[Any], read: Callable[[Row], T]) -> list[T]:
+        # Not translated: the writer has to see which kind of failure it was.
+        return [read(row) for row in self._execute(sql, values)]
+
+    def _execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except UnicodeDecodeError as error:
+            raise apsw.CorruptError("a text is not UTF-8") from error
+
+
+def _drift_entry(field: DriftedField) -> DriftEntry:
+    writer = field.writer
+    with_token = f" with token {writer.actor}" if writer and writer.actor else ""
+    return drift_entry_of(
+        field, f"{writer.operation} by {writer.manager}{with_token}" if writer else ""
+    )
+
+
+def _mask_entry(entry: DriftEntry) -> DriftEntry:
+    path = tuple(entry.path.split("/"))
+    return replace(
+        entry,
+        desired=redact_at_path(path, entry.desired),
+        live=redact_at_path(path, entry.live),
+        evidence=redact(entry.evidence),
+    )
+
+
+def changed_fields(before: Fields, after: Fields, names: Sequence[str]) -> Fields:
+    """The detail of an audit row: the named fields as they were and as they are."""
+    return {
+        "before": {name: before[name] for name in names if name in before},
+        "after": {name: after[name] for name in names if name in after},
+    }
+
+
+def _first_paths(entries: Sequence[DriftEntry]) -> str:
+    """Name the first fields that moved, as people write them."""
+    paths = [show_path(parse_pointer(entry.path)) for entry in entries]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
 
 
 def _check_fields(slug: str, fields: Mapping[str, Tree]) -> Fields:

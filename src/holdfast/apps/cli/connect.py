@@ -144,7 +144,7 @@ def find_controller(
         blocking=True,
     )  # fmt: skip
     api = RemoteApplications(
-        make_transport(place, options, place.token), session.project, patience=patience
+        make_transport(place, options, place.token), session.project, request_timeout=patience
     )
     try:
         if until is None:

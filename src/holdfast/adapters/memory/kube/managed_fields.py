@@ -1,8 +1,8 @@
 """Field ownership as the API server keeps it in `managedFields`, and server-side apply.
 
 A path is a tuple of the keys that `managedFields` has: `f:spec`, `k:{"name":"app"}`, `v:"x"`. The
-rules are those of the structured merge of Kubernetes, for the schemas in `kinds`. An apply owns what
-it sent and removes what it sent before and no longer does; an update owns what it changed.
+rules are those of the structured merge of Kubernetes, for the schemas in `kinds`. An apply owns
+what it sent and removes what it sent before and no longer does; an update owns what it changed.
 """
 
 from __future__ import annotations

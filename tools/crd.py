@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.wire.definitions import definitions
+from holdfast.wire.crd import crd_files
 from holdfast.wire.yaml import write_document
 
 FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "crds"
@@ -18,7 +18,7 @@ MADE = "# Made by tools/crd.py; do not edit.\n"
 
 def main(arguments: list[str]) -> int:
     """Write the files, or say which would change."""
-    wanted = {FOLDER / name: MADE + write_document(each) for name, each in definitions().items()}
+    wanted = {FOLDER / name: MADE + write_document(each) for name, each in crd_files().items()}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if stale and "--check" in arguments:
         names = ", ".join(str(path) for path in stale)

@@ -32,10 +32,11 @@ from holdfast import (
     WorkloadSpec,
 )
 from holdfast.adapters.store import Store
+from holdfast.core.custom_resource import GROUP, VERSION
 from holdfast.core.live import Writer
 from holdfast.core.names import WorkloadId
+from holdfast.core.service.spec import PLURAL
 from holdfast.testing import a_spec, async_memory_client, drift, memory_client
-from holdfast.wire.crd import GROUP, PLURAL, VERSION
 
 NUMBERS = itertools.count(1)
 WANTED, MOVED = 2, 9

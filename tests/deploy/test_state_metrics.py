@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tests.support.promql import STATE_METRICS
 
-from holdfast.wire.definitions import definitions
+from holdfast.wire.crd import crd_files
 
 # Any: a configuration and schemas as they are read from YAML, here and below.
 RESOURCES: list[Any] = yaml.safe_load(STATE_METRICS.read_text())["spec"]["resources"]
@@ -16,7 +16,7 @@ RESOURCES: list[Any] = yaml.safe_load(STATE_METRICS.read_text())["spec"]["resour
 
 def schema_of(resource: Any) -> Any:
     kind = resource["groupVersionKind"]
-    for definition in definitions().values():
+    for definition in crd_files().values():
         spec: Any = definition["spec"]
         if (spec["group"], spec["names"]["kind"]) == (kind["group"], kind["kind"]):
             (version,) = [each for each in spec["versions"] if each["name"] == kind["version"]]

@@ -42,7 +42,7 @@ from tests.support.server import bearer
 from holdfast.adapters.store import TokenScope
 from holdfast.core.custom_resource import API_VERSION, GROUP, VERSION
 from holdfast.core.gitops.address import HOSTS
-from holdfast.wire.application_crd import RESOURCE
+from holdfast.wire.crd import APPLICATION
 
 HOLDFAST = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main()"]
 REVIEWER = (TokenScope.READ, TokenScope.WRITE, TokenScope.APPROVE)
@@ -158,7 +158,7 @@ _PLURALS = {
     "Pod": "api/v1/namespaces/{}/pods",
     "Deployment": "apis/apps/v1/namespaces/{}/deployments",
     "HorizontalPodAutoscaler": "apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
-    "Application": f"apis/{GROUP}/{VERSION}/namespaces/{{}}/{RESOURCE.plural}",
+    "Application": f"apis/{GROUP}/{VERSION}/namespaces/{{}}/{APPLICATION.plural}",
 }
 SELF_HEAL = {"name": "heal", "remediation": "self-heal"}
 REVIEW = {"name": "review", "remediation": "review"}

@@ -13,8 +13,8 @@ from tests.support.control_plane import ApiRequestFailed
 from holdfast.core.custom_resource import GROUP, VERSION, Condition
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.gitops.application import ApplicationStatus, ObjectSummary
-from holdfast.wire.application_crd import RESOURCE, application_crd
 from holdfast.wire.application_v1alpha1 import application_from_json, status_to_json
+from holdfast.wire.crd import APPLICATION, application_crd
 
 pytestmark = pytest.mark.cluster
 
@@ -26,27 +26,29 @@ def definition(cluster: Cluster) -> None:
         "apply", "--server-side", "--force-conflicts", "-f", "-",
         stdin=json.dumps(application_crd()),
     )  # fmt: skip
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE.name}", "--timeout=30s")
+    cluster.kubectl(
+        "wait", "--for=condition=Established", f"crd/{APPLICATION.name}", "--timeout=30s"
+    )
 
 
 # Any: objects of the Kubernetes API as they come over the wire, here and below.
 def put(cluster: Cluster, found: dict[str, Any], *, dry: bool = False) -> dict[str, Any]:
     """Create an object as a strict client does."""
     namespace = found["metadata"]["namespace"]
-    path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE.plural}"
+    path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{APPLICATION.plural}"
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry else "")
     return cluster.api().request("POST", path + query, found)
 
 
 def test_the_definition_is_served_under_its_short_name(cluster: Cluster, namespace: str) -> None:
-    found = cluster.get("crd", RESOURCE.name)
+    found = cluster.get("crd", APPLICATION.name)
     assert not [
         each
         for each in found["status"]["conditions"]
         if each["type"] == "NonStructuralSchema" and each["status"] == "True"
     ]
     put(cluster, document(namespace=namespace))
-    for word in ("holdapp", "holdfast", RESOURCE.name):
+    for word in ("holdapp", "holdfast", APPLICATION.name):
         assert "shop" in cluster.kubectl("get", word, "-n", namespace)
 
 

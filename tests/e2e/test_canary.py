@@ -24,11 +24,13 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.kubernetes.api import KubeApi
 from holdfast.adapters.kubernetes.connection import KubeConnection
 from holdfast.adapters.kubernetes.kubeconfig import load_config
+from holdfast.core.custom_resource import GROUP, VERSION
 from holdfast.core.service.children import Gateway
+from holdfast.core.service.spec import PLURAL
 from holdfast.reconcile.kube import KubeConflict
 from holdfast.reconcile.service.reconciler import ServiceReconciler
 from holdfast.reconcile.service.status import ServiceResult
-from holdfast.wire.crd import GROUP, PLURAL, VERSION, crd
+from holdfast.wire.crd import inference_service_crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 __all__ = ["gateway_api"]
@@ -225,7 +227,12 @@ class Story:
 @pytest.fixture(scope="module", autouse=True)
 def definition(cluster: Cluster) -> None:
     cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(crd())
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-f",
+        "-",
+        stdin=json.dumps(inference_service_crd()),
     )
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{PLURAL}.{GROUP}")
 

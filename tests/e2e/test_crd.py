@@ -11,9 +11,11 @@ from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH, ApiRequestFailed
 from tests.support.inference_services import ACCEPTED, REFUSED, RefusedService, canary, document
 
+from holdfast.core.custom_resource import GROUP, VERSION
 from holdfast.core.errors import InvalidSpec
 from holdfast.core.service.children import Facts, manifests
-from holdfast.wire.crd import GROUP, PLURAL, VERSION, crd
+from holdfast.core.service.spec import PLURAL
+from holdfast.wire.crd import inference_service_crd
 from holdfast.wire.inference_service_v1alpha1 import service_from_json
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +26,12 @@ NAME = f"{PLURAL}.{GROUP}"
 def definition(cluster: Cluster) -> None:
     """The definition, installed and served; it stays for whoever else uses the cluster."""
     cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(crd())
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-f",
+        "-",
+        stdin=json.dumps(inference_service_crd()),
     )
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
 

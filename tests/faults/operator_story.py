@@ -20,7 +20,8 @@ from tests.support.control_plane import MERGE_PATCH, AdminApi, ApiRequestFailed
 from tests.support.operator_process import small_service
 from tests.support.processes import wait_until
 
-from holdfast.wire.crd import GROUP, PLURAL, VERSION
+from holdfast.core.custom_resource import GROUP, VERSION
+from holdfast.core.service.spec import PLURAL
 
 SERVICES = f"/apis/{GROUP}/{VERSION}/namespaces/%s/{PLURAL}"
 CHILDREN = {

@@ -20,7 +20,9 @@ from tests.support.cluster import Cluster
 from tests.support.control_plane import MERGE_PATCH
 from tests.support.testbed import NoTestbed, find_or_build_testbed, find_testbed
 
-from holdfast.wire.crd import GROUP, PLURAL, VERSION, crd
+from holdfast.core.custom_resource import GROUP, VERSION
+from holdfast.core.service.spec import PLURAL
+from holdfast.wire.crd import inference_service_crd
 
 __all__ = [
     "cluster",
@@ -120,7 +122,12 @@ __all__ = ["definitions", "kubeconfig"]
 def definitions(cluster: Cluster) -> Cluster:
     """The cluster with the custom resource installed and served."""
     cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(crd())
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-f",
+        "-",
+        stdin=json.dumps(inference_service_crd()),
     )
     name = f"crd/{PLURAL}.{GROUP}"
     cluster.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")

@@ -28,7 +28,7 @@ from holdfast.adapters.store import TokenScope
 from holdfast.core.custom_resource import API_VERSION, GROUP
 from holdfast.core.gitops.application import KIND, PLURAL
 from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
-from holdfast.wire.application_crd import application_crd
+from holdfast.wire.crd import application_crd
 
 GITOPS_AGENT = "holdfast-gitops"
 APPLICATIONS = f"{PLURAL}.{GROUP}"

@@ -17,7 +17,9 @@ from tests.support.cluster import Cluster, KubectlFailed
 from tests.support.inference_services import document
 from tests.support.processes import kill_group, wait_until
 
-from holdfast.wire.crd import GROUP, PLURAL, crd
+from holdfast.core.custom_resource import GROUP
+from holdfast.core.service.spec import PLURAL
+from holdfast.wire.crd import inference_service_crd
 
 OPERATOR_AGENT = "holdfast-operator"
 SERVICES = f"{PLURAL}.{GROUP}"
@@ -26,7 +28,7 @@ COMMAND = [sys.executable, "-c", "from holdfast.apps.cli.main import main; main(
 
 def install_service_crd(cluster: Cluster) -> None:
     """Install the definition; it stays for whoever else uses the cluster."""
-    text = json.dumps(crd())
+    text = json.dumps(inference_service_crd())
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{SERVICES}", "--timeout=30s")
 

@@ -21,13 +21,13 @@ from holdfast.core.gitops.application import (
     ApplicationStatus,
     ObjectSummary,
 )
-from holdfast.wire.application_crd import RESOURCE, application_crd
 from holdfast.wire.application_v1alpha1 import (
     application_from_json,
     read_applications,
     status_from_json,
     status_to_json,
 )
+from holdfast.wire.crd import APPLICATION, application_crd
 from holdfast.wire.resource_json import json_fields
 from holdfast.wire.yaml import write_document
 
@@ -130,7 +130,7 @@ def test_the_schema_defaults_nothing_and_names_every_field() -> None:
     for part, kind in (("spec", ApplicationSpec), ("status", ApplicationStatus)):
         assert set(schema[part]["properties"]) == {each.wire for each in schema_fields(kind)}
     assert definition["spec"]["names"]["shortNames"] == ["holdapp"]
-    assert definition["metadata"]["name"] == RESOURCE.name == "applications.holdfast.dev"
+    assert definition["metadata"]["name"] == APPLICATION.name == "applications.holdfast.dev"
 
 
 def fields_of(kind: type) -> set[str]:

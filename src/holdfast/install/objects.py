@@ -25,7 +25,7 @@ from holdfast.install.monitoring import (
 from holdfast.install.rbac import gitops_rbac, operator_rbac
 from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME, GitopsInstallation, Installation
 from holdfast.version import __version__
-from holdfast.wire.definitions import definitions
+from holdfast.wire.crd import crd_files
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 OPERATOR_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL: "operator"}
@@ -36,7 +36,7 @@ GITOPS_SELECTOR: Fields = {"app.kubernetes.io/name": "holdfast", COMPONENT_LABEL
 def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     """Give all of them."""
     labels = _labels(OPERATOR_SELECTOR)
-    found = [namespace_object(installation), *definitions().values()]
+    found = [namespace_object(installation), *crd_files().values()]
     found += [
         service_account(OPERATOR_NAME, installation, labels),
         *operator_rbac(installation, labels),

@@ -141,6 +141,7 @@ def seconds_since(text: str | None, now: datetime) -> float:
 
 
 KIND = "InferenceService"
+PLURAL = "inferenceservices"
 MAX_NAME = 40
 """`NAME-primary-` and the hashes of a ReplicaSet and a pod have to fit into 63 characters."""
 

@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.adapters.memory.kube.kinds import Object
+from holdfast.core.custom_resource import GROUP
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.service.spec import KIND
 from holdfast.reconcile.kube import ref_of
-from holdfast.wire.crd import GROUP, crd
+from holdfast.wire.crd import inference_service_crd
 
 _KINDS_WITH_SPEC = frozenset({"Service", "Pod", "ReplicaSet", "HorizontalPodAutoscaler"})
 
@@ -127,7 +128,7 @@ def check_schema(item: Object) -> None:
 
 @lru_cache
 def _schema() -> Mapping[str, Any]:  # Any, here and below: a schema, and values under it
-    definition: Any = crd()
+    definition: Any = inference_service_crd()
     found: Mapping[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     known: Mapping[str, Any] = found["properties"]
     return known

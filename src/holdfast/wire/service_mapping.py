@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from holdfast.core.backends import DEFAULT_BACKEND
 from holdfast.core.command import split_command
+from holdfast.core.custom_resource import camel_case
 from holdfast.core.errors import InvalidSpec, Problem, ValidationError
+from holdfast.core.normalize import WORKLOAD_RULES
 from holdfast.core.plan import AMOUNT_FIELDS
 from holdfast.core.quantity import parse_duration
 from holdfast.core.service.spec import (
@@ -27,6 +30,7 @@ from holdfast.core.service.spec import (
 )
 from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import (
+    SPEC_FIELDS,
     Analysis,
     Autoscaling,
     Canary,
@@ -39,32 +43,31 @@ from holdfast.core.workload import (
 )
 from holdfast.wire.spec_v1 import spec_from_fields
 
+T = TypeVar("T")
+
 ENTRYPOINT = "entrypoint"
 CANARY_ARGS = "canary_args"
 """Keys of `config` for what a container has and a workload elsewhere has not: a command beside
 its image, and arguments of the canary alone."""
 
+_CONVERTED = frozenset(
+    "backend task_type command replicas autoscaling resources canary rollout".split()
+)
+"""Fields of the same name that say it in another way."""
+_SAME = tuple(
+    name
+    for name in SPEC_FIELDS
+    if name in InferenceServiceSpec.__slots__ and name not in _CONVERTED
+)
 RESOURCE_FIELDS: dict[str, tuple[str, ...]] = {
+    **{name: (camel_case(name),) for name in (*_SAME, *_CONVERTED)},
     "name": ("displayName",),
     "model": ("modelRef",),
-    "backend": ("backend",),
-    "description": ("description",),
-    "task_type": ("taskType",),
-    "command": ("command",),
-    "image": ("image",),
-    "args": ("args",),
-    "env": ("env",),
-    "secrets": ("secrets",),
     "config": ("command", "canary"),
-    "vllm_version": ("vllmVersion",),
-    "replicas": ("replicas",),
     "autoscaling": ("minReplicas", "maxReplicas", "autoscaling"),
     "execution_policy": ("replicas", "minReplicas", "maxReplicas"),
     "execution_policy_config": ("replicas", "minReplicas", "maxReplicas"),
-    "resources": ("resources",),
-    "canary": ("canary",),
     "health": ("healthCheck",),
-    "rollout": ("rollout",),
 }
 """A workload's field and the parts of the custom resource that it is written to."""
 _WORKLOAD_FIELDS = {
@@ -93,24 +96,19 @@ def service_of(
             model_ref=spec.model,
             backend=str(spec.backend),
             display_name=None if spec.name == spec.slug else spec.name,
-            description=spec.description,
             task_type=TaskType(spec.task_type) if spec.task_type is not None else None,
-            image=spec.image,
             command=command if spec.command is None else tuple(split_command(spec.command)),
-            args=spec.args,
-            env=spec.env,
-            secrets=spec.secrets,
-            vllm_version=spec.vllm_version,
             replicas=replicas,
             min_replicas=low,
             max_replicas=high,
             autoscaling=_autoscaling_spec(spec.autoscaling),
-            resources=_resource_spec(spec.resources),
+            resources=_copy_part(ResourceSpec, spec.resources),
             canary=_canary_spec(spec.canary, _string_items(config.get(CANARY_ARGS))),
-            health_check=_health_spec(spec.health),
-            rollout=_rollout_spec(spec.rollout),
+            health_check=_copy_part(HealthCheckSpec, spec.health),
+            rollout=_copy_part(RolloutSpec, spec.rollout),
             scheduling=old.scheduling if old else None,
             on_drift=old.on_drift if old else None,
+            **{name: getattr(spec, name) for name in _SAME},
         ),
         status=base.status if base else None,
     )
@@ -141,15 +139,9 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
         project=service.namespace,
         model=spec.model_ref,
         backend=spec.backend or DEFAULT_BACKEND,
-        description=spec.description,
         task_type=spec.task_type,
         command=None if spec.command is None or beside else shlex.join(spec.command),
-        image=spec.image,
-        args=spec.args,
-        env=spec.env,
-        secrets=spec.secrets,
         config=config or None,
-        vllm_version=spec.vllm_version,
         replicas=None if spec.autoscaled else spec.replicas,
         autoscaling=Autoscaling(
             min=spec.min_replicas or 1,
@@ -159,26 +151,11 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
         )
         if spec.autoscaled
         else None,
-        resources=Resources(
-            cpu=spec.resources.cpu,
-            memory=spec.resources.memory,
-            gpu=spec.resources.gpu,
-            gpu_memory=spec.resources.gpu_memory,
-        )
-        if spec.resources
-        else None,
+        resources=_copy_part(Resources, spec.resources),
         canary=_workload_canary(spec.canary),
-        rollout=Rollout(max_surge=spec.rollout.max_surge, drain_timeout=spec.rollout.drain_timeout)
-        if spec.rollout
-        else None,
-        health=Health(
-            path=spec.health_check.path,
-            interval=spec.health_check.interval,
-            timeout=spec.health_check.timeout,
-            startup=spec.health_check.startup,
-        )
-        if spec.health_check
-        else None,
+        rollout=_copy_part(Rollout, spec.rollout),
+        health=_copy_part(Health, spec.health_check),
+        **{name: getattr(spec, name) for name in _SAME},
     )
 
 
@@ -295,21 +272,25 @@ def _autoscaling_spec(given: Autoscaling | None) -> AutoscalingSpec | None:
     return AutoscalingSpec(metric=given.metric, target=given.target)
 
 
-def _resource_spec(given: Resources | None) -> ResourceSpec | None:
+def _copy_part(kind: type[T], given: object) -> T | None:
+    """Write a part of a workload as the part of the same fields, or the other way round.
+
+    The custom resource has quantities and durations as text with their units.
+    """
     if given is None:
         return None
-    return ResourceSpec(
-        cpu=_text_or_none(given.cpu),
-        memory=_text_or_none(given.memory),
-        gpu_memory=_text_or_none(given.gpu_memory),
-        gpu=given.gpu,
-    )
+    values = {name: getattr(given, name) for name in kind.__slots__}  # type: ignore[attr-defined]  # all have
+    for name, value in values.items():
+        if value is not None and name in WORKLOAD_RULES.quantities:
+            values[name] = str(value)
+        elif value is not None and name in WORKLOAD_RULES.durations:
+            values[name] = _duration_text(value)
+    return kind(**values)
 
 
 def _canary_spec(given: Canary | None, args: tuple[str, ...] | None) -> CanarySpec | None:
     if given is None or (given.is_none and args is None):
         return None
-    judged = given.analysis
     return CanarySpec(
         weight=given.weight,
         model_ref=given.model,
@@ -317,68 +298,28 @@ def _canary_spec(given: Canary | None, args: tuple[str, ...] | None) -> CanarySp
         command=None if given.command is None else tuple(split_command(given.command)),
         args=args,
         replicas=given.replicas,
-        analysis=AnalysisSpec(
-            metric=judged.metric,
-            max=judged.max,
-            min=judged.min,
-            interval=_duration_text(judged.interval),
-            rounds=judged.rounds,
-        )
-        if judged
-        else None,
+        analysis=_copy_part(AnalysisSpec, given.analysis),
     )
 
 
 def _workload_canary(given: CanarySpec | None) -> Canary | None:
     if given is None:
         return None
-    judged = given.analysis
     return Canary(
         weight=given.weight,
         model=given.model_ref,
         image=given.image,
         command=None if given.command is None else shlex.join(given.command),
         replicas=given.replicas,
-        analysis=Analysis(
-            metric=judged.metric,
-            max=judged.max,
-            min=judged.min,
-            interval=judged.interval,
-            rounds=judged.rounds,
-        )
-        if judged
-        else None,
+        analysis=_copy_part(Analysis, given.analysis),
     )
 
 
-def _health_spec(given: Health | None) -> HealthCheckSpec | None:
-    if given is None:
-        return None
-    return HealthCheckSpec(
-        path=given.path,
-        interval=_duration_text(given.interval),
-        timeout=_duration_text(given.timeout),
-        startup=_duration_text(given.startup),
-    )
-
-
-def _rollout_spec(given: Rollout | None) -> RolloutSpec | None:
-    if given is None:
-        return None
-    return RolloutSpec(max_surge=given.max_surge, drain_timeout=_duration_text(given.drain_timeout))
-
-
-def _duration_text(value: str | float | None) -> str | None:
+def _duration_text(value: str | float) -> str:
     """Seconds without a unit are a workload's way to write them, and no one else's."""
-    if value is None:
-        return None
     text = str(value).strip()
     seconds = parse_duration(text)
     return f"{text}s" if text[-1:].isdigit() and seconds is not None else text
-
-
-def _text_or_none(value: str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def _string_items(value: Tree) -> tuple[str, ...] | None:

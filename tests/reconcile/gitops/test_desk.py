@@ -462,7 +462,7 @@ async def test_a_diff_and_a_dry_run_right_after_a_push_look_at_what_git_declares
     await world.sync()
     pushed = world.git.commit({"a.yaml": configmap("a", x="2")})
     assert world.following is not None
-    found = await world.desk().look(world.following)
+    found = await world.desk().compare(world.following)
     assert (found.commit, found.stale) == (pushed, "")
     assert [each.standing for each in found.seen] == [SyncStatus.OUT_OF_SYNC]
     plan, stale = await world.desk().plan(world.following, prune=False)
@@ -471,7 +471,7 @@ async def test_a_diff_and_a_dry_run_right_after_a_push_look_at_what_git_declares
     result = await world.look()
     assert result.status.sync == "ahead"
     world.git.down = "git.example.com refused the connection."
-    found = await world.desk().look(world.following)
+    found = await world.desk().compare(world.following)
     assert found.commit == pushed and "git.example.com refused" in found.stale
     await world.look()
     stale_notices = [each for each in world.notices if "source.stale" in each.type]

@@ -124,12 +124,12 @@ class ApplicationContext:
             if each.standing is SyncStatus.PRUNABLE and each.live is None:
                 self.object_states.pop(each.ref, None)
                 continue
-            glance = ObjectState(
+            object_state = ObjectState(
                 standing=each.standing, health=each.health, message=each.message,
                 owner=each.owner, tolerated=_tolerated_fields(each),
             )  # fmt: skip
             self.object_states[each.ref] = (
-                HEALTHY_AND_IN_SYNC if glance == HEALTHY_AND_IN_SYNC else glance
+                HEALTHY_AND_IN_SYNC if object_state == HEALTHY_AND_IN_SYNC else object_state
             )
 
     def hold_of(self, ref: ObjectRef, now: datetime) -> Hold | None:

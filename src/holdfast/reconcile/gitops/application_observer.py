@@ -31,14 +31,14 @@ class OrphanFinder:
         self._client = client
 
     async def look(
-        self, following: ApplicationContext, only: Collection[ObjectRef] | None
+        self, context: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """Return the orphans of an application, `only` some objects if given."""
-        spec = following.application.spec.drift
+        spec = context.application.spec.drift
         if spec is None or not spec.namespaces or spec.orphans is OrphanPolicy.IGNORE:
             return ()
-        assert following.desired is not None  # noqa: S101  # it was looked at
-        known = {*following.desired.declared, *following.state.inventory}
+        assert context.desired is not None  # noqa: S101  # it was looked at
+        known = {*context.desired.declared, *context.state.inventory}
         names = object_keys(known)
         kinds = {*ORPHAN_KINDS, *((ref.api_version, ref.kind) for ref in known)}
         if only is not None:
@@ -54,13 +54,13 @@ class OrphanFinder:
                 try:
                     items = (await self._client.list(scope)).items
                 except (TargetUnavailable, PermissionDenied, AuthError) as error:
-                    found += _unreadable_orphans(following, scope, known, error.happened)
+                    found += _unreadable_orphans(context, scope, known, error.happened)
                     continue
                 for item in items:
                     ref = ref_of(item)
                     if only is not None and ref not in only:
                         continue
-                    if is_orphan(item, application=following.application.id, known=names):
+                    if is_orphan(item, application=context.application.id, known=names):
                         health, told = health_of(item)
                         found.append(
                             ObservedObject(
@@ -72,14 +72,14 @@ class OrphanFinder:
 
 
 def _unreadable_orphans(
-    following: ApplicationContext, scope: Scope, known: Collection[ObjectRef], told: str
+    context: ApplicationContext, scope: Scope, known: Collection[ObjectRef], told: str
 ) -> list[ObservedObject]:
     """Orphans that were found before, and cannot be looked at now."""
     return [
         ObservedObject(
             ref=drift.object, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, message=told
         )
-        for drift in following.state.drifts.values()
+        for drift in context.state.drifts.values()
         if drift.object not in known
         and (drift.object.kind, drift.object.namespace) == (scope.kind, scope.namespace)
     ]  # fmt: skip
@@ -93,77 +93,77 @@ class ApplicationObserver:
         self._orphans = orphans
         self._clock = clock
 
-    def declared(self, following: ApplicationContext, rendered: RenderedSource) -> Declarations:
+    def declared(self, context: ApplicationContext, rendered: RenderedSource) -> Declarations:
         """Return what a rendering asks for: the same as before where it is the same commit."""
-        known = following.desired
+        known = context.desired
         now = (rendered.commit, rendered.digest)
         if known is not None and (known.rendered.commit, known.rendered.digest) == now:
             return known
-        return self._surveyor.declarations(rendered, following.application, known)
+        return self._surveyor.declarations(rendered, context.application, known)
 
     async def at(
-        self, following: ApplicationContext, only: Collection[ObjectRef] | None
+        self, context: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """Look at everything, or `only` at some objects."""
-        wanted, shelf = following.desired, following.state
-        assert wanted is not None  # noqa: S101  # there is nothing to compare with before
+        desired, state = context.desired, context.state
+        assert desired is not None  # noqa: S101  # there is nothing to compare with before
         survey = await self._surveyor.survey(
-            wanted, shelf.inventory, ignore=self._rules(following),
-            label=following.application.id.label, only=only,
+            desired, state.inventory, ignore=self._rules(context),
+            label=context.application.id.label, only=only,
         )  # fmt: skip
         for ref, images in survey.images.items():
-            if (applied := shelf.inventory.get(ref)) is not None:
-                shelf.put_applied(replace(applied, images=images))
+            if (applied := state.inventory.get(ref)) is not None:
+                state.put_applied(replace(applied, images=images))
         for ref, marks in survey.marks.items():
-            if (applied := shelf.inventory.get(ref)) is not None:
-                shelf.put_applied(replace(applied, marks=marks))
+            if (applied := state.inventory.get(ref)) is not None:
+                state.put_applied(replace(applied, marks=marks))
         for ref, data in survey.data.items():
-            if (applied := shelf.inventory.get(ref)) is not None:
-                shelf.put_applied(replace(applied, data=data))
+            if (applied := state.inventory.get(ref)) is not None:
+                state.put_applied(replace(applied, data=data))
         for ref, record in survey.values.items():
-            if (applied := shelf.inventory.get(ref)) is not None:
+            if (applied := state.inventory.get(ref)) is not None:
                 known = replace(applied, declaration=record.digest, values=record.values or "")
-                shelf.put_applied(known)
-        drift = following.application.spec.drift
+                state.put_applied(known)
+        drift = context.application.spec.drift
         routes = (drift.routes if drift else None) or ()
         judged = tuple(
-            self._recalled(following, hide_ignored(each, routes)) for each in survey.seen
+            self._recalled(context, hide_ignored(each, routes)) for each in survey.seen
         )
-        seen = (*judged, *await self._orphans.look(following, only))
+        seen = (*judged, *await self._orphans.look(context, only))
         if only is None:
-            following.object_states.clear()
+            context.object_states.clear()
         else:
             seen = (*seen, *_absent_objects({*only} - {each.ref for each in seen}))
-        following.remember(seen)
+        context.remember(seen)
         if only is None:
-            following.compared = wanted.rendered
+            context.compared = desired.rendered
         for each in seen:
-            _update_inventory(following, each)
+            _update_inventory(context, each)
         return seen
 
-    async def at_one(self, following: ApplicationContext, ref: ObjectRef) -> ObservedObject:
+    async def at_one(self, context: ApplicationContext, ref: ObjectRef) -> ObservedObject:
         """Look at one object again."""
-        return next(each for each in await self.at(following, {ref}) if each.ref == ref)
+        return next(each for each in await self.at(context, {ref}) if each.ref == ref)
 
-    def _recalled(self, following: ApplicationContext, seen: ObservedObject) -> ObservedObject:
+    def _recalled(self, context: ApplicationContext, seen: ObservedObject) -> ObservedObject:
         """Add what others had on an object when it was taken over, as far as it is still there.
 
         One that is ours by its marks alone, and in no inventory, is taken over now.
         """
         if seen.live is None or seen.diff is None or not seen.applied:
             return seen
-        applied, there = following.state.inventory.get(seen.ref), added_paths(seen)
+        applied, there = context.state.inventory.get(seen.ref), added_paths(seen)
         if applied is None:
             return replace(seen, found=there)
         found = tuple(
             each for each in applied.found if any(is_from_adoption(p, [each]) for p in there)
         )
         if found != applied.found:
-            following.state.put_applied(replace(applied, found=found))
+            context.state.put_applied(replace(applied, found=found))
         return replace(seen, found=found)
 
-    def _rules(self, following: ApplicationContext) -> tuple[IgnoreRule, ...]:
-        spec = following.application.spec.drift
+    def _rules(self, context: ApplicationContext) -> tuple[IgnoreRule, ...]:
+        spec = context.application.spec.drift
         now = self._clock.now()
         kept = (
             IgnoreRule(
@@ -171,7 +171,7 @@ class ApplicationObserver:
                 kind=rule.kind, object_name=rule.object_name, namespace=rule.namespace,
                 expires=rule.expires,
             )
-            for rule in following.state.rules.values()
+            for rule in context.state.rules.values()
             if rule.expires > now
         )  # fmt: skip
         return (*ignore_rules_of((spec.ignore if spec else None) or ()), *kept)
@@ -183,28 +183,28 @@ def _absent_objects(refs: Collection[ObjectRef]) -> Iterator[ObservedObject]:
         yield ObservedObject(ref=ref, standing=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
 
 
-def _update_inventory(following: ApplicationContext, seen: ObservedObject) -> None:
+def _update_inventory(context: ApplicationContext, seen: ObservedObject) -> None:
     """Forget what is known to be gone, and take up again what is ours by its marks."""
-    shelf, live, wanted = following.state, seen.live, following.desired
-    if seen.standing is SyncStatus.PRUNABLE and (live is None or _is_replaced(following, seen)):
-        shelf.drop_applied(seen.ref)
-        following.object_states.pop(seen.ref, None)
-    elif live is not None and seen.applied and seen.ref not in shelf.inventory and wanted:
-        shelf.put_applied(
+    state, live, desired = context.state, seen.live, context.desired
+    if seen.standing is SyncStatus.PRUNABLE and (live is None or _is_replaced(context, seen)):
+        state.drop_applied(seen.ref)
+        context.object_states.pop(seen.ref, None)
+    elif live is not None and seen.applied and seen.ref not in state.inventory and desired:
+        state.put_applied(
             AppliedObject(
                 ref=seen.ref, uid=str(value_at(live, ("metadata", "uid"))),
-                commit=wanted.rendered.commit, declaration=wanted.of(seen.ref).digest,
+                commit=desired.rendered.commit, declaration=desired.of(seen.ref).digest,
                 found=seen.found,
             )
         )  # fmt: skip
 
 
-def _is_replaced(following: ApplicationContext, seen: ObservedObject) -> bool:
+def _is_replaced(context: ApplicationContext, seen: ObservedObject) -> bool:
     """True for what others made anew under a name that was ours, and is not declared any more."""
-    applied, live = following.state.inventory.get(seen.ref), seen.live or {}
+    applied, live = context.state.inventory.get(seen.ref), seen.live or {}
     replaced = applied is not None and applied.uid != value_at(live, ("metadata", "uid"))
     return (
         replaced
         and value_at(live, ("metadata", "labels", APPLICATION_LABEL))
-        != following.application.id.label
+        != context.application.id.label
     )

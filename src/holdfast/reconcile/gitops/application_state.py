@@ -425,9 +425,9 @@ async def open_state(
     book: LedgerStore, application: ApplicationId, clock: Clock
 ) -> ApplicationState:
     """Read what is known of an application."""
-    shelf = ApplicationState(book, application, clock)
-    await shelf.read()
-    return shelf
+    state = ApplicationState(book, application, clock)
+    await state.read()
+    return state
 
 
 async def retire_application(state: ApplicationState, now: datetime) -> None:

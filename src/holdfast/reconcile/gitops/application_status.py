@@ -31,58 +31,58 @@ _HEALTH_BY_SEVERITY = (
 _WAITING_STATES = frozenset({DriftState.AWAITING})
 
 
-def application_status(following: ApplicationContext, now: datetime) -> ApplicationStatus:
+def application_status(context: ApplicationContext, now: datetime) -> ApplicationStatus:
     """Describe an application."""
-    application, shelf, source = following.application, following.state, following.poller.last
+    application, state, source = context.application, context.state, context.poller.last
     others = {
         ref: each
-        for ref, each in following.object_states.items()
+        for ref, each in context.object_states.items()
         if each is not HEALTHY_AND_IN_SYNC
     }
-    standings = [glance.standing for glance in others.values()]
-    held = {hold.object for hold in shelf.holds.values() if hold.until > now}
-    sync = _sync_word(following, source, set(standings))
-    conditions = tuple(_conditions(following, source, sync, now))
+    standings = [object_state.standing for object_state in others.values()]
+    held = {hold.object for hold in state.holds.values() if hold.until > now}
+    sync = _sync_word(context, source, set(standings))
+    conditions = tuple(_conditions(context, source, sync, now))
     ready = next(each for each in conditions if each.type == "Ready")
-    undecided = [plan for plan in shelf.plans.values() if not plan.rejected_by]
+    undecided = [plan for plan in state.plans.values() if not plan.rejected_by]
     waiting = min(undecided, key=lambda plan: plan.made_at, default=None)
     return ApplicationStatus(
         sync=sync,
-        health=_worst_health(others, all_of_it=len(others) == len(following.object_states)).value,
-        revision=(shelf.followed.commit or None) if shelf.followed else None,
+        health=_worst_health(others, all_of_it=len(others) == len(context.object_states)).value,
+        revision=(state.followed.commit or None) if state.followed else None,
         fetched=source.commit.sha if source.commit else None,
         fetched_at=_stamp(source.fetched_at) if source.fetched_at else None,
         message=ready.message,
-        objects=len(following.object_states),
-        drifted=len({drift.object for drift in shelf.drifts.values()}),
+        objects=len(context.object_states),
+        drifted=len({drift.object for drift in state.drifts.values()}),
         ahead=standings.count(SyncStatus.OUT_OF_SYNC) + standings.count(SyncStatus.PRUNABLE),
         held=len(held),
-        tolerated=sum(len(glance.tolerated) for glance in others.values()),
+        tolerated=sum(len(object_state.tolerated) for object_state in others.values()),
         orphans=standings.count(SyncStatus.ORPHAN),
         plan=waiting.digest if waiting else None,
-        not_in_sync=tuple(_summaries(following, others)) or None,
+        not_in_sync=tuple(_summaries(context, others)) or None,
         observed_generation=application.generation or None,
-        last_handled_reconcile_at=_handled_request(following),
-        conditions=_with_times(following, conditions, now),
+        last_handled_reconcile_at=_handled_request(context),
+        conditions=_with_times(context, conditions, now),
     )
 
 
-def _handled_request(following: ApplicationContext) -> str | None:
+def _handled_request(context: ApplicationContext) -> str | None:
     """Return the last request by annotation that was carried out."""
-    application = following.application
-    if following.awaiting:
+    application = context.application
+    if context.awaiting:
         return application.status.last_handled_reconcile_at if application.status else None
     return application.annotations.get(RECONCILE_REQUESTED)
 
 
 def _sync_word(
-    following: ApplicationContext, source: SourceState, standings: Set[SyncStatus]
+    context: ApplicationContext, source: SourceState, standings: Set[SyncStatus]
 ) -> str:
-    if following.desired is None or following.application.spec.suspend:
+    if context.desired is None or context.application.spec.suspend:
         return "unknown"
-    if following.state.drifts or SyncStatus.DRIFTED in standings:
+    if context.state.drifts or SyncStatus.DRIFTED in standings:
         return "drifted"
-    if following.compared is not following.desired.rendered:
+    if context.compared is not context.desired.rendered:
         return "unknown"  # what is known is how things stood to something else
     if SyncStatus.UNKNOWN in standings:
         return "unknown"
@@ -103,39 +103,39 @@ def _worst_health(others: Mapping[ObjectRef, ObjectState], *, all_of_it: bool) -
 
 
 def _summaries(
-    following: ApplicationContext, others: Mapping[ObjectRef, ObjectState]
+    context: ApplicationContext, others: Mapping[ObjectRef, ObjectState]
 ) -> Iterator[ObjectSummary]:
-    drifts = {drift.object: drift.id for drift in following.state.drifts.values()}
+    drifts = {drift.object: drift.id for drift in context.state.drifts.values()}
     worth = [
         ref
-        for ref, glance in others.items()
-        if glance.standing is not SyncStatus.IN_SYNC
-        or glance.health is ObjectHealth.DEGRADED
-        or glance.health is ObjectHealth.MISSING
+        for ref, object_state in others.items()
+        if object_state.standing is not SyncStatus.IN_SYNC
+        or object_state.health is ObjectHealth.DEGRADED
+        or object_state.health is ObjectHealth.MISSING
     ]
     for ref in sorted(worth)[:MAX_OBJECTS]:
-        glance = others[ref]
+        object_state = others[ref]
         yield ObjectSummary(
-            object=str(ref), standing=glance.standing.value, health=glance.health.value,
-            message=_object_message(following, ref, glance) or None, drift=drifts.get(ref),
+            object=str(ref), standing=object_state.standing.value, health=object_state.health.value,
+            message=_object_message(context, ref, object_state) or None, drift=drifts.get(ref),
         )  # fmt: skip
 
 
-def _object_message(following: ApplicationContext, ref: ObjectRef, glance: ObjectState) -> str:
-    return wording.shorten(following.failed.get(ref) or following.kept.get(ref) or glance.message)
+def _object_message(context: ApplicationContext, ref: ObjectRef, object_state: ObjectState) -> str:
+    return wording.shorten(context.failed.get(ref) or context.kept.get(ref) or object_state.message)
 
 
 def _conditions(
-    following: ApplicationContext, source: SourceState, sync: str, now: datetime
+    context: ApplicationContext, source: SourceState, sync: str, now: datetime
 ) -> Iterator[Condition]:
     """`Ready` says whether Git could be read and applied; drift is a condition of its own."""
-    shelf = following.state
-    failed = following.failed
-    if following.application.spec.suspend:
+    state = context.state
+    failed = context.failed
+    if context.application.spec.suspend:
         yield _condition("Ready", "Unknown", "Suspended", "spec.suspend is set.")
-    elif following.refused:
-        yield _condition("Ready", "False", "DeclaredTwice", following.refused)
-    elif following.desired is None:
+    elif context.refused:
+        yield _condition("Ready", "False", "DeclaredTwice", context.refused)
+    elif context.desired is None:
         told = source.stale or "The repository has not been read yet."
         yield _condition("Ready", "False", "SourceUnavailable", told)
     elif failed:
@@ -144,29 +144,29 @@ def _conditions(
         told = f"{refused} refused. {ref}: {why}"
         yield _condition("Ready", "False", "ReconciliationFailed", told)
     else:
-        applied = shelf.followed is not None and shelf.followed.commit
+        applied = state.followed is not None and state.followed.commit
         first = "first" if sync == "ahead" and not applied else sync
         told = _READY_TEXT[first].format(
-            commit=following.desired.rendered.commit[:7], count=_drift_count(len(shelf.drifts)),
-            unread=_unread_text(following),
+            commit=context.desired.rendered.commit[:7], count=_drift_count(len(state.drifts)),
+            unread=_unread_text(context),
         )  # fmt: skip
         if sync == "ahead" and source.parked is not None:
             told = f"{source.parked.told} It is not followed before somebody agrees."
         yield _condition("Ready", "True", "ReconciliationSucceeded", told)
     if source.stale:
         yield _condition("SourceStale", "True", "NotFollowed", source.stale)
-    if shelf.drifts:
-        newest = max(shelf.drifts.values(), key=lambda drift: drift.last_seen)
+    if state.drifts:
+        newest = max(state.drifts.values(), key=lambda drift: drift.last_seen)
         yield _condition("Drifted", "True", "DriftDetected", wording.describe_drift(newest))
     else:
         yield _condition("Drifted", "False", "NoDrift", "No drift is open.")
-    waiting = [drift.id for drift in shelf.drifts.values() if drift.state in _WAITING_STATES]
-    waiting += [plan.id for plan in shelf.plans.values() if not plan.rejected_by]
+    waiting = [drift.id for drift in state.drifts.values() if drift.state in _WAITING_STATES]
+    waiting += [plan.id for plan in state.plans.values() if not plan.rejected_by]
     if waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         told = f"{wording.list_names(sorted(waiting))} {verb} for a person: holdfast approve ID"
         yield _condition("ApprovalRequired", "True", "AwaitingApproval", told)
-    on_hold = [hold for hold in shelf.holds.values() if hold.until > now]
+    on_hold = [hold for hold in state.holds.values() if hold.until > now]
     if on_hold:
         last = max(on_hold, key=lambda hold: hold.until)
         told = f"{last.by}: {last.reason}, until {_stamp(last.until)}"
@@ -182,21 +182,21 @@ _READY_TEXT = {
 }
 
 
-def _unread_text(following: ApplicationContext) -> str:
+def _unread_text(context: ApplicationContext) -> str:
     """Name what could not be read, and why."""
-    wanted = following.desired
-    if wanted is not None and following.compared is not wanted.rendered:
-        return f"Its objects were not compared with {wanted.rendered.commit[:7]} yet."
+    desired = context.desired
+    if desired is not None and context.compared is not desired.rendered:
+        return f"Its objects were not compared with {desired.rendered.commit[:7]} yet."
     found = [
-        (ref, glance)
-        for ref, glance in sorted(following.object_states.items())
-        if glance.standing is SyncStatus.UNKNOWN
+        (ref, object_state)
+        for ref, object_state in sorted(context.object_states.items())
+        if object_state.standing is SyncStatus.UNKNOWN
     ]
     if not found:
         return "Not everything could be read."
     objects = "1 object" if len(found) == 1 else f"{len(found)} objects"
-    ref, glance = found[0]
-    return f"{objects} could not be read. {ref}: {glance.message}"
+    ref, object_state = found[0]
+    return f"{objects} could not be read. {ref}: {object_state.message}"
 
 
 def _drift_count(number: int) -> str:
@@ -208,10 +208,10 @@ def _condition(type: str, status: str, reason: str, message: str) -> Condition:
 
 
 def _with_times(
-    following: ApplicationContext, made: Sequence[Condition], now: datetime
+    context: ApplicationContext, made: Sequence[Condition], now: datetime
 ) -> tuple[Condition, ...]:
     """Date conditions: the time moves only when the status does."""
-    status = following.application.status
+    status = context.application.status
     old = {each.type: each for each in status.conditions} if status else {}
     dated = []
     for each in made:
@@ -219,7 +219,7 @@ def _with_times(
         kept = before.last_transition_time if before and before.status == each.status else None
         dated.append(
             replace(
-                each, observed_generation=following.application.generation or None,
+                each, observed_generation=context.application.generation or None,
                 last_transition_time=kept or _stamp(now),
             )
         )  # fmt: skip

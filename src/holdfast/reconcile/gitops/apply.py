@@ -65,7 +65,7 @@ class PlanApplier:
 
     async def carry_out(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         plan: SyncPlan,
         seen: Mapping[ObjectRef, ObservedObject],
     ) -> tuple[StepOutcome, ...]:
@@ -74,12 +74,12 @@ class PlanApplier:
         One kind after the other, in the order of the plan. Our own errors become part of the
         answer. A hold, or another spec, counts from the moment it is there, also in the middle.
         """
-        wanted = following.desired
-        assert wanted is not None  # noqa: S101  # a plan is made from it
+        desired = context.desired
+        assert desired is not None  # noqa: S101  # a plan is made from it
         done: list[StepOutcome] = []
         for _, steps in groupby(plan.changes, key=_group_key):
             done += await self._together(
-                list(steps), lambda step: self._done(following, wanted, plan, step, seen[step.ref])
+                list(steps), lambda step: self._done(context, desired, plan, step, seen[step.ref])
             )
         return tuple(done)
 
@@ -104,16 +104,16 @@ class PlanApplier:
 
     async def _done(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         desired: Declarations,
         plan: SyncPlan,
         step: ObjectStep,
         seen: ObservedObject,
     ) -> StepOutcome:
-        if following.overtaken:
+        if context.overtaken:
             told = "The Application was changed meanwhile: what it says now counts from here on."
             return StepOutcome(step=step, withheld=told, told=told)
-        hold = following.hold_of(step.ref, self._clock.now())
+        hold = context.hold_of(step.ref, self._clock.now())
         if hold is not None:
             told = f"On hold by {hold.by}: {hold.reason}"
             return StepOutcome(step=step, withheld=told, told=told)
@@ -121,9 +121,9 @@ class PlanApplier:
             written = await self._perform(step, desired, seen)
         except HoldfastError as error:
             told = _failure_message(step.ref, error)
-            following.failed[step.ref] = told
+            context.failed[step.ref] = told
             return StepOutcome(step=step, error=error, told=told)
-        following.failed.pop(step.ref, None)
+        context.failed.pop(step.ref, None)
         if written is None:
             return StepOutcome(step=step)
         done = StepOutcome(step=step, live=written.live, altered=written.altered)
@@ -133,12 +133,12 @@ class PlanApplier:
         except HoldfastError:
             # The next look takes it up by its marks, with what others have on it then.
             return done
-        self._take_in(following, step, written.live, plan.commit, found)
+        self._take_in(context, step, written.live, plan.commit, found)
         return done
 
     def _take_in(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         step: ObjectStep,
         live: Fields,
         commit: str,
@@ -149,20 +149,20 @@ class PlanApplier:
         Of fields that were left as they are, the record stays as it is: what somebody made of
         them must not become what we applied.
         """
-        known, wanted = following.state.inventory.get(step.ref), following.desired
-        assert wanted is not None  # noqa: S101  # a plan is made from it
+        known, desired = context.state.inventory.get(step.ref), context.desired
+        assert desired is not None  # noqa: S101  # a plan is made from it
         if found is None:
             found = known.found if known else ()
         uid = str(value_at(live, ("metadata", "uid")))
         same_one = known is not None and known.uid == uid
         values = self._resource_manager.values(
-            wanted.of(step.ref),
+            desired.of(step.ref),
             live,
             left=step.leave,
             before=known.values if known and same_one else "",
         )
         marked = APPLIED_PATH not in step.leave
-        following.state.put_applied(
+        context.state.put_applied(
             AppliedObject(
                 ref=step.ref,
                 uid=uid,

@@ -424,10 +424,10 @@ def make_codifier(sources: Sources) -> Codify:
     """Return what edits the files of an application's own repository."""
 
     async def codified(
-        following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+        context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> CodifyResult:
-        wanted, application = following.desired, following.application
-        assert wanted is not None  # noqa: S101  # the drift was found by comparing with it
+        desired, application = context.desired, context.application
+        assert desired is not None  # noqa: S101  # the drift was found by comparing with it
         source = application.spec.source
         path, renderer = source.path or ".", source.renderer or Renderer.AUTO
         repository = await sources.repository(application)
@@ -439,9 +439,9 @@ def make_codifier(sources: Sources) -> Codify:
             if show_path(found.change.path) in paths
             and (found.signal is not Signal.RUNNING) is drift.healable
         ]
-        async with repository.export(wanted.rendered.commit) as export:
+        async with repository.export(desired.rendered.commit) as export:
             return await codify(
-                rendered=wanted.rendered,
+                rendered=desired.rendered,
                 declared=None if seen.standing is SyncStatus.ORPHAN else seen.declared,
                 live=seen.live,
                 field_drifts=findings,

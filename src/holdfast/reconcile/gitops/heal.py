@@ -65,26 +65,26 @@ class DriftHealer(Remediator):
 
     async def see_to(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         seen: Mapping[ObjectRef, ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Decide about every drift of the objects that were seen, and do what is due."""
-        sync = following.application.spec.sync
+        sync = context.application.spec.sync
         window = window_state((sync.windows if sync else None) or (), self._clock.now())
         heals: list[ObjectDrift] = []
         parked = {
-            drift.id for drift in following.state.drifts.values()
+            drift.id for drift in context.state.drifts.values()
             if drift.state is DriftState.BLOCKED
         }  # fmt: skip
-        for drift in sorted(following.state.drifts.values(), key=lambda each: each.id):
+        for drift in sorted(context.state.drifts.values(), key=lambda each: each.id):
             each = seen.get(drift.object)
             if each is None or each.standing not in DIFFERING:
                 continue
             now = self._clock.now()
-            hold = following.hold_of(drift.object, now)
+            hold = context.hold_of(drift.object, now)
             if hold is None:
-                drift = _with_sync_request(following, drift)
+                drift = _with_sync_request(context, drift)
             decided = decide_drift(
                 drift,
                 owner=each.owner,
@@ -93,137 +93,137 @@ class DriftHealer(Remediator):
                 now=now,
                 recheck_at=each.diff.recheck_at if each.diff else None,
             )
-            drift = await self._settled(following, drift, decided, voice)
+            drift = await self._settled(context, drift, decided, reporter)
             if decided.move is DriftAction.HEAL:
                 heals.append(drift)
             elif decided.move is DriftAction.ASK:
-                self._ask(following, drift, each, voice)
-        heals = await self._guarded(following, heals, parked, voice)
-        await following.state.commit()
+                self._ask(context, drift, each, reporter)
+        heals = await self._guarded(context, heals, parked, reporter)
+        await context.state.commit()
         for drift in heals:
-            await self._heal(following, drift, voice)
+            await self._heal(context, drift, reporter)
 
     async def _settled(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         drift: ObjectDrift,
         decided: DriftDecision,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> ObjectDrift:
         """Let a drift stand as was decided, and tell where that is news."""
         after = replace(drift, state=decided.state, note=decided.note, until=decided.until)
-        following.state.put_drift(after)
+        context.state.put_drift(after)
         if after.state is drift.state:
             return after
         if after.state is DriftState.BLOCKED and after.altered:
-            await self._tell_altered(following, after, voice)
+            await self._tell_altered(context, after, reporter)
         elif after.state is DriftState.FIGHTING:
-            following.state.note("fight", after.note, subject=after.id)
-            voice.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
+            context.state.note("fight", after.note, subject=after.id)
+            reporter.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
             theirs = fight.fight_writers(after.entries)
             since = after.rounds[0] if after.rounds else after.first_seen
-            await voice.notice(
+            await reporter.notice(
                 message.fight(
-                    voice.about(after), ours="holdfast-gitops", theirs=theirs,
+                    reporter.about(after), ours="holdfast-gitops", theirs=theirs,
                     rounds=len(after.rounds), since=since,
                 )
             )  # fmt: skip
         elif after.state is DriftState.HELD:
-            following.state.note("held", after.note, subject=after.id)
-            voice.event("DriftTolerated", after.note, object=after.object)
-            await voice.notice(
-                message.drift_tolerated(voice.about(after), reason=after.note, until=after.until)
+            context.state.note("held", after.note, subject=after.id)
+            reporter.event("DriftTolerated", after.note, object=after.object)
+            await reporter.notice(
+                message.drift_tolerated(reporter.about(after), reason=after.note, until=after.until)
             )
         return after
 
     def _ask(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         drift: ObjectDrift,
         seen: ObservedObject,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Keep the plan that a reviewer is to approve."""
-        plan = make_plan_for(following, drift, seen)
+        plan = make_plan_for(context, drift, seen)
         if plan.digest == drift.plan:
             return
-        following.state.put_drift(replace(drift, plan=plan.digest))
+        context.state.put_drift(replace(drift, plan=plan.digest))
         detail: Fields = {
             "plan": plan.digest, "steps": [wording.describe_step(step) for step in plan.steps],
         }  # fmt: skip
         told = f"{plan.id} waits for a review."
-        following.state.note("approval-requested", told, subject=drift.id, detail=detail)
-        voice.event(
+        context.state.note("approval-requested", told, subject=drift.id, detail=detail)
+        reporter.event(
             "ApprovalRequested", f"{wording.describe_drift(drift)} Next: holdfast approve {drift.id}",
             object=drift.object,
         )  # fmt: skip
 
     async def _guarded(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         heals: list[ObjectDrift],
         known: Collection[str],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> list[ObjectDrift]:
         """Keep back what is too much to be healed without asking; what was approved is not.
 
         `known` are those that were kept back before: only others are news.
         """
-        shelf = following.state
+        state = context.state
         own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
-        asked = following.current_request is not None
-        sync = following.application.spec.sync
+        asked = context.current_request is not None
+        sync = context.application.spec.sync
         parked = approval_for_heals(
             self._clock.now(),
             healing=len({drift.object for drift in own}),
-            rounds=[heals[-1].at for heals in shelf.healed.values()],
-            inventory=len(shelf.inventory),
+            rounds=[heals[-1].at for heals in state.healed.values()],
+            inventory=len(state.inventory),
             guard=sync.guard if sync else None,
         )
         if parked is None or asked or not own:
             return heals
         for drift in own:
-            shelf.put_drift(replace(drift, state=DriftState.BLOCKED, note=parked.told))
+            state.put_drift(replace(drift, state=DriftState.BLOCKED, note=parked.told))
         if any(drift.id not in known for drift in own):
-            shelf.note("parked", parked.told)
-            voice.event("Parked", parked.told, warning=True)
-            await voice.notice(
+            state.note("parked", parked.told)
+            reporter.event("Parked", parked.told, warning=True)
+            await reporter.notice(
                 message.approval_required(
-                    voice.about(), plan="", reasons=[parked.told], changes=len(own)
+                    reporter.about(), plan="", reasons=[parked.told], changes=len(own)
                 )
             )
         return [drift for drift in heals if drift.state is DriftState.APPROVED]
 
     async def _heal(
-        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
     ) -> None:
         """Put one drift right, if the object is still as it was decided on."""
-        shelf = following.state
-        seen = await self._looking.at_one(following, drift.object)
-        if seen.standing not in DIFFERING or not _remaining_entries(following, seen, drift):
+        state = context.state
+        seen = await self._looking.at_one(context, drift.object)
+        if seen.standing not in DIFFERING or not _remaining_entries(context, seen, drift):
             return  # the next pass tells what became of it
-        plan = make_plan_for(following, drift, seen)
+        plan = make_plan_for(context, drift, seen)
         if told := self._void(drift, plan):
-            shelf.note("stale", told, subject=drift.id)
-            voice.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
-            shelf.put_drift(
+            state.note("stale", told, subject=drift.id)
+            reporter.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
+            state.put_drift(
                 replace(drift, state=DriftState.DETECTED, note=told, plan="", decided_by="")
             )
             return
-        shelf.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
-        await shelf.commit()
-        done = await self._applier.carry_out(following, plan, {seen.ref: seen})
+        state.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
+        await state.commit()
+        done = await self._applier.carry_out(context, plan, {seen.ref: seen})
         if failure := _failure_message(done):
             # A failure is no round of a fight: it is tried again soon, however often.
-            shelf.put_drift(replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER))
-            shelf.note("heal-failed", failure, subject=drift.id)
-            voice.event("ReconciliationFailed", failure, warning=True, object=drift.object)
-            await voice.notice(message.heal_failed(voice.about(drift), reason=failure))
+            state.put_drift(replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER))
+            state.note("heal-failed", failure, subject=drift.id)
+            reporter.event("ReconciliationFailed", failure, warning=True, object=drift.object)
+            await reporter.notice(message.heal_failed(reporter.about(drift), reason=failure))
             return
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
-        after = await self._looking.at_one(following, drift.object)
-        left = () if deleted else _remaining_entries(following, after, drift)
+        after = await self._looking.at_one(context, drift.object)
+        left = () if deleted else _remaining_entries(context, after, drift)
         altered = {show_path(found.change.path) for each in done for found in each.altered}
         if left and all(entry.path in altered for entry in left):
             again = after.diff.recheck_at if after.diff else None
@@ -234,22 +234,22 @@ class DriftHealer(Remediator):
                 note=fight.describe_admission_change(left),
                 until=again or self._clock.now() + ADMISSION_RECHECK,
             )
-            shelf.put_drift(blocked)
-            await self._tell_altered(following, blocked, voice)
+            state.put_drift(blocked)
+            await self._tell_altered(context, blocked, reporter)
             return
-        healed = shelf.count_heal(drift)
+        healed = state.count_heal(drift)
         if left:
-            await self._rewritten(following, healed, left, voice)
+            await self._rewritten(context, healed, left, reporter)
             return
-        await self._healed(following, healed, voice)
+        await self._healed(context, healed, reporter)
 
     async def _tell_altered(
-        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
     ) -> None:
         """Say that the server stores it differently than it was sent, so nothing was put back."""
-        following.state.note("altered", drift.note, subject=drift.id)
-        voice.event("AlteredByAdmission", drift.note, warning=True, object=drift.object)
-        await voice.notice(message.heal_failed(voice.about(drift), reason=drift.note))
+        context.state.note("altered", drift.note, subject=drift.id)
+        reporter.event("AlteredByAdmission", drift.note, warning=True, object=drift.object)
+        await reporter.notice(message.heal_failed(reporter.about(drift), reason=drift.note))
 
     def _void(self, drift: ObjectDrift, plan: SyncPlan) -> str:
         """Say why an approval does not hold any more; empty while it does.
@@ -270,10 +270,10 @@ class DriftHealer(Remediator):
 
     async def _rewritten(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         drift: ObjectDrift,
         left: Sequence[DriftEntry],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
         told, theirs = fight.describe_rewrite(left)
@@ -281,18 +281,18 @@ class DriftHealer(Remediator):
             drift, state=DriftState.FIGHTING, note=told, until=self._clock.now() + FIGHT_TRUCE,
             entries=tuple(left), fought=True,
         )  # fmt: skip
-        following.state.put_drift(drift)
-        following.state.note("fight", told, subject=drift.id)
-        voice.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
-        await voice.notice(
+        context.state.put_drift(drift)
+        context.state.note("fight", told, subject=drift.id)
+        reporter.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
+        await reporter.notice(
             message.fight(
-                voice.about(drift), ours="holdfast-gitops", theirs=theirs,
+                reporter.about(drift), ours="holdfast-gitops", theirs=theirs,
                 rounds=len(drift.rounds), since=drift.first_seen,
             )
         )  # fmt: skip
 
     async def _healed(
-        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
     ) -> None:
         resolution = Resolution.SELF_HEALED
         if drift.state is DriftState.APPROVED:
@@ -300,39 +300,39 @@ class DriftHealer(Remediator):
         closed = replace(
             drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
         )
-        close_drift(following, closed, voice)
-        await voice.notice(
+        close_drift(context, closed, reporter)
+        await reporter.notice(
             message.drift_healed(
-                voice.about(closed), actor=drift.decided_by, fields=drift.entries
+                reporter.about(closed), actor=drift.decided_by, fields=drift.entries
             )
         )  # fmt: skip
 
 
 def make_plan_for(
-    following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
 ) -> SyncPlan:
     """Make the plan that would end one drift."""
-    wanted = following.desired
-    assert wanted is not None  # noqa: S101  # it was looked at
+    desired = context.desired
+    assert desired is not None  # noqa: S101  # it was looked at
     return make_heal_plan(
-        following.application, wanted.rendered.commit, seen, drift,
-        digests=lambda ref: wanted.of(ref).digest,
+        context.application, desired.rendered.commit, seen, drift,
+        digests=lambda ref: desired.of(ref).digest,
     )  # fmt: skip
 
 
-def close_drift(following: ApplicationContext, drift: ObjectDrift, voice: PassReporter) -> None:
+def close_drift(context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter) -> None:
     """Put a drift that ended into the history."""
-    following.state.put_drift(drift)
+    context.state.put_drift(drift)
     how = str(drift.resolution)
     back = "is as declared again" if drift.where else "is gone, as Git does not declare it"
     told = f"{drift.object} {_RESOLUTION_TEXT.get(drift.resolution, back)} ({how})."
     detail: Fields = {"resolution": how, "plan": drift.plan}
-    following.state.note(
+    context.state.note(
         "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
         detail=detail,
     )  # fmt: skip
     corrected = drift.resolution not in (Resolution.IGNORED, Resolution.SUPERSEDED)
-    voice.event("DriftCorrected" if corrected else "DriftEnded", told, object=drift.object)
+    reporter.event("DriftCorrected" if corrected else "DriftEnded", told, object=drift.object)
 
 
 _RESOLUTION_TEXT: dict[Resolution | None, str] = {
@@ -343,9 +343,9 @@ _RESOLUTION_TEXT: dict[Resolution | None, str] = {
 }
 
 
-def _with_sync_request(following: ApplicationContext, drift: ObjectDrift) -> ObjectDrift:
+def _with_sync_request(context: ApplicationContext, drift: ObjectDrift) -> ObjectDrift:
     """A person who asks for a sync asks for the end of drift that nobody has to approve."""
-    request = following.current_request
+    request = context.current_request
     if request is None or drift.state is DriftState.APPROVED:
         return drift
     plain = drift.remediation in (Remediation.REPORT, Remediation.SELF_HEAL)
@@ -357,11 +357,11 @@ def _with_sync_request(following: ApplicationContext, drift: ObjectDrift) -> Obj
 
 
 def _remaining_entries(
-    following: ApplicationContext, seen: ObservedObject, drift: ObjectDrift
+    context: ApplicationContext, seen: ObservedObject, drift: ObjectDrift
 ) -> tuple[DriftEntry, ...]:
     """Which fields of a drift an object still has."""
     found = track(
-        following.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
+        context.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
     )
     paths = {entry.path for entry in drift.entries}
     return tuple(

@@ -35,9 +35,9 @@ _REFUSAL_PERIOD = timedelta(days=1)
 
 
 def follow_annotations(
-    following: ApplicationContext,
+    context: ApplicationContext,
     seen: Iterable[ObservedObject],
-    voice: PassReporter,
+    reporter: PassReporter,
     allowed: AnnotationHolds = AnnotationHolds.LIMITED,
 ) -> None:
     """Begin, change and end the holds that stand on objects themselves.
@@ -46,98 +46,98 @@ def follow_annotations(
     week and no longer, however often it is renewed. `allowed` counts for an application that does
     not say otherwise.
     """
-    shelf, spec = following.state, following.application.spec.drift
+    state, spec = context.state, context.application.spec.drift
     allowed = (spec.annotation_holds if spec else None) or allowed
     for each in seen:
         if each.live is None:
             continue
-        known = shelf.holds.get(_hold_id(each.live))
-        wanted = _annotated_hold(following, each, voice.now)
-        if wanted is not None and shelf.expired.get(wanted.id) == wanted.asked:
+        known = state.holds.get(_hold_id(each.live))
+        desired = _annotated_hold(context, each, reporter.now)
+        if desired is not None and state.expired.get(desired.id) == desired.asked:
             continue  # it ended already: a clock that is set back does not revive it
-        if wanted is not None and wanted.by != _BY_GIT:
+        if desired is not None and desired.by != _BY_GIT:
             never = allowed is AnnotationHolds.NEVER
-            if known is not None and known.asked == wanted.asked and not never:
+            if known is not None and known.asked == desired.asked and not never:
                 continue  # it was granted already
-            used = known.used if known else shelf.hold_times.get(each.ref, ())
-            begun = known.since if known else voice.now
-            left = timedelta(0) if never else budget_left(used, voice.now)
-            wanted = replace(wanted, used=used, until=min(wanted.until, begun + left))
+            used = known.used if known else state.hold_times.get(each.ref, ())
+            begun = known.since if known else reporter.now
+            left = timedelta(0) if never else budget_left(used, reporter.now)
+            desired = replace(desired, used=used, until=min(desired.until, begun + left))
             if known is None and left < MIN_GRANTED:
-                _refuse_hold(following, wanted, never=never, voice=voice)
+                _refuse_hold(context, desired, never=never, reporter=reporter)
                 continue
             if never and known is not None:
-                wanted = None
-            elif wanted.until <= voice.now:
+                desired = None
+            elif desired.until <= reporter.now:
                 continue  # it ends now, and is not begun anew
-        if wanted is not None and known is not None and known.until == wanted.until:
-            if known.asked != wanted.asked:  # more was asked for, and no more is granted
-                shelf.put_hold(replace(known, asked=wanted.asked))
-        elif wanted is not None:
-            shelf.put_hold(replace(wanted, since=known.since) if known else wanted)
+        if desired is not None and known is not None and known.until == desired.until:
+            if known.asked != desired.asked:  # more was asked for, and no more is granted
+                state.put_hold(replace(known, asked=desired.asked))
+        elif desired is not None:
+            state.put_hold(replace(desired, since=known.since) if known else desired)
             told = (
-                f"{each.ref} is on hold until {wanted.until:%Y-%m-%dT%H:%M:%SZ}, asked for by"
-                f" {wanted.by}: {wanted.reason}"
+                f"{each.ref} is on hold until {desired.until:%Y-%m-%dT%H:%M:%SZ}, asked for by"
+                f" {desired.by}: {desired.reason}"
             )
-            if wanted.cut_short:
+            if desired.cut_short:
                 told += " (all that annotations are granted for it within a week)"
-            shelf.note("paused", told, subject=wanted.id, actor=wanted.by)
-            voice.event("Paused", told, object=each.ref)
-        elif wanted is None and known is not None and known.until > voice.now:
-            shelf.put_hold(known, ended=True)
-            shelf.note(
+            state.note("paused", told, subject=desired.id, actor=desired.by)
+            reporter.event("Paused", told, object=each.ref)
+        elif desired is None and known is not None and known.until > reporter.now:
+            state.put_hold(known, ended=True)
+            state.note(
                 "resumed",
                 f"{each.ref}: the annotation is gone, or is not to count any more.",
                 subject=known.id,
             )
-            voice.event("Resumed", f"{each.ref} is no longer on hold.", object=each.ref)
+            reporter.event("Resumed", f"{each.ref} is no longer on hold.", object=each.ref)
 
 
 def _refuse_hold(
-    following: ApplicationContext, hold: Hold, *, never: bool, voice: PassReporter
+    context: ApplicationContext, hold: Hold, *, never: bool, reporter: PassReporter
 ) -> None:
     """Put on record that somebody asked for a hold which is not granted. Told once a day."""
-    shelf, ref = following.state, hold.object
+    state, ref = context.state, hold.object
     assert ref is not None  # noqa: S101  # an annotation stands on an object
-    last = shelf.holds_refused.get(ref)
-    shelf.put_hold(replace(hold, until=voice.now, since=voice.now, refused=True), ended=True)
-    if last is not None and voice.now - last < _REFUSAL_PERIOD:
+    last = state.holds_refused.get(ref)
+    state.put_hold(replace(hold, until=reporter.now, since=reporter.now, refused=True), ended=True)
+    if last is not None and reporter.now - last < _REFUSAL_PERIOD:
         return
     why = "annotations hold nothing here" if never else "annotations have held it for a day already"
     told = (
         f"{hold.by} asked by annotation for a hold of {ref}, and {why}. Its drift is handled as if"
         " there were no hold. `holdfast pause` takes a token, and has no such limit."
     )
-    shelf.note("hold-refused", told, subject=hold.id, actor=hold.by)
-    voice.event("HoldRefused", told, warning=True, object=ref)
+    state.note("hold-refused", told, subject=hold.id, actor=hold.by)
+    reporter.event("HoldRefused", told, warning=True, object=ref)
 
 
-async def expire_holds(following: ApplicationContext, voice: PassReporter) -> None:
+async def expire_holds(context: ApplicationContext, reporter: PassReporter) -> None:
     """End the holds whose time is over, and send their changes where the policy says.
 
     What changed under a hold goes to a pull request or is put back; either way it is on record.
     Where putting back needs a review, the end of a hold is none.
     """
-    shelf, spec = following.state, following.application.spec.drift
+    state, spec = context.state, context.application.spec.drift
     four_eyes = bool(spec and spec.four_eyes)
-    for hold in [each for each in shelf.holds.values() if each.until <= voice.now]:
+    for hold in [each for each in state.holds.values() if each.until <= reporter.now]:
         back_port = hold.end is HoldEnd.PULL_REQUEST
         follows = "goes to Git by a pull request" if back_port else "is put back"
         if hold.cut_short:
             follows = "goes the way of its route again"
-        for drift in list(shelf.drifts.values()):
+        for drift in list(state.drifts.values()):
             if hold.object not in (None, drift.object):
                 continue
             # What was not seen before came about under the hold, as far as can be told.
-            unseen = back_port and drift.first_seen == voice.now
+            unseen = back_port and drift.first_seen == reporter.now
             if drift.state is not DriftState.HELD and not unseen:
                 continue
-            if following.hold_of(drift.object, voice.now) is not None:
+            if context.hold_of(drift.object, reporter.now) is not None:
                 continue  # another hold goes on
             # No change under the hold, or a hold that somebody wanted for longer than annotations
             # are granted: it goes its own way again.
             if drift.last_seen < hold.since or hold.cut_short:
-                shelf.put_drift(replace(drift, state=DriftState.DETECTED, note="", until=None))
+                state.put_drift(replace(drift, state=DriftState.DETECTED, note="", until=None))
                 continue
             after = replace(drift, state=DriftState.DETECTED, chosen_by=f"the end of {hold.id}")
             after = replace(after, note=f"Its hold ended: it {follows}.", until=None)
@@ -151,25 +151,25 @@ async def expire_holds(following: ApplicationContext, voice: PassReporter) -> No
                 after = replace(after, remediation=Remediation.REVIEW, requested_by=asked)
             else:
                 after = replace(after, state=DriftState.APPROVED, plan="", decided_by=hold.by)
-            shelf.put_drift(after)
-            await voice.notice(
+            state.put_drift(after)
+            await reporter.notice(
                 message.drift_expired(
-                    voice.about(after), ended=hold.until, follows=f"it {follows}",
+                    reporter.about(after), ended=hold.until, follows=f"it {follows}",
                     reason=hold.reason,
                 )
             )  # fmt: skip
         told = f"The hold of {hold.by} ({hold.reason}) ended: what changed under it {follows}."
-        shelf.put_hold(hold, ended=True)
-        shelf.note("pause-expired", told, subject=hold.id)
-        voice.event("PauseExpired", told, object=hold.object)
+        state.put_hold(hold, ended=True)
+        state.note("pause-expired", told, subject=hold.id)
+        reporter.event("PauseExpired", told, object=hold.object)
 
 
 def _annotated_hold(
-    following: ApplicationContext, seen: ObservedObject, now: datetime
+    context: ApplicationContext, seen: ObservedObject, now: datetime
 ) -> Hold | None:
     live = seen.live or {}
     until = _parse_time(value_at(live, ("metadata", "annotations", PAUSED_UNTIL)))
-    known = following.state.holds.get(_hold_id(live))
+    known = context.state.holds.get(_hold_id(live))
     begun = known.since if known else now
     if until is None or until <= now:
         return None
@@ -181,9 +181,9 @@ def _annotated_hold(
     reason = value_at(live, ("metadata", "annotations", PAUSE_REASON))
     incident = value_at(live, ("metadata", "annotations", BREAK_GLASS))
     told = " ".join(redact(str(part))[:_MAX_REASON] for part in (incident, reason) if part)
-    spec = following.application.spec.drift
+    spec = context.application.spec.drift
     return Hold(
-        id=_hold_id(live), application=following.application.id, object=seen.ref,
+        id=_hold_id(live), application=context.application.id, object=seen.ref,
         reason=told or "no reason was given", by=_BY_GIT if declared else _annotation_writer(live), since=now,
         until=until,
         end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,

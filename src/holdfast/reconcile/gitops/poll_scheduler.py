@@ -64,36 +64,36 @@ class PollScheduler:
         self._tasks: dict[SourcePoller, asyncio.Task[None]] = {}
         self._outages: dict[str, _Outage] = {}
 
-    async def poll(self, following: ApplicationContext) -> None:
+    async def poll(self, context: ApplicationContext) -> None:
         """Have the repository asked if it is time to. Does not wait for the answer."""
-        self.start(following)
+        self.start(context)
 
-    def start(self, following: ApplicationContext) -> None:
+    def start(self, context: ApplicationContext) -> None:
         """Have the repository asked if it is time to."""
-        follower, id = following.poller, following.application.id
-        if not follower.due:
+        poller, id = context.poller, context.application.id
+        if not poller.due:
             return
         down = None
-        outage = self._outages.get(_url(following))
-        if outage is not None and not follower.awaited:
+        outage = self._outages.get(_url(context))
+        if outage is not None and not poller.awaited:
             now = self._clock.monotonic()
             if outage.prober is not None or now < outage.retry_at:
                 down = outage.error
-                if id in outage.waiting and follower.last is not NO_SOURCE_YET:
-                    follower.postpone(
+                if id in outage.waiting and poller.last is not NO_SOURCE_YET:
+                    poller.postpone(
                         max(outage.retry_at, now + FIRST_RETRY)
                     )  # it was told already
                     return
             else:
                 outage.prober = id
-        follower.asking = True
-        task = asyncio.ensure_future(self._ask(following, follower, down))
-        self._tasks[follower] = task
-        task.add_done_callback(lambda _: self._tasks.pop(follower, None))
+        poller.asking = True
+        task = asyncio.ensure_future(self._ask(context, poller, down))
+        self._tasks[poller] = task
+        task.add_done_callback(lambda _: self._tasks.pop(poller, None))
 
-    def forget(self, following: ApplicationContext) -> None:
+    def forget(self, context: ApplicationContext) -> None:
         """End what is under way for an application that is no more."""
-        if (task := self._tasks.get(following.poller)) is not None:
+        if (task := self._tasks.get(context.poller)) is not None:
             task.cancel()
 
     async def aclose(self) -> None:
@@ -104,11 +104,11 @@ class PollScheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(
-        self, following: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
+        self, context: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
     ) -> None:
-        id, url = following.application.id, _url(following)
+        id, url = context.application.id, _url(context)
         try:
-            asked = await self._answer(following, poller, down)
+            asked = await self._answer(context, poller, down)
             if asked is not None:
                 self._settle(id, url, poller, asked, known=down is not None)
         finally:
@@ -119,15 +119,15 @@ class PollScheduler:
             self._wake(id)
 
     async def _answer(
-        self, following: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
+        self, context: ApplicationContext, poller: SourcePoller, down: HoldfastError | None
     ) -> PollResult | None:
         """Ask, and have the application go by the answer."""
         for _ in range(_MAX_ROUNDS):
-            application, followed = following.application, following.state.followed
-            asked = await self._fetch(following, poller, followed, down)
-            async with following.lock:
+            application, followed = context.application, context.state.followed
+            asked = await self._fetch(context, poller, followed, down)
+            async with context.lock:
                 # How a commit stands to what was applied is only known for what was applied then.
-                if following.state.followed == followed:
+                if context.state.followed == followed:
                     poller.take(application, asked)
                     return asked
         poller.resume(self._clock.monotonic())
@@ -135,7 +135,7 @@ class PollScheduler:
 
     async def _fetch(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         poller: SourcePoller,
         followed: AppliedRevision | None,
         down: HoldfastError | None,
@@ -143,17 +143,17 @@ class PollScheduler:
         started = self._clock.monotonic()
         recalling: asyncio.Task[None] | None = None
         if poller.last is NO_SOURCE_YET and followed is not None and down is None:
-            recalling = asyncio.ensure_future(self._recall(following, poller, followed))
+            recalling = asyncio.ensure_future(self._recall(context, poller, followed))
         try:
             async with asyncio.timeout(self._within):
-                return await poller.ask(following.application, followed, down=down)
+                return await poller.ask(context.application, followed, down=down)
         except TimeoutError:
             told = (
                 f"The repository was not read and rendered within {format_seconds(self._within)}."
             )
             error: HoldfastError = SourceUnavailable(told, hint="It is tried again later.")
         except Exception:  # a poisonous repository must not stop the others, nor its own heals
-            self._failed(following.application.id)
+            self._failed(context.application.id)
             told = "The repository was not read, because of a defect in Holdfast."
             error = SourceUnavailable(told, hint="See fetch-failed in the log, and report it.")
         finally:
@@ -164,16 +164,16 @@ class PollScheduler:
         return PollResult(started=started, since=started, source=source, error=error)
 
     async def _recall(
-        self, following: ApplicationContext, poller: SourcePoller, followed: AppliedRevision
+        self, context: ApplicationContext, poller: SourcePoller, followed: AppliedRevision
     ) -> None:
         """Go by what was applied last when the repository does not answer soon after a start."""
         await self._clock.sleep(RECALL_AFTER)
         with contextlib.suppress(HoldfastError):  # then nothing is known, as before
-            source = await poller.recall(following.application, followed)
-            async with following.lock:
-                if poller.last is NO_SOURCE_YET and following.state.followed == followed:
+            source = await poller.recall(context.application, followed)
+            async with context.lock:
+                if poller.last is NO_SOURCE_YET and context.state.followed == followed:
                     poller.last = source
-            self._wake(following.application.id)
+            self._wake(context.application.id)
 
     def _settle(
         self, id: ApplicationId, url: str, poller: SourcePoller, asked: PollResult, *, known: bool
@@ -213,5 +213,5 @@ class PollScheduler:
         return pause * (1 + _JITTER * (self._chance() - 0.5))
 
 
-def _url(following: ApplicationContext) -> str:
-    return following.application.spec.source.url
+def _url(context: ApplicationContext) -> str:
+    return context.application.spec.source.url

@@ -61,12 +61,12 @@ def decision_files(drift: ObjectDrift, *, expires: datetime) -> Mapping[str, byt
 
 
 async def take_up_decisions(
-    following: ApplicationContext, source: SourceState, sources: Sources, voice: PassReporter
+    context: ApplicationContext, source: SourceState, sources: Sources, reporter: PassReporter
 ) -> frozenset[str]:
     """Approve the drifts whose decision was merged. Returns those whose decision does not hold."""
     waiting = [
         drift
-        for drift in following.state.drifts.values()
+        for drift in context.state.drifts.values()
         if drift.remediation is Remediation.PULL_REQUEST
         and drift.pull is PullRequestKind.REVERT
         and drift.state is DriftState.PULL_REQUEST
@@ -74,10 +74,10 @@ async def take_up_decisions(
     if not waiting or source.commit is None or source.stale:
         return frozenset()
     void = set[str]()
-    repository = await sources.repository(following.application)
+    repository = await sources.repository(context.application)
     async with repository.export(source.commit.sha) as export:
         for drift in waiting:
-            told = _decision_problem(export, drift, voice.now)
+            told = _decision_problem(export, drift, reporter.now)
             if told is None:
                 continue
             after = replace(drift, note=told)
@@ -87,11 +87,11 @@ async def take_up_decisions(
                     note="Its decision was merged.",
                     decided_by=f"the merge of {drift.url or decision_file(drift)}",
                 )  # fmt: skip
-                following.state.note("approved", after.note, subject=drift.id)
-                voice.event("DriftApproved", f"{drift.object}: {after.note}", object=drift.object)
+                context.state.note("approved", after.note, subject=drift.id)
+                reporter.event("DriftApproved", f"{drift.object}: {after.note}", object=drift.object)
             else:
                 void.add(drift.id)
-            following.state.put_drift(after)
+            context.state.put_drift(after)
     return frozenset(void)
 
 
@@ -131,33 +131,33 @@ class PullRequestOpener:
 
     def __init__(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         source: SourceState,
         sources: Sources,
         codify: Codify,
         forge: Forge | None,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
-        self._following = following
-        self._shelf = following.state
+        self._context = context
+        self._state = context.state
         self._source = source
         self._sources = sources
         self._codify = codify
         self._forge = forge
-        self._voice = voice
-        self._spec = following.application.spec.pull_requests or PullRequestSpec()
+        self._reporter = reporter
+        self._spec = context.application.spec.pull_requests or PullRequestSpec()
 
     async def ensure(self, drift: ObjectDrift, seen: ObservedObject | None) -> None:
         """Have a pull request that proposes the drift as it is now."""
         branch = pull_request_text.branch_of(drift)
-        kept = self._shelf.pulls.get(branch)
+        kept = self._state.pulls.get(branch)
         if kept is not None and kept.drift != drift.id:
             note = f"It waits for {kept.url or kept.branch}, on the same object."
-            self._shelf.put_drift(replace(drift, note=note))
+            self._state.put_drift(replace(drift, note=note))
             return
         claim = kept if kept and self._forge and not kept.number else None
         if claim is not None:
-            if timedelta() <= self._voice.now - claim.checked_at < CLAIM_TIMEOUT:
+            if timedelta() <= self._reporter.now - claim.checked_at < CLAIM_TIMEOUT:
                 return
             kept = None
         if kept is not None and (kept.digest == drift.digest or kept.stopped):
@@ -167,18 +167,18 @@ class PullRequestOpener:
         if self._source.commit is None or self._source.stale:
             return  # it is looked at again when there is something to base it on
         if kept is None and (told := self._refused(drift, branch)):
-            self._shelf.put_drift(replace(drift, state=DriftState.REJECTED, note=told))
+            self._state.put_drift(replace(drift, state=DriftState.REJECTED, note=told))
             return
         if kept is None and claim is None and (told := self._too_many()):
-            self._shelf.put_drift(replace(drift, note=told))
+            self._state.put_drift(replace(drift, note=told))
             return
         try:
             files, body = await self._files(drift, seen)
         except ValidationError as error:
             told = wording.shorten(str(error))
-            self._shelf.put_drift(replace(drift, state=DriftState.BLOCKED, note=told))
+            self._state.put_drift(replace(drift, state=DriftState.BLOCKED, note=told))
             if told != drift.note:
-                self._voice.event("PullRequestFailed", told, warning=True, object=drift.object)
+                self._reporter.event("PullRequestFailed", told, warning=True, object=drift.object)
             return
         answered = await self._answered(drift, branch) if kept is None else None
         if answered is not None:
@@ -195,10 +195,10 @@ class PullRequestOpener:
     ) -> None:
         assert self._source.commit is not None  # noqa: S101  # asked before
         branch = pull_request_text.branch_of(drift)
-        repository = await self._sources.repository(self._following.application)
+        repository = await self._sources.repository(self._context.application)
         if kept is None and self._forge is not None:
-            self._shelf.put_pull(self._kept(drift, branch, "", None, None))
-            await self._shelf.commit()
+            self._state.put_pull(self._kept(drift, branch, "", None, None))
+            await self._state.commit()
         push = BranchPush(
             branch=branch, base=self._source.commit.sha, files=files, at=drift.first_seen,
             message=pull_request_text.commit_message(drift),
@@ -220,10 +220,10 @@ class PullRequestOpener:
         if kept is None:
             where = pull.url if pull else branch
             told = f"{where} proposes to {drift.pull} {drift.object}."
-            self._shelf.note("pull-opened", told, subject=drift.id)
-            self._voice.event("PullRequestOpened", told, object=drift.object)
-            await self._voice.notice(
-                message.drift_codified(self._voice.about(drift), pull=where)
+            self._state.note("pull-opened", told, subject=drift.id)
+            self._reporter.event("PullRequestOpened", told, object=drift.object)
+            await self._reporter.notice(
+                message.drift_codified(self._reporter.about(drift), pull=where)
             )  # fmt: skip
 
     async def _answered(
@@ -236,7 +236,7 @@ class PullRequestOpener:
         """
         if self._forge is None:
             return None
-        marker, ended = pull_request_text.marker_of(drift), self._shelf.ended.get(branch)
+        marker, ended = pull_request_text.marker_of(drift), self._state.ended.get(branch)
         found = [
             pull
             for pull in await self._forge.past(branch)
@@ -256,11 +256,11 @@ class PullRequestOpener:
     ) -> tuple[Mapping[str, bytes | None], str]:
         """Return what a pull request changes, and how it is described."""
         if drift.pull is PullRequestKind.REVERT:
-            expires = self._voice.now + self._deadline
+            expires = self._reporter.now + self._deadline
             return decision_files(drift, expires=expires), pull_request_text.pull_request_body(
                 drift
             )
-        codified = await self._codify(self._following, drift, seen)
+        codified = await self._codify(self._context, drift, seen)
         body = pull_request_text.pull_request_body(
             drift, notes=codified.notes, repointed=codified.repointed
         )
@@ -274,7 +274,7 @@ class PullRequestOpener:
         pull = await self._forge.open(
             NewPullRequest(
                 branch=branch, title=title, body=body, draft=bool(spec.draft),
-                base=spec.base or self._following.application.spec.source.revision or "main",
+                base=spec.base or self._context.application.spec.source.revision or "main",
                 labels=pull_request_text.pull_request_labels(drift, spec.labels or ()),
             )
         )  # fmt: skip
@@ -295,12 +295,12 @@ class PullRequestOpener:
         if kept is None and pull is not None:
             kept = self._kept(drift, branch, pull.head, pull, None)
         if kept is not None:
-            self._shelf.put_pull(replace(kept, digest=drift.digest, stopped=told))
+            self._state.put_pull(replace(kept, digest=drift.digest, stopped=told))
         if drift.note == told:
             return  # it was said before
-        self._shelf.put_drift(replace(drift, state=DriftState.PULL_REQUEST, note=told))
-        self._shelf.note("pull-left-alone", told, subject=drift.id)
-        self._voice.event("PullRequestLeftAlone", f"{branch}: {told}")
+        self._state.put_drift(replace(drift, state=DriftState.PULL_REQUEST, note=told))
+        self._state.note("pull-left-alone", told, subject=drift.id)
+        self._reporter.event("PullRequestLeftAlone", f"{branch}: {told}")
 
     def _keep(
         self,
@@ -311,8 +311,8 @@ class PullRequestOpener:
         kept: PullRequestRecord | None,
     ) -> None:
         now = self._kept(drift, branch, head, pull, kept)
-        self._shelf.put_pull(now)
-        self._shelf.put_drift(
+        self._state.put_pull(now)
+        self._state.put_drift(
             replace(
                 drift, state=DriftState.PULL_REQUEST, url=now.url,
                 until=now.opened_at + self._deadline,
@@ -328,7 +328,7 @@ class PullRequestOpener:
         pull: PullRequest | None,
         kept: PullRequestRecord | None,
     ) -> PullRequestRecord:
-        now, ended = self._voice.now, self._shelf.ended.get(branch)
+        now, ended = self._reporter.now, self._state.ended.get(branch)
         lately = _opened_lately(ended, now) if ended else ()
         return PullRequestRecord(
             branch=branch, drift=drift.id, digest=drift.digest, head=head,
@@ -338,19 +338,19 @@ class PullRequestOpener:
 
     def _refused(self, drift: ObjectDrift, branch: str) -> str:
         """How a person said no to exactly this since it began, though it was another meanwhile."""
-        ended = self._shelf.ended.get(branch)
+        ended = self._state.ended.get(branch)
         if ended is None or (ended.drift, ended.digest) != (drift.id, drift.digest):
             return ""
         return ended.stopped if ended.opened_at >= drift.first_seen else ""
 
     def _too_many(self) -> str:
         """Why no further pull request is opened now; empty when one may be."""
-        count = sum(not pull.merged for pull in self._shelf.pulls.values())
+        count = sum(not pull.merged for pull in self._state.pulls.values())
         if count >= (self._spec.most_open or MOST_OPEN):
             return f"It waits: {count} pull requests of this application are open."
         # Those that are over count too: an object that comes and goes would open one each time.
-        every = {**self._shelf.ended, **self._shelf.pulls}.values()
-        lately = [at for pull in every for at in _opened_lately(pull, self._voice.now)]
+        every = {**self._state.ended, **self._state.pulls}.values()
+        lately = [at for pull in every for at in _opened_lately(pull, self._reporter.now)]
         if len(lately) >= (self._spec.most_hourly or MOST_HOURLY):
             return f"It waits: {len(lately)} pull requests were opened within the hour."
         return ""
@@ -391,79 +391,79 @@ class PullRequestFollower:
 
     async def see_to(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         source: SourceState,
         seen: Mapping[ObjectRef, ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Open, update, follow and close. A forge that fails delays nothing but this."""
-        shelf = following.state
-        wanting = [each for each in shelf.drifts.values() if _wants_pull(each, following, voice)]
-        if not wanting and not shelf.pulls:
+        state = context.state
+        wanting = [each for each in state.drifts.values() if _wants_pull(each, context, reporter)]
+        if not wanting and not state.pulls:
             return
-        if following.forge_again is not None and voice.now < following.forge_again:
-            following.postponed.update(drift.object for drift in wanting)
+        if context.forge_again is not None and reporter.now < context.forge_again:
+            context.postponed.update(drift.object for drift in wanting)
             return
         async with self._aside():
-            await self._see_to(following, source, seen, voice, wanting)
+            await self._see_to(context, source, seen, reporter, wanting)
 
     async def _see_to(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         source: SourceState,
         seen: Mapping[ObjectRef, ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
         wanting: Sequence[ObjectDrift],
     ) -> None:
-        shelf = following.state
-        hinted, following.forge_moved = following.forge_moved, False
+        state = context.state
+        hinted, context.forge_moved = context.forge_moved, False
         try:
-            void = await take_up_decisions(following, source, self._sources, voice)
-            forge = await self._sources.forge(following.application)
-            for kept in list(shelf.pulls.values()):
+            void = await take_up_decisions(context, source, self._sources, reporter)
+            forge = await self._sources.forge(context.application)
+            for kept in list(state.pulls.values()):
                 if kept.merged:
-                    _release_merged(following, kept, anew=kept.drift in void)
+                    _release_merged(context, kept, anew=kept.drift in void)
                 else:
-                    await self._follow(following, kept, forge, voice, hinted=hinted)
+                    await self._follow(context, kept, forge, reporter, hinted=hinted)
             opening = PullRequestOpener(
-                following, source, self._sources, self._codify, forge, voice
+                context, source, self._sources, self._codify, forge, reporter
             )
             for drift in sorted(wanting, key=lambda each: each.first_seen):
-                now = shelf.drifts.get(drift.id)
-                if now is not None and _wants_pull(now, following, voice):
+                now = state.drifts.get(drift.id)
+                if now is not None and _wants_pull(now, context, reporter):
                     await opening.ensure(now, seen.get(now.object))
-            following.forge_failures, following.forge_again = 0, None
+            context.forge_failures, context.forge_again = 0, None
         except HoldfastError as error:
-            following.forge_moved = hinted
-            following.postponed.update(drift.object for drift in wanting)
+            context.forge_moved = hinted
+            context.postponed.update(drift.object for drift in wanting)
             if isinstance(error, TargetUnavailable):
                 # Asked less and less, so that one that hangs does not hold up every pass.
-                pause = FIRST_PAUSE * 2 ** min(following.forge_failures, 10)
-                following.forge_failures += 1
-                following.forge_again = voice.now + min(pause, LONGEST_PAUSE)
+                pause = FIRST_PAUSE * 2 ** min(context.forge_failures, 10)
+                context.forge_failures += 1
+                context.forge_again = reporter.now + min(pause, LONGEST_PAUSE)
             told = wording.shorten(f"Pull requests wait: {error}")
-            voice.event("PullRequestFailed", told, warning=True)
+            reporter.event("PullRequestFailed", told, warning=True)
             for drift in wanting:  # who asked for it looks there
-                now = shelf.drifts.get(drift.id)
-                if now is not None and _wants_pull(now, following, voice) and not now.url:
-                    shelf.put_drift(replace(now, note=told))
+                now = state.drifts.get(drift.id)
+                if now is not None and _wants_pull(now, context, reporter) and not now.url:
+                    state.put_drift(replace(now, note=told))
 
     async def _follow(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         kept: PullRequestRecord,
         forge: Forge | None,
-        voice: PassReporter,
+        reporter: PassReporter,
         *,
         hinted: bool,
     ) -> None:
         """Learn what became of one pull request, and close it when it has nothing to ask."""
-        shelf = following.state
-        drift = shelf.drifts.get(kept.drift)
+        state = context.state
+        drift = state.drifts.get(kept.drift)
         over = _reason_to_close(kept, drift)
-        if drift is not None and drift.until is not None and drift.until <= voice.now:
-            drift = await self._overdue(following, drift, voice)
-        if not over and not hinted and voice.now - kept.checked_at < FORGE_POLL:
+        if drift is not None and drift.until is not None and drift.until <= reporter.now:
+            drift = await self._overdue(context, drift, reporter)
+        if not over and not hinted and reporter.now - kept.checked_at < FORGE_POLL:
             return
         if forge is not None and not kept.number:
             if not over:
@@ -472,90 +472,90 @@ class PullRequestFollower:
         pull = await _find_pull_request(forge, kept) if forge else None
         if pull is None or forge is None:
             if forge is not None or over:
-                shelf.put_pull(kept, done=True)
+                state.put_pull(kept, done=True)
             return
-        kept = replace(kept, checked_at=voice.now, head=pull.head or kept.head)
+        kept = replace(kept, checked_at=reporter.now, head=pull.head or kept.head)
         if pull.state is PullRequestState.OPEN and over:
-            await self._close(following, kept, forge, over, voice)
+            await self._close(context, kept, forge, over, reporter)
         elif pull.state is PullRequestState.OPEN:
-            shelf.put_pull(kept)
+            state.put_pull(kept)
             if pull.mergeable is False and drift is not None:
                 told = "It conflicts with its base now: rebase or close it."
-                shelf.put_drift(replace(drift, note=told))
+                state.put_drift(replace(drift, note=told))
         elif pull.state is PullRequestState.MERGED:
-            await self._merged(following, kept, drift, voice)
+            await self._merged(context, kept, drift, reporter)
         else:
-            self._closed(following, kept, pull, drift, voice)
+            self._closed(context, kept, pull, drift, reporter)
 
     async def _overdue(
-        self, following: ApplicationContext, drift: ObjectDrift, voice: PassReporter
+        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
     ) -> ObjectDrift:
         """Nobody decided in time: say so, once."""
         told = "Its pull request is open for longer than it should be."
         late = replace(drift, note=told, until=None)
-        following.state.put_drift(late)
-        following.state.note("pull-overdue", told, subject=drift.id)
-        voice.event("PullRequestOverdue", f"{drift.url}: {told}", warning=True)
-        await voice.notice(
+        context.state.put_drift(late)
+        context.state.note("pull-overdue", told, subject=drift.id)
+        reporter.event("PullRequestOverdue", f"{drift.url}: {told}", warning=True)
+        await reporter.notice(
             message.drift_expired(
-                voice.about(late), ended=voice.now, follows="it waits for a reviewer", reason=told
+                reporter.about(late), ended=reporter.now, follows="it waits for a reviewer", reason=told
             )
         )
         return late
 
     async def _close(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         kept: PullRequestRecord,
         forge: Forge,
         why: str,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
-        repository = await self._sources.repository(following.application)
+        repository = await self._sources.repository(context.application)
         await forge.close(kept.number, comment=why)
         with suppress(HumanCommits):  # their work stays
             await repository.delete(kept.branch)
-        following.state.put_pull(kept, done=True)
-        following.state.note("pull-closed", f"{kept.url} was closed. {why}", subject=kept.drift)
-        voice.event("PullRequestClosed", f"{kept.url}: {why}")
+        context.state.put_pull(kept, done=True)
+        context.state.note("pull-closed", f"{kept.url} was closed. {why}", subject=kept.drift)
+        reporter.event("PullRequestClosed", f"{kept.url}: {why}")
 
     async def _merged(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         kept: PullRequestRecord,
         drift: ObjectDrift | None,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Wait for Git, which may be followed later than the forge: it is not proposed again."""
-        shelf = following.state
-        shelf.put_pull(replace(kept, merged=True))
-        shelf.note("pull-merged", f"{kept.url} was merged.", subject=kept.drift)
-        voice.event("PullRequestMerged", f"{kept.url} was merged.")
-        following.poller.hasten()
+        state = context.state
+        state.put_pull(replace(kept, merged=True))
+        state.note("pull-merged", f"{kept.url} was merged.", subject=kept.drift)
+        reporter.event("PullRequestMerged", f"{kept.url} was merged.")
+        context.poller.hasten()
         if drift is not None:
-            shelf.put_drift(replace(drift, note="Its pull request was merged.", until=None))
-            await voice.notice(
-                message.drift_codified(voice.about(drift), pull=kept.url, merged=True)
+            state.put_drift(replace(drift, note="Its pull request was merged.", until=None))
+            await reporter.notice(
+                message.drift_codified(reporter.about(drift), pull=kept.url, merged=True)
             )
-        _release_merged(following, kept)
+        _release_merged(context, kept)
 
     def _closed(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         kept: PullRequestRecord,
         pull: PullRequest,
         drift: ObjectDrift | None,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """A person said no: the same drift is not proposed again."""
         by = f" by {pull.closed_by}" if pull.closed_by else ""
         told = f"{kept.url} was closed{by}."
-        following.state.put_pull(replace(kept, stopped=told), done=True)
-        following.state.note("pull-rejected", told, subject=kept.drift, actor=pull.closed_by or "?")
-        voice.event("DriftRejected", told)
+        context.state.put_pull(replace(kept, stopped=told), done=True)
+        context.state.note("pull-rejected", told, subject=kept.drift, actor=pull.closed_by or "?")
+        reporter.event("DriftRejected", told)
         if drift is not None:
             state = DriftState.REJECTED if drift.digest == kept.digest else DriftState.DETECTED
-            following.state.put_drift(
+            context.state.put_drift(
                 replace(drift, state=state, note=told, decided_by=pull.closed_by, until=None)
             )
 
@@ -604,17 +604,17 @@ def _reason_to_close(kept: PullRequestRecord, drift: ObjectDrift | None) -> str:
 
 
 def _release_merged(
-    following: ApplicationContext, kept: PullRequestRecord, *, anew: bool = False
+    context: ApplicationContext, kept: PullRequestRecord, *, anew: bool = False
 ) -> None:
     """Put a merged one away once its drift is gone or is another, or is to be asked anew."""
-    drift = following.state.drifts.get(kept.drift)
+    drift = context.state.drifts.get(kept.drift)
     if anew or drift is None or drift.digest != kept.digest or _reason_to_close(kept, drift):
-        following.state.put_pull(kept, done=True)
+        context.state.put_pull(kept, done=True)
 
 
-def _wants_pull(drift: ObjectDrift, following: ApplicationContext, voice: PassReporter) -> bool:
+def _wants_pull(drift: ObjectDrift, context: ApplicationContext, reporter: PassReporter) -> bool:
     return (
         drift.remediation is Remediation.PULL_REQUEST
         and drift.state not in _NOT_PROPOSED
-        and following.hold_of(drift.object, voice.now) is None
+        and context.hold_of(drift.object, reporter.now) is None
     )

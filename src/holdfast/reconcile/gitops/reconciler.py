@@ -37,7 +37,7 @@ ClaimObjects = Callable[[ApplicationContext, RenderedSource], str]
 """Takes what is declared for an application; says why not where another has some of it."""
 
 
-def claim_everything(following: ApplicationContext, rendered: RenderedSource) -> str:
+def claim_everything(context: ApplicationContext, rendered: RenderedSource) -> str:
     """For who follows one application alone: everything is its own."""
     return ""
 
@@ -46,9 +46,9 @@ PollSource = Callable[[ApplicationContext], Awaitable[None]]
 """Has the repository of an application asked when it is time to."""
 
 
-async def poll_and_wait(following: ApplicationContext) -> None:
+async def poll_and_wait(context: ApplicationContext) -> None:
     """For who follows one application alone: a pass waits for its repository."""
-    await following.poller.follow(following.application, following.state.followed)
+    await context.poller.follow(context.application, context.state.followed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,210 +79,210 @@ class ApplicationReconciler:
         self._clock = parts.clock
 
     async def reconcile(
-        self, following: ApplicationContext, *, only: Collection[ObjectRef] | None = None
+        self, context: ApplicationContext, *, only: Collection[ObjectRef] | None = None
     ) -> ApplicationResult:
         """Look at an application, or `only` at some of its objects, and do what is due.
 
         Raises Conflict when somebody else wrote to the ledger meanwhile, and what the ledger
         raises. It was left where it was then; the next pass reads what is known and goes on.
         """
-        async with following.lock:
-            voice = PassReporter(
-                application=following.application, now=self._clock.now(), tell=self._parts.tell,
+        async with context.lock:
+            reporter = PassReporter(
+                application=context.application, now=self._clock.now(), tell=self._parts.tell,
                 cluster=self._parts.cluster,
             )  # fmt: skip
-            await following.state.refresh()
-            self._take_owner(following, voice)
+            await context.state.refresh()
+            self._take_owner(context, reporter)
             try:
-                await self._pass(following, only, voice)
+                await self._pass(context, only, reporter)
             except BaseException:
                 # Nothing that was half done is gone on with: the next pass looks at everything.
-                following.state.discard()
-                following.policy = ""
+                context.state.discard()
+                context.policy = ""
                 raise
             return ApplicationResult(
-                status=application_status(following, self._clock.now()),
-                requeue_after=self._wait(following),
-                notes=tuple(voice.notes),
+                status=application_status(context, self._clock.now()),
+                requeue_after=self._wait(context),
+                notes=tuple(reporter.notes),
             )
 
-    def _take_owner(self, following: ApplicationContext, voice: PassReporter) -> None:
+    def _take_owner(self, context: ApplicationContext, reporter: PassReporter) -> None:
         """Note whose an application is. What another project saw and decided stays with that one.
 
         Its open drifts end there, and are found anew for whoever has the application now. Holds
         and rules go along: they are about objects, and ending them would change those.
         """
-        shelf, project = following.state, following.application.spec.project
-        drifts = list(shelf.drifts.values())
-        last = shelf.projects[-1] if shelf.projects else next(
+        state, project = context.state, context.application.spec.project
+        drifts = list(state.drifts.values())
+        last = state.projects[-1] if state.projects else next(
             (drift.project for drift in drifts if drift.project != project), project
         )  # fmt: skip
         if last != project:
-            shelf.project = last
+            state.project = last
             for drift in drifts:
                 ended = Resolution.SUPERSEDED
                 close_drift(
-                    following,
+                    context,
                     replace(
-                        drift, state=DriftState.RESOLVED, resolved_at=voice.now, resolution=ended
+                        drift, state=DriftState.RESOLVED, resolved_at=reporter.now, resolution=ended
                     ),
-                    voice,
+                    reporter,
                 )
-            for plan in list(shelf.plans.values()):
-                shelf.put_plan(plan, done=True)
-            shelf.note("handed-over", "The application belongs to another project now.")
-            following.policy = ""
-        shelf.project = project
-        if last != project or not shelf.projects:
-            earlier = [each for each in (*shelf.projects, last) if each != project]
-            shelf.put_projects((*dict.fromkeys(earlier), project))
+            for plan in list(state.plans.values()):
+                state.put_plan(plan, done=True)
+            state.note("handed-over", "The application belongs to another project now.")
+            context.policy = ""
+        state.project = project
+        if last != project or not state.projects:
+            earlier = [each for each in (*state.projects, last) if each != project]
+            state.put_projects((*dict.fromkeys(earlier), project))
 
-    def _wait(self, following: ApplicationContext) -> float:
+    def _wait(self, context: ApplicationContext) -> float:
         """Seconds until the next look that no event asks for."""
-        if following.application.spec.suspend:
+        if context.application.spec.suspend:
             return SUSPENDED_WAIT
-        due = following.next_due(self._clock.now())
-        wait = following.poller.wait
+        due = context.next_due(self._clock.now())
+        wait = context.poller.wait
         return max(MIN_WAIT, wait if due is None else min(wait, due))
 
     async def _pass(
-        self, following: ApplicationContext, only: Collection[ObjectRef] | None, voice: PassReporter
+        self, context: ApplicationContext, only: Collection[ObjectRef] | None, reporter: PassReporter
     ) -> None:
-        application, shelf = following.application, following.state
-        request = following.request
+        application, state = context.application, context.state
+        request = context.request
         if application.spec.suspend:
-            await shelf.commit()
+            await state.commit()
             return
-        await self._parts.poll(following)
-        before, source = following.source, following.poller.last
-        following.source, following.awaiting = source, following.poller.awaited
-        await self._tell_of_source(following, before, source, voice)
+        await self._parts.poll(context)
+        before, source = context.source, context.poller.last
+        context.source, context.awaiting = source, context.poller.awaited
+        await self._tell_of_source(context, before, source, reporter)
         if source.rendered is None:
-            await shelf.commit()
+            await state.commit()
             return
-        refused, following.refused = (
-            following.refused,
-            self._parts.claim(following, source.rendered),
+        refused, context.refused = (
+            context.refused,
+            self._parts.claim(context, source.rendered),
         )
-        if following.refused:
-            if following.refused != refused:
-                shelf.note("refused", following.refused)
-                voice.event("DeclaredTwice", following.refused, warning=True)
-            await shelf.commit()
+        if context.refused:
+            if context.refused != refused:
+                state.note("refused", context.refused)
+                reporter.event("DeclaredTwice", context.refused, warning=True)
+            await state.commit()
             return
-        only = self._scope(following, source, only)
-        seen = await self._parts.looking.at(following, only)
-        await self._track(following, seen, voice, whole=only is None)
-        await shelf.commit()
+        only = self._scope(context, source, only)
+        seen = await self._parts.looking.at(context, only)
+        await self._track(context, seen, reporter, whole=only is None)
+        await state.commit()
         by_ref = {each.ref: each for each in seen}
-        await self._parts.healer.see_to(following, by_ref, voice)
-        if following.awaiting:
+        await self._parts.healer.see_to(context, by_ref, reporter)
+        if context.awaiting:
             # Whoever asked for a look at Git wants what it says now: that is the next pass's.
             if only is None:
-                following.policy = ""
+                context.policy = ""
             else:
-                following.postponed.update(only)
-            await shelf.commit()
+                context.postponed.update(only)
+            await state.commit()
             return
-        await self._parts.sync.see_to(following, source, by_ref, voice, whole=only is None)
-        await self._parts.pulls.see_to(following, source, by_ref, voice)
+        await self._parts.sync.see_to(context, source, by_ref, reporter, whole=only is None)
+        await self._parts.pulls.see_to(context, source, by_ref, reporter)
         if only is None:
-            following.looked_at = voice.now
-            if following.request is request:  # another may have come in the middle
-                following.request = None
-        await shelf.commit()
+            context.looked_at = reporter.now
+            if context.request is request:  # another may have come in the middle
+                context.request = None
+        await state.commit()
 
     def _scope(
-        self, following: ApplicationContext, source: SourceState, only: Collection[ObjectRef] | None
+        self, context: ApplicationContext, source: SourceState, only: Collection[ObjectRef] | None
     ) -> Collection[ObjectRef] | None:
         """Say which objects are looked at: all when what is declared, or the policy, is new."""
-        policy = policy_digest(following.application)
+        policy = policy_digest(context.application)
         rendered = source.rendered
         assert rendered is not None  # noqa: S101  # asked before
-        wanted = self._parts.looking.declared(following, rendered)
-        if wanted is not following.desired:
-            following.desired, only = wanted, None
-        if following.policy != policy or following.current_request is not None:
-            following.policy, only = policy, None
-        postponed, following.postponed = following.postponed, set()
-        if only is None or following.ended(self._clock.now()):
+        desired = self._parts.looking.declared(context, rendered)
+        if desired is not context.desired:
+            context.desired, only = desired, None
+        if context.policy != policy or context.current_request is not None:
+            context.policy, only = policy, None
+        postponed, context.postponed = context.postponed, set()
+        if only is None or context.ended(self._clock.now()):
             return None
-        return {*only, *postponed, *following.due(self._clock.now())}
+        return {*only, *postponed, *context.due(self._clock.now())}
 
     async def _track(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         seen: Sequence[ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
         *,
         whole: bool,
     ) -> None:
         """Bring the ledger's drifts up to date, and tell of what is new."""
-        shelf = following.state
-        assert following.desired is not None  # noqa: S101  # it was looked at
-        holds.follow_annotations(following, seen, voice, self._parts.annotation_holds)
+        state = context.state
+        assert context.desired is not None  # noqa: S101  # it was looked at
+        holds.follow_annotations(context, seen, reporter, self._parts.annotation_holds)
         tracked = track(
-            following.application, seen, shelf.drifts, commit=following.desired.rendered.commit,
-            now=voice.now, healed=shelf.healed,
+            context.application, seen, state.drifts, commit=context.desired.rendered.commit,
+            now=reporter.now, healed=state.healed,
         )  # fmt: skip
         resolved = list(tracked.resolved)
         if whole:
-            resolved += close_undeclared(shelf.drifts, {each.ref for each in seen}, voice.now)
+            resolved += close_undeclared(state.drifts, {each.ref for each in seen}, reporter.now)
         for drift in tracked.opened:
             told = wording.describe_drift(drift)
-            shelf.note("detected", told, subject=drift.id, detail=_drift_detail(drift))
-            voice.event("DriftDetected", told, warning=True, object=drift.object)
-            await voice.notice(
+            state.note("detected", told, subject=drift.id, detail=_drift_detail(drift))
+            reporter.event("DriftDetected", told, warning=True, object=drift.object)
+            await reporter.notice(
                 message.drift_detected(
-                    voice.about(drift), kinds=drift.kinds, fields=drift.entries,
+                    reporter.about(drift), kinds=drift.kinds, fields=drift.entries,
                     writer=" and ".join(wording.drift_writers(drift)),
                     remediation=drift.remediation.value,
                     waits_for_review=drift.remediation == "review",
                 )
             )  # fmt: skip
         for drift in tracked.changed:
-            shelf.note(
+            state.note(
                 "changed",
                 wording.describe_drift(drift),
                 subject=drift.id,
                 detail=_drift_detail(drift),
             )
         for drift in tracked.open:
-            shelf.put_drift(drift)
+            state.put_drift(drift)
         for drift in resolved:
-            close_drift(following, drift, voice)
-        await holds.expire_holds(following, voice)
-        for rule in [each for each in shelf.rules.values() if each.expires <= voice.now]:
-            shelf.put_rule(rule, ended=True)
-            shelf.note("rule-expired", f"{rule.path} is compared again.", subject=rule.drift)
+            close_drift(context, drift, reporter)
+        await holds.expire_holds(context, reporter)
+        for rule in [each for each in state.rules.values() if each.expires <= reporter.now]:
+            state.put_rule(rule, ended=True)
+            state.note("rule-expired", f"{rule.path} is compared again.", subject=rule.drift)
 
     async def _tell_of_source(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         before: SourceState,
         source: SourceState,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Tell when the repository goes stale, and when it is back."""
         if bool(before.stale) == bool(source.stale):
             return
-        spec = following.application.spec.source
+        spec = context.application.spec.source
         revision = spec.revision or "main"
-        since = before.fetched_at or voice.now
+        since = before.fetched_at or reporter.now
         if source.stale:
-            following.state.note("source-stale", wording.shorten(source.stale))
-            voice.event("SourceStale", wording.shorten(source.stale), warning=True)
-            await voice.notice(
+            context.state.note("source-stale", wording.shorten(source.stale))
+            reporter.event("SourceStale", wording.shorten(source.stale), warning=True)
+            await reporter.notice(
                 message.source_stale(
-                    voice.about(), repository=spec.url, revision=revision, since=since,
+                    reporter.about(), repository=spec.url, revision=revision, since=since,
                     reason=wording.shorten(source.stale),
                 )
             )  # fmt: skip
         elif source.commit is not None:
-            following.state.note("source-recovered", f"{revision} is {source.commit.sha[:7]}.")
-            await voice.notice(
+            context.state.note("source-recovered", f"{revision} is {source.commit.sha[:7]}.")
+            await reporter.notice(
                 message.source_recovered(
-                    voice.about(), repository=spec.url, revision=revision, since=since,
+                    reporter.about(), repository=spec.url, revision=revision, since=since,
                     commit=source.commit.sha,
                 )
             )  # fmt: skip

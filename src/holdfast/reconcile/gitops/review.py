@@ -119,9 +119,9 @@ class ApplicationQueries:
 
     def drift(self, project: str, id: str) -> tuple[ApplicationContext, ObjectDrift]:
         """Return an open drift of a project."""
-        for following in self.applications(project):
-            if (drift := following.state.drifts.get(id)) is not None:
-                return following, drift
+        for context in self.applications(project):
+            if (drift := context.state.drifts.get(id)) is not None:
+                return context, drift
         raise NotFound(
             f"There is no open drift {id[:40]!a} in project {project}.",
             hint="holdfast drift list shows the open ones, holdfast drift history all of them.",
@@ -129,88 +129,88 @@ class ApplicationQueries:
 
     def waiting_plan(self, project: str, id: str) -> tuple[ApplicationContext, PendingPlan]:
         """Return a plan that waits for a person."""
-        for following in self.applications(project):
-            if (kept := following.state.plans.get(id)) is not None:
-                return following, kept
+        for context in self.applications(project):
+            if (kept := context.state.plans.get(id)) is not None:
+                return context, kept
         raise NotFound(
             f"There is no plan {id[:40]!a} that waits in project {project}.",
             hint="holdfast status -o wide shows which plans wait.",
         )
 
-    async def compare(self, following: ApplicationContext) -> GitComparison:
+    async def compare(self, context: ApplicationContext) -> GitComparison:
         """Compare all objects of an application with what Git declares now. Writes nothing."""
-        async with self._at_newest(following) as stale:
-            seen = await self._looking.at(following, None)
-            return GitComparison(seen=seen, commit=_rendered_commit(following), stale=stale)
+        async with self._at_newest(context) as stale:
+            seen = await self._looking.at(context, None)
+            return GitComparison(seen=seen, commit=_rendered_commit(context), stale=stale)
 
-    async def plan(self, following: ApplicationContext, *, prune: bool) -> tuple[SyncPlan, str]:
+    async def plan(self, context: ApplicationContext, *, prune: bool) -> tuple[SyncPlan, str]:
         """Say what a sync would do now, and why Git could not be read now if so."""
-        async with self._at_newest(following) as stale:
-            seen = {each.ref: each for each in await self._looking.at(following, None)}
-            return self._sync.plan(following, seen, prune=prune), stale
+        async with self._at_newest(context) as stale:
+            seen = {each.ref: each for each in await self._looking.at(context, None)}
+            return self._sync.plan(context, seen, prune=prune), stale
 
     @contextlib.asynccontextmanager
-    async def _at_newest(self, following: ApplicationContext) -> AsyncIterator[str]:
+    async def _at_newest(self, context: ApplicationContext) -> AsyncIterator[str]:
         """Have what Git declares now at hand for a question, and nothing of it kept.
 
         The next pass takes up what was read. Gives why the newest commit is not the one that is
         compared with; empty when it is.
         """
-        stale = await self._read(following)  # without the lock, which passes need to heal
-        async with following.lock:
-            await following.state.refresh()
-            rendered = following.poller.last.rendered
-            before, glances = following.desired, dict(following.object_states)
-            compared = following.compared
+        stale = await self._read(context)  # without the lock, which passes need to heal
+        async with context.lock:
+            await context.state.refresh()
+            rendered = context.poller.last.rendered
+            before, glances = context.desired, dict(context.object_states)
+            compared = context.compared
             if rendered is not None:
-                following.desired = self._looking.declared(following, rendered)
-            self._known(following)
+                context.desired = self._looking.declared(context, rendered)
+            self._known(context)
             try:
                 yield stale
             finally:
-                following.desired, following.object_states = before, glances
-                following.compared = compared
+                context.desired, context.object_states = before, glances
+                context.compared = compared
 
-    async def _read(self, following: ApplicationContext) -> str:
-        follower, application = following.poller, following.application
-        followed = following.state.followed
+    async def _read(self, context: ApplicationContext) -> str:
+        poller, application = context.poller, context.application
+        followed = context.state.followed
         try:
             async with asyncio.timeout(READ_TIMEOUT):
-                asked = await follower.ask(application, followed, fresh=True)
+                asked = await poller.ask(application, followed, fresh=True)
         except TimeoutError:
             return f"Its repository did not answer within {format_seconds(READ_TIMEOUT)}."
-        async with following.lock:
-            if following.state.followed != followed or following.poller is not follower:
+        async with context.lock:
+            if context.state.followed != followed or context.poller is not poller:
                 return "It moved on while its repository was read; ask again."
-            follower.take(application, asked)
+            poller.take(application, asked)
         return " ".join(asked.source.stale.split())
 
-    def _known(self, following: ApplicationContext) -> None:
-        if following.desired is None:
-            id, stale = following.application.id, " ".join(following.poller.last.stale.split())
-            why = following.refused or stale or "Its repository was not read yet."
+    def _known(self, context: ApplicationContext) -> None:
+        if context.desired is None:
+            id, stale = context.application.id, " ".join(context.poller.last.stale.split())
+            why = context.refused or stale or "Its repository was not read yet."
             raise NotFound(
                 f"What {id} declares is not known. {why}",
                 hint=f"holdfast status {id} shows when it is.",
             )
 
-    async def _commit(self, following: ApplicationContext) -> None:
+    async def _commit(self, context: ApplicationContext) -> None:
         try:
-            await following.state.commit()
+            await context.state.commit()
         except HoldfastError:
             # What may not have been written is not shown as if it were: the ledger knows.
             with contextlib.suppress(HoldfastError):
-                await following.state.read()
+                await context.state.read()
             raise
 
 
-def _rendered_commit(following: ApplicationContext) -> str:
-    assert following.desired is not None  # noqa: S101  # it was looked at
-    return following.desired.rendered.commit
+def _rendered_commit(context: ApplicationContext) -> str:
+    assert context.desired is not None  # noqa: S101  # it was looked at
+    return context.desired.rendered.commit
 
 
-def _is_in_project(following: ApplicationContext, project: str) -> bool:
-    return following.application.spec.project == project
+def _is_in_project(context: ApplicationContext, project: str) -> bool:
+    return context.application.spec.project == project
 
 
 class ToleranceCommands(ApplicationQueries):
@@ -222,7 +222,7 @@ class ToleranceCommands(ApplicationQueries):
     ) -> tuple[TemporaryIgnoreRule, ...]:  # fmt: skip
         """Hide a drift, or one field of it, for a while."""
         self._check_end(until)
-        following, drift = self.drift(project, id)
+        context, drift = self.drift(project, id)
         paths = [entry.path for entry in drift.entries if path in ("", entry.path)]
         if "" in paths:
             raise ValidationError(
@@ -240,8 +240,8 @@ class ToleranceCommands(ApplicationQueries):
                     f"{each} concerns security, so no command hides it.",
                     hint="Declare the rule in the Application, with security: true.",
                 )
-        async with following.lock:
-            await following.state.refresh()
+        async with context.lock:
+            await context.state.refresh()
             rules = tuple(
                 TemporaryIgnoreRule(
                     name=f"{id}-{place}", drift=id, path=each, manager=manager or None,
@@ -252,16 +252,16 @@ class ToleranceCommands(ApplicationQueries):
                 for place, each in enumerate(paths)
             )  # fmt: skip
             for rule in rules:
-                following.state.put_rule(rule)
+                context.state.put_rule(rule)
             told = f"{', '.join(paths)} of {drift.object} until {until:%Y-%m-%dT%H:%M:%SZ}."
-            following.state.note("ignored", told, subject=id, actor=actor)
-            await self._commit(following)
-        self._wake(following.application.id)
+            context.state.note("ignored", told, subject=id, actor=actor)
+            await self._commit(context)
+        self._wake(context.application.id)
         return rules
 
     async def pause(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         *,
         actor: str,
         reason: str,
@@ -275,46 +275,46 @@ class ToleranceCommands(ApplicationQueries):
         """
         self._check_end(until)
         now = self._clock.now()
-        spec = following.application.spec.drift or DriftSpec()
-        basis = [str(following.application.id), str(object), actor, now.isoformat()]
+        spec = context.application.spec.drift or DriftSpec()
+        basis = [str(context.application.id), str(object), actor, now.isoformat()]
         hold = Hold(
             id="hold-" + digest(basis).removeprefix("sha256:")[:8],
-            application=following.application.id, object=object, reason=one_line(reason), by=actor,
+            application=context.application.id, object=object, reason=one_line(reason), by=actor,
             since=now, until=until, end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
         )  # fmt: skip
-        following.state.holds[hold.id] = hold
+        context.state.holds[hold.id] = hold
         try:
-            async with following.lock:
-                await following.state.refresh()
-                following.state.put_hold(hold)
-                told = f"{object or following.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
-                following.state.note("paused", told + hold.reason, subject=hold.id, actor=actor)
-                await self._commit(following)
+            async with context.lock:
+                await context.state.refresh()
+                context.state.put_hold(hold)
+                told = f"{object or context.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
+                context.state.note("paused", told + hold.reason, subject=hold.id, actor=actor)
+                await self._commit(context)
         except BaseException:
-            following.state.take_back(hold)
+            context.state.take_back(hold)
             raise
-        self._wake(following.application.id)
+        self._wake(context.application.id)
         return hold
 
     async def resume(
-        self, following: ApplicationContext, *, actor: str, object: ObjectRef | None = None
+        self, context: ApplicationContext, *, actor: str, object: ObjectRef | None = None
     ) -> tuple[Hold, ...]:
         """End the holds of an application, or of one object, before their time."""
-        async with following.lock:
-            await following.state.refresh()
+        async with context.lock:
+            await context.state.refresh()
             found = tuple(
                 hold
-                for hold in following.state.holds.values()
+                for hold in context.state.holds.values()
                 if (object is None or hold.object == object) and not hold.from_annotation
             )
             if not found:
-                raise _not_held_error(following, object)
+                raise _not_held_error(context, object)
             for hold in found:
-                following.state.put_hold(hold, ended=True)
-                told = f"{hold.object or following.application.id} is no longer on hold."
-                following.state.note("resumed", told, subject=hold.id, actor=actor)
-            await self._commit(following)
-        self._wake(following.application.id)
+                context.state.put_hold(hold, ended=True)
+                told = f"{hold.object or context.application.id} is no longer on hold."
+                context.state.note("resumed", told, subject=hold.id, actor=actor)
+            await self._commit(context)
+        self._wake(context.application.id)
         return found
 
     def _check_end(self, until: datetime) -> None:
@@ -327,12 +327,12 @@ class ToleranceCommands(ApplicationQueries):
             )
 
 
-def _not_held_error(following: ApplicationContext, object: ObjectRef | None) -> NotFound:
+def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> NotFound:
     """Say why there is nothing to end by a command, and how what there is ends."""
-    what = object or following.application.id
+    what = object or context.application.id
     noted = [
         hold.object
-        for hold in following.state.holds.values()
+        for hold in context.state.holds.values()
         if hold.from_annotation and hold.object and object in (None, hold.object)
     ]
     if not noted:
@@ -356,20 +356,20 @@ _PROPOSING_ACTIONS = frozenset({"codify-requested", "revert-requested"})
 class ReviewService(ToleranceCommands):
     """Decisions about the applications that one controller follows."""
 
-    def sync(self, following: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
+    def sync(self, context: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
         """Have Git applied. The next pass does it.
 
         Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
         """
-        drift = following.application.spec.drift
+        drift = context.application.spec.drift
         if force and drift and drift.four_eyes:
             raise PermissionDenied(
-                f"{following.application.id} asks for four eyes, and force does without a review.",
+                f"{context.application.id} asks for four eyes, and force does without a review.",
                 hint="Leave --force out, and have somebody else approve what waits.",
             )
-        following.request = SyncRequest(actor=actor, prune=prune, force=force)
-        following.poller.hasten()
-        self._wake(following.application.id)
+        context.request = SyncRequest(actor=actor, prune=prune, force=force)
+        context.poller.hasten()
+        self._wake(context.application.id)
 
     async def approve(
         self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
@@ -383,10 +383,10 @@ class ReviewService(ToleranceCommands):
         before, InvalidState when the drift waits for nothing, PermissionDenied where four eyes are
         asked for and these are the first two.
         """
-        following, _ = self.drift(project, id)
-        async with following.lock:
-            await following.state.refresh()
-            drift = self._open(following, id)
+        context, _ = self.drift(project, id)
+        async with context.lock:
+            await context.state.refresh()
+            drift = self._open(context, id)
             if drift.state is not DriftState.AWAITING:
                 raise _not_waiting_error(drift)
             if plan != drift.plan:
@@ -394,40 +394,40 @@ class ReviewService(ToleranceCommands):
                     f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
                     hint=f"Review it again: holdfast drift show {id}",
                 )
-            self._may_decide(following, drift, actor, comment)
-            if self._needs_another(following, drift, actor):
-                return await self._first_approval(following, drift, actor, comment)
+            self._may_decide(context, drift, actor, comment)
+            if self._needs_another(context, drift, actor):
+                return await self._first_approval(context, drift, actor, comment)
             after = replace(
                 drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
             )
-            voice = await self._decided(following, after, "approved", actor, comment)
-            await voice.notice(
-                message.drift_approved(voice.about(after), actor=actor, plan=plan, comment=comment)
+            reporter = await self._decided(context, after, "approved", actor, comment)
+            await reporter.notice(
+                message.drift_approved(reporter.about(after), actor=actor, plan=plan, comment=comment)
             )
-        self._wake(following.application.id)
+        self._wake(context.application.id)
         return after
 
     async def approve_plan(
         self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
     ) -> PendingPlan:
         """Agree to a plan that a guard parked. It is carried out if it is still the same."""
-        following, kept = self.waiting_plan(project, id)
-        async with following.lock:
-            await following.state.refresh()
+        context, kept = self.waiting_plan(project, id)
+        async with context.lock:
+            await context.state.refresh()
             _, kept = self.waiting_plan(project, id)
             if plan != kept.digest:
                 raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
             if kept.rejected_by:
-                raise _rejected_error(following, kept)
-            spec = following.application.spec.drift or DriftSpec()
+                raise _rejected_error(context, kept)
+            spec = context.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
             _check_four_eyes(spec, actor, {kept.requested_by})
             after = replace(kept, approved_by=actor, comment=one_line(comment))
-            following.state.put_plan(after)
-            following.state.note("approved", f"{id} was approved.", subject=id, actor=actor)
-            await self._commit(following)
-        following.poller.hasten()
-        self._wake(following.application.id)
+            context.state.put_plan(after)
+            context.state.note("approved", f"{id} was approved.", subject=id, actor=actor)
+            await self._commit(context)
+        context.poller.hasten()
+        self._wake(context.application.id)
         return after
 
     async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> PendingPlan:
@@ -436,29 +436,29 @@ class ReviewService(ToleranceCommands):
         It is not asked about again while it stays the same, unless somebody asks for a sync.
         Raises Conflict when it was decided before.
         """
-        following, kept = self.waiting_plan(project, id)
-        async with following.lock:
-            await following.state.refresh()
+        context, kept = self.waiting_plan(project, id)
+        async with context.lock:
+            await context.state.refresh()
             _, kept = self.waiting_plan(project, id)
             if kept.rejected_by:
-                raise _rejected_error(following, kept)
+                raise _rejected_error(context, kept)
             if kept.approved_by:
                 raise Conflict(
                     f"{id} was approved by {kept.approved_by} already.",
-                    hint=f"holdfast pause {following.application.id} stops what is not done yet.",
+                    hint=f"holdfast pause {context.application.id} stops what is not done yet.",
                 )
-            _check_comment(following.application.spec.drift or DriftSpec(), comment, needed=True)
+            _check_comment(context.application.spec.drift or DriftSpec(), comment, needed=True)
             after = replace(kept, rejected_by=actor, comment=one_line(comment))
-            following.state.put_plan(after)
-            following.state.note(
+            context.state.put_plan(after)
+            context.state.note(
                 "rejected",
                 f"{id} was rejected.",
                 subject=id,
                 actor=actor,
                 detail={"plan": kept.digest, "comment": one_line(comment)},
             )
-            await self._commit(following)
-        self._wake(following.application.id)
+            await self._commit(context)
+        self._wake(context.application.id)
         return after
 
     async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
@@ -491,12 +491,12 @@ class ReviewService(ToleranceCommands):
         self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
     ) -> ObjectDrift:
         """Have the declared value put back: by a merged decision, by a review, or at once."""
-        following, drift = self.drift(project, id)
-        spec = following.application.spec.drift or DriftSpec()
-        async with following.lock:
-            self._known(following)
-            seen = await self._looking.at_one(following, drift.object)
-            self._check_can_be_put_back(following, drift, seen)
+        context, drift = self.drift(project, id)
+        spec = context.application.spec.drift or DriftSpec()
+        async with context.lock:
+            self._known(context)
+            seen = await self._looking.at_one(context, drift.object)
+            self._check_can_be_put_back(context, drift, seen)
         if by_pull:
             return await self._decide(
                 project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
@@ -514,18 +514,18 @@ class ReviewService(ToleranceCommands):
                 f"{drift.object} could not be read, so nothing was decided.",
                 hint="Try again when the cluster answers.",
             )
-        plan = make_plan_for(following, drift, seen)
+        plan = make_plan_for(context, drift, seen)
         return await self._decide(
             project, id, "approved", actor, comment, state=DriftState.APPROVED, until=None,
             note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
         )  # fmt: skip
 
     def _check_can_be_put_back(
-        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+        self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> None:
         """Refuse what no pass would carry out, however it is approved, with the reason."""
         now = self._clock.now()
-        hold = following.hold_of(drift.object, now)
+        hold = context.hold_of(drift.object, now)
         decided = decide_drift(
             replace(drift, state=DriftState.APPROVED, until=None),
             owner=seen.owner,
@@ -536,7 +536,7 @@ class ReviewService(ToleranceCommands):
         if decided.move is not DriftAction.HEAL:
             raise RefusedByPolicy(
                 f"{drift.id} cannot be put back. {decided.note}",
-                hint=f"End the hold first: holdfast resume {following.application.id}"
+                hint=f"End the hold first: holdfast resume {context.application.id}"
                 if hold is not None
                 else f"holdfast drift explain {drift.id} tells who applies it and what is left.",
             )
@@ -550,58 +550,58 @@ class ReviewService(ToleranceCommands):
         comment: str,
         **changes: object,
     ) -> ObjectDrift:
-        following, _ = self.drift(project, id)
-        shelf = following.state
-        async with following.lock:
-            await shelf.refresh()
-            drift = self._open(following, id)
+        context, _ = self.drift(project, id)
+        state = context.state
+        async with context.lock:
+            await state.refresh()
+            drift = self._open(context, id)
             if drift.state is DriftState.APPROVED:
                 raise Conflict(
                     f"{id} was approved by {drift.decided_by} already, and is being put back.",
                     hint=f"holdfast drift show {id} tells what became of it.",
                 )
-            spec = following.application.spec.drift or DriftSpec()
+            spec = context.application.spec.drift or DriftSpec()
             _check_comment(spec, comment, needed=action == "rejected")
             changes = {"decided_by": actor, "comment": one_line(comment), **changes}
             after = replace(drift, **changes)  # type: ignore[arg-type]
-            ended = shelf.ended.get(branch_of(after))
+            ended = state.ended.get(branch_of(after))
             if (
                 ended is not None
                 and action in _PROPOSING_ACTIONS
-                and ended.branch not in shelf.pulls
+                and ended.branch not in state.pulls
             ):
                 # Whoever asks for one again is not held to the answer of before.
-                shelf.put_pull(replace(ended, stopped=""), done=True)
-            voice = await self._decided(following, after, action, actor, comment)
+                state.put_pull(replace(ended, stopped=""), done=True)
+            reporter = await self._decided(context, after, action, actor, comment)
             if after.state is DriftState.REJECTED:
-                about, reason = voice.about(after), one_line(comment)
-                await voice.notice(
+                about, reason = reporter.about(after), one_line(comment)
+                await reporter.notice(
                     message.drift_rejected(about, actor=actor, reason=reason, plan=after.plan)
                 )
-        self._wake(following.application.id)
+        self._wake(context.application.id)
         return after
 
     async def _decided(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         after: ObjectDrift,
         action: str,
         actor: str,
         comment: str,
     ) -> PassReporter:
-        following.state.put_drift(after)
+        context.state.put_drift(after)
         told = f"{after.object}: {_DECISION_TEXT[action]} by {actor}."
-        following.state.note(
+        context.state.note(
             action, told, subject=after.id, actor=actor,
             detail={"plan": after.plan, "comment": one_line(comment), "digest": after.digest},
         )  # fmt: skip
-        await self._commit(following)
+        await self._commit(context)
         return PassReporter(
-            application=following.application, now=self._clock.now(), tell=self._tell
+            application=context.application, now=self._clock.now(), tell=self._tell
         )
 
-    def _open(self, following: ApplicationContext, id: str) -> ObjectDrift:
-        drift = following.state.drifts.get(id)
+    def _open(self, context: ApplicationContext, id: str) -> ObjectDrift:
+        drift = context.state.drifts.get(id)
         if drift is None:
             raise Conflict(
                 f"{id} was resolved meanwhile, so there is nothing to decide.",
@@ -610,28 +610,28 @@ class ReviewService(ToleranceCommands):
         return drift
 
     def _may_decide(
-        self, following: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
+        self, context: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
     ) -> None:
-        spec = following.application.spec.drift or DriftSpec()
+        spec = context.application.spec.drift or DriftSpec()
         _check_comment(spec, comment)
         _check_four_eyes(spec, actor, drift.involved)
 
-    def _needs_another(self, following: ApplicationContext, drift: ObjectDrift, actor: str) -> bool:
+    def _needs_another(self, context: ApplicationContext, drift: ObjectDrift, actor: str) -> bool:
         """True when the eyes of one person are all that have seen it, as far as is known."""
-        spec = following.application.spec.drift or DriftSpec()
+        spec = context.application.spec.drift or DriftSpec()
         if not spec.four_eyes or drift.known_origin:
             return False
         first = drift.first_approver if drift.first_plan == drift.plan else ""
         return not first or _person(first) == _person(actor)
 
     async def _first_approval(
-        self, following: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
+        self, context: ApplicationContext, drift: ObjectDrift, actor: str, comment: str
     ) -> ObjectDrift:
         if drift.first_plan == drift.plan and drift.first_approver:
             return drift  # said twice by one person, which changes nothing
         told = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
         after = replace(drift, first_approver=actor, first_plan=drift.plan, note=told)
-        await self._decided(following, after, "first-approved", actor, comment)
+        await self._decided(context, after, "first-approved", actor, comment)
         return after
 
 
@@ -658,10 +658,10 @@ def _not_waiting_error(drift: ObjectDrift) -> HoldfastError:
     return InvalidState(f"{stands}.", hint=todo)
 
 
-def _rejected_error(following: ApplicationContext, plan: PendingPlan) -> Conflict:
+def _rejected_error(context: ApplicationContext, plan: PendingPlan) -> Conflict:
     return Conflict(
         f"{plan.id} was rejected by {plan.rejected_by}.",
-        hint=f"holdfast sync {following.application.id} has it asked about again.",
+        hint=f"holdfast sync {context.application.id} has it asked about again.",
     )
 
 

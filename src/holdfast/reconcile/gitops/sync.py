@@ -41,17 +41,17 @@ class Syncer(Remediator):
 
     async def see_to(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         source: SourceState,
         seen: Mapping[ObjectRef, ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
         *,
         whole: bool,
     ) -> None:
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
-        shelf, now = following.state, self._clock.now()
-        sync = following.application.spec.sync or SyncSpec()
-        request = following.current_request
+        state, now = context.state, self._clock.now()
+        sync = context.application.spec.sync or SyncSpec()
+        request = context.current_request
         if source.stale and source.commit is None and request is None:
             return  # what is known is the last commit that was applied whole: nothing new is asked
         asked = bool(sync.prune) or bool(request and request.prune)
@@ -59,19 +59,19 @@ class Syncer(Remediator):
         sure = whole and not source.stale
         sure = sure and all(each.standing is not SyncStatus.UNKNOWN for each in seen.values())
         # A plan that waits is made again, to see whether it is still the same.
-        plan = self.plan(following, seen, prune=sure and (asked or bool(shelf.plans)))
-        following.kept = dict(_claimed_elsewhere(following, seen)) if sure else {}
-        self._drop_void(following)
+        plan = self.plan(context, seen, prune=sure and (asked or bool(state.plans)))
+        context.kept = dict(_claimed_elsewhere(context, seen)) if sure else {}
+        self._drop_void(context)
         if request is not None:
-            self._ask_again(following)
+            self._ask_again(context)
         if source.parked is not None and source.commit is not None:
-            await self._agree(following, source.commit.sha, source.parked, voice)
+            await self._agree(context, source.commit.sha, source.parked, reporter)
             return
-        if not whole and any(WHOLE_PLAN_REASONS & {*kept.reasons} for kept in shelf.plans.values()):
+        if not whole and any(WHOLE_PLAN_REASONS & {*kept.reasons} for kept in state.plans.values()):
             return  # all of a commit waits, so no part of it is done by the way
         automatic = bool(sync.automatic)
         extent = SyncExtent(
-            inventory=len(shelf.inventory), declared=_declared_objects(following), lately=shelf.unasked,
+            inventory=len(state.inventory), declared=_declared_objects(context), lately=state.unasked,
             by_itself=automatic and request is None, acting=automatic or request is not None,
         )  # fmt: skip
         parked = approvals_for_sync(
@@ -80,17 +80,17 @@ class Syncer(Remediator):
         if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in parked):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
         if sure and not parked:
-            self._clear(following)
+            self._clear(context)
         # Where only deletions are in question, they alone wait: the rest may be done by then.
         all_of_it = any(each.whole for each in parked)
         waiting = _only_deletes(plan)
         if all_of_it:
             waiting = plan if asked else _without_deletes(plan)
-        approved = shelf.plans.get(waiting.id)
+        approved = state.plans.get(waiting.id)
         agreed = bool(approved and approved.approved_by and approved.digest == waiting.digest)
         waits = bool(parked) and not agreed and not (request and request.force)
         if waits:
-            await self._park(following, waiting, list(parked), voice)
+            await self._park(context, waiting, list(parked), reporter)
         window = window_state(sync.windows or (), now)
         if not (request or (automatic and window.open)):
             if not agreed:
@@ -101,199 +101,199 @@ class Syncer(Remediator):
         elif waits or not (asked or agreed):
             plan = _without_deletes(plan)
         if plan:
-            self._begin(following, source, voice)
+            self._begin(context, source, reporter)
             if request is None and not agreed:
-                shelf.count_unasked(unapproved_changes_of(plan, extent.declared, now))
-            await self._carry_out(following, plan, seen, voice)
+                state.count_unasked(unapproved_changes_of(plan, extent.declared, now))
+            await self._carry_out(context, plan, seen, reporter)
         if agreed and approved is not None:
-            shelf.put_plan(approved, done=True)
+            state.put_plan(approved, done=True)
         # While some of a commit waits it is not applied whole: its history stays in question.
-        if whole and not waits and self._arrived(following):
-            self._finish(following, voice)
+        if whole and not waits and self._arrived(context):
+            self._finish(context, reporter)
 
     def plan(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         seen: Mapping[ObjectRef, ObservedObject],
         *,
         prune: bool,
     ) -> SyncPlan:
         """Say what a sync would do now."""
-        wanted = following.desired
-        assert wanted is not None  # noqa: S101  # it was looked at
+        desired = context.desired
+        assert desired is not None  # noqa: S101  # it was looked at
         now = self._clock.now()
-        held = {ref for ref in seen if following.hold_of(ref, now) is not None}
-        kept = dict(_claimed_elsewhere(following, seen)) if prune else {}
+        held = {ref for ref in seen if context.hold_of(ref, now) is not None}
+        kept = dict(_claimed_elsewhere(context, seen)) if prune else {}
         return make_sync_plan(
-            following.application,
-            wanted.rendered.commit,
+            context.application,
+            desired.rendered.commit,
             seen.values(),
-            digests=lambda ref: wanted.of(ref).digest,
-            inventory=following.state.inventory,
+            digests=lambda ref: desired.of(ref).digest,
+            inventory=context.state.inventory,
             prune=prune,
             held=held | kept.keys(),
         )
 
     async def _carry_out(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         plan: SyncPlan,
         seen: Mapping[ObjectRef, ObservedObject],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
-        shelf = following.state
-        actor = following.current_request.actor if following.current_request else ""
-        shelf.note(
+        state = context.state
+        actor = context.current_request.actor if context.current_request else ""
+        state.note(
             "syncing", f"{plan.id}: {wording.count_steps(plan.changes)} from {plan.commit[:7]}.",
             actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
         )  # fmt: skip
-        await shelf.commit()
-        done = await self._applier.carry_out(following, plan, seen)
-        await self._looking.at(following, {each.step.ref for each in done})
+        await state.commit()
+        done = await self._applier.carry_out(context, plan, seen)
+        await self._looking.at(context, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]
         if failed:
             told = wording.shorten(
                 f"{len(failed)} of {len(done)} objects were not applied. {_first_failure(failed)}"
             )
-            shelf.note("sync-failed", told)
-            voice.event("ReconciliationFailed", told, warning=True)
+            state.note("sync-failed", told)
+            reporter.event("ReconciliationFailed", told, warning=True)
         else:
             told = f"Applied {plan.commit[:7]}: {wording.count_steps(plan.changes, done=True)}."
-            shelf.note("synced", told, actor=actor or "holdfast-gitops")
-            voice.event("Synced", told)
+            state.note("synced", told, actor=actor or "holdfast-gitops")
+            reporter.event("Synced", told)
         for each in done:
             if each.altered:
                 told = f"{each.step.ref}: {fight.describe_admission_change(entry_of(f) for f in each.altered)}"
-                shelf.note("altered", wording.shorten(told))
-                voice.event(
+                state.note("altered", wording.shorten(told))
+                reporter.event(
                     "AlteredByAdmission", wording.shorten(told), warning=True, object=each.step.ref
                 )
 
     async def _agree(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         commit: str,
         parked: ApprovalRequirement,
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Follow a commit of strange history once a person agreed to it."""
-        shelf, request = following.state, following.current_request
-        plan = SyncPlan(application=following.application.id, commit=commit, steps=())
-        kept = shelf.plans.get(plan.id)
+        state, request = context.state, context.current_request
+        plan = SyncPlan(application=context.application.id, commit=commit, steps=())
+        kept = state.plans.get(plan.id)
         by = kept.approved_by if kept else ""
         if request is not None and request.force:
             by = request.actor
-        if not by or shelf.followed is None:
-            await self._park(following, plan, [parked], voice)
+        if not by or state.followed is None:
+            await self._park(context, plan, [parked], reporter)
             return
-        shelf.put_followed(replace(shelf.followed, accepted=commit))
-        shelf.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
-        self._clear(following)
-        following.poller.hasten()
+        state.put_followed(replace(state.followed, accepted=commit))
+        state.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
+        self._clear(context)
+        context.poller.hasten()
 
-    def _drop_void(self, following: ApplicationContext) -> None:
+    def _drop_void(self, context: ApplicationContext) -> None:
         """Take back the approvals of who may not approve any more."""
-        for kept in list(following.state.plans.values()):
+        for kept in list(context.state.plans.values()):
             if kept.approved_by and not self._still_allowed(kept.approved_by):
                 told = f"{kept.approved_by} may not approve any more, so {kept.id} waits again."
-                following.state.put_plan(replace(kept, approved_by="", comment=""))
-                following.state.note("stale", told, subject=kept.id)
+                context.state.put_plan(replace(kept, approved_by="", comment=""))
+                context.state.note("stale", told, subject=kept.id)
 
-    def _ask_again(self, following: ApplicationContext) -> None:
+    def _ask_again(self, context: ApplicationContext) -> None:
         """Let plans wait again that were rejected: somebody asks for what they would do."""
-        for kept in list(following.state.plans.values()):
+        for kept in list(context.state.plans.values()):
             if kept.rejected_by:
-                following.state.put_plan(replace(kept, rejected_by="", comment=""))
+                context.state.put_plan(replace(kept, rejected_by="", comment=""))
 
-    def _clear(self, following: ApplicationContext) -> None:
+    def _clear(self, context: ApplicationContext) -> None:
         """Put away plans that nobody has to decide about any more."""
-        for kept in list(following.state.plans.values()):
-            following.state.put_plan(kept, done=True)
+        for kept in list(context.state.plans.values()):
+            context.state.put_plan(kept, done=True)
 
     async def _park(
         self,
-        following: ApplicationContext,
+        context: ApplicationContext,
         plan: SyncPlan,
         parked: list[ApprovalRequirement],
-        voice: PassReporter,
+        reporter: PassReporter,
     ) -> None:
         """Keep a plan for a person. Told once."""
-        shelf = following.state
+        state = context.state
         told = " ".join(each.told for each in parked)
-        for kept in list(shelf.plans.values()):
+        for kept in list(state.plans.values()):
             if kept.digest != plan.digest and not kept.approved_by:
-                shelf.put_plan(kept, done=True)
-        if plan.id in shelf.plans:
+                state.put_plan(kept, done=True)
+        if plan.id in state.plans:
             return
-        shelf.put_plan(
+        state.put_plan(
             PendingPlan(
                 id=plan.id, digest=plan.digest, commit=plan.commit,
                 reasons=tuple(each.why for each in parked), told=told,
                 steps=tuple(wording.describe_step(step) for step in plan.changes),
-                made_at=voice.now,
-                requested_by=following.current_request.actor if following.current_request else "",
+                made_at=reporter.now,
+                requested_by=context.current_request.actor if context.current_request else "",
             )
         )  # fmt: skip
-        shelf.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
-        voice.event("Parked", f"{told} Next: holdfast approve {plan.id}", warning=True)
-        await voice.notice(
+        state.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
+        reporter.event("Parked", f"{told} Next: holdfast approve {plan.id}", warning=True)
+        await reporter.notice(
             message.approval_required(
-                voice.about(), plan=plan.digest, reasons=[each.told for each in parked],
+                reporter.about(), plan=plan.digest, reasons=[each.told for each in parked],
                 changes=len(plan.changes),
             )
         )  # fmt: skip
 
-    def _arrived(self, following: ApplicationContext) -> bool:
+    def _arrived(self, context: ApplicationContext) -> bool:
         """True when nothing that Git asked for is still to be done."""
         return not any(
-            glance.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
-            for glance in following.object_states.values()
+            object_state.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
+            for object_state in context.object_states.values()
         )
 
-    def _finish(self, following: ApplicationContext, voice: PassReporter) -> None:
-        wanted = following.desired
-        assert wanted is not None  # noqa: S101  # it was looked at
-        known = following.state.followed
-        if known is None or known.newest != wanted.rendered.commit or known.begun:
-            following.state.put_followed(
-                AppliedRevision(commit=wanted.rendered.commit, at=voice.now)
+    def _finish(self, context: ApplicationContext, reporter: PassReporter) -> None:
+        desired = context.desired
+        assert desired is not None  # noqa: S101  # it was looked at
+        known = context.state.followed
+        if known is None or known.newest != desired.rendered.commit or known.begun:
+            context.state.put_followed(
+                AppliedRevision(commit=desired.rendered.commit, at=reporter.now)
             )
 
     def _begin(
-        self, following: ApplicationContext, source: SourceState, voice: PassReporter
+        self, context: ApplicationContext, source: SourceState, reporter: PassReporter
     ) -> None:
         """Note which commit is about to be applied: a branch may be set back in the middle."""
-        wanted, known = following.desired, following.state.followed
-        assert wanted is not None  # noqa: S101  # it was looked at
-        commit = wanted.rendered.commit
+        desired, known = context.desired, context.state.followed
+        assert desired is not None  # noqa: S101  # it was looked at
+        commit = desired.rendered.commit
         if source.commit is None or source.commit.sha != commit:
             return  # what is followed is older, and was begun before
         if known is None or known.newest != commit:
-            before = known or AppliedRevision(commit="", at=voice.now)
-            following.state.put_followed(
-                replace(before, at=voice.now, begun=commit, begun_as=source.ancestry)
+            before = known or AppliedRevision(commit="", at=reporter.now)
+            context.state.put_followed(
+                replace(before, at=reporter.now, begun=commit, begun_as=source.ancestry)
             )
 
 
-def _declared_objects(following: ApplicationContext) -> Sequence[DeclaredObject]:
-    assert following.desired is not None  # noqa: S101  # it was looked at
-    return following.desired.rendered.objects
+def _declared_objects(context: ApplicationContext) -> Sequence[DeclaredObject]:
+    assert context.desired is not None  # noqa: S101  # it was looked at
+    return context.desired.rendered.objects
 
 
 def _claimed_elsewhere(
-    following: ApplicationContext, seen: Mapping[ObjectRef, ObservedObject]
+    context: ApplicationContext, seen: Mapping[ObjectRef, ObservedObject]
 ) -> Iterator[tuple[ObjectRef, str]]:
     """What is not deleted because another application has it, or may have it, and why.
 
     Whoever forces a sync answers for what is not known; what another declares is never deleted.
     """
-    if following.rival is None:
+    if context.rival is None:
         return
-    forced = following.current_request is not None and following.current_request.force
+    forced = context.current_request is not None and context.current_request.force
     for ref, each in seen.items():
         if each.standing is not SyncStatus.PRUNABLE or each.live is None:
             continue
-        rival = following.rival(ref)
+        rival = context.rival(ref)
         if rival is not None and (rival.declares or not forced):
             yield ref, rival.told
 

@@ -131,7 +131,7 @@ async def test_one_who_creates_what_is_declared_a_moment_before_us_is_not_overwr
     just_before(world, "apply", lambda: world.kube.create(theirs) and None)
     result = await world.look()
     assert await world.data("a") == {"x": "theirs"}
-    assert any(note.reason == "ReconciliationFailed" for note in result.notes)
+    assert any(note.reason == "ReconciliationFailed" for note in result.events)
 
 
 async def test_an_orphan_that_is_replaced_before_it_is_deleted_stays() -> None:
@@ -233,7 +233,7 @@ async def test_a_sync_with_nothing_to_do_does_not_say_that_it_applied_something(
     before = await world.book.entries(limit=100)
     result = await world.sync(prune=True, force=True)
     assert await world.book.entries(limit=100) == before
-    assert result.notes == ()
+    assert result.events == ()
     assert result.status.sync == "synced"
 
 
@@ -324,7 +324,7 @@ async def test_a_forge_that_refuses_delays_nothing_else_and_is_asked_again(
     world.edit("heal", "9")
     result = await world.fetch_and_look()
     assert await world.data("heal") == {"x": "1"}
-    assert "PullRequestFailed" in [note.reason for note in result.notes]
+    assert "PullRequestFailed" in [note.reason for note in result.events]
     for _ in range(6):
         world.pass_time(61)
         await world.fetch_and_look()

@@ -124,7 +124,7 @@ class Planted(StoryWorld):
         with self.caught("pass"):
             result = await self.fetch_and_look()
             self.surfaces.add_value("result", result)
-            self.surfaces.add("notes", *result.notes)
+            self.surfaces.add("notes", *result.events)
 
     @contextlib.contextmanager
     def caught(self, where: str):  # type: ignore[no-untyped-def]

@@ -115,7 +115,7 @@ def serve_applications(
         services.book, services.hook = first.book, hook
         services.desk = ReviewService(
             followed, first.looking, first.syncing, first.clock,
-            wake=lambda id: running.wake(by_id[id]), tell=first.tell,
+            wake=lambda id: running.wake(by_id[id]), send=first.tell,
         )  # fmt: skip
         kept.append(running)
         yield

@@ -35,6 +35,7 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.source import (
@@ -49,7 +50,7 @@ from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
-from holdfast.reconcile.gitops.application_state import CONTROLLER, open_state
+from holdfast.reconcile.gitops.application_state import open_state
 from holdfast.reconcile.gitops.apply import PlanApplier
 from holdfast.reconcile.gitops.heal import DriftHealer
 from holdfast.reconcile.gitops.object_observer import (
@@ -372,7 +373,7 @@ class GitopsWorld:
         assert self.following is not None
         return ReviewService(
             {self.application.id: self.following}, self.looking, self.syncing, self.clock,
-            wake=lambda application: None, tell=self.tell,
+            wake=lambda application: None, send=self.tell,
         )  # fmt: skip
 
     async def codify(

@@ -44,11 +44,11 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
+from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
-from holdfast.reconcile.gitops.application_state import CONTROLLER
 from holdfast.reconcile.gitops.apply import PlanApplier
 from holdfast.reconcile.gitops.heal import DriftHealer
 from holdfast.reconcile.gitops.object_observer import (

@@ -84,7 +84,7 @@ async def test_an_approval_does_not_hold_for_a_world_that_moved() -> None:
     edit(world, "10")
     result = await world.look()
     assert await world.data("a") == {"x": "10"}
-    assert "PlanStale" in [note.reason for note in result.notes]
+    assert "PlanStale" in [note.reason for note in result.events]
     await world.look()
     (again,) = world.drifts
     assert again.state is DriftState.AWAITING
@@ -390,7 +390,7 @@ async def test_a_rejected_plan_is_asked_about_again_when_it_changes_or_by_a_sync
     assert await world.live("c19") is not None
     assert not waits_for_approval(result)
     assert result.status.sync == "ahead", "it is not what Git declares, whoever said no"
-    assert [note.reason for note in result.notes] == []
+    assert [note.reason for note in result.events] == []
 
     await world.sync()
     (again,) = world.following.state.plans.values()

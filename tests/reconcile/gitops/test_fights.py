@@ -38,7 +38,7 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
     world.kube.apply = lowered  # type: ignore[method-assign,assignment]  # a server that rewrites
     world.git.commit({"a.yaml": configmap("a", x="One")})
     synced = await world.sync()
-    assert any(each.reason == "AlteredByAdmission" for each in synced.notes)
+    assert any(each.reason == "AlteredByAdmission" for each in synced.events)
     world.pass_time(40)
     result = await world.look()
     (drift,) = world.drifts

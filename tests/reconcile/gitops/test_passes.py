@@ -102,7 +102,7 @@ async def test_a_change_by_hand_is_another_state_than_a_new_commit() -> None:
     assert entry.writer is not None
     assert entry.writer.manager == "kubectl-edit"
     assert await world.data("a") == {"x": "9"}
-    assert [note.reason for note in result.notes] == ["DriftDetected"]
+    assert [note.reason for note in result.events] == ["DriftDetected"]
     assert len(world.notices) == 1
 
 
@@ -111,7 +111,7 @@ async def test_a_drift_that_stays_is_told_once() -> None:
     set_data(world, "a", "x", "9")
     await world.look()
     result = await world.look()
-    assert result.notes == ()
+    assert result.events == ()
     assert len(world.notices) == 1
     assert len(world.drifts) == 1
 
@@ -171,7 +171,7 @@ async def test_an_empty_repository_deletes_nothing() -> None:
     result = await world.fetch_and_look()
     assert await world.live("a") is not None
     assert result.status.plan is not None
-    assert "Parked" in [note.reason for note in result.notes]
+    assert "Parked" in [note.reason for note in result.events]
     await world.sync(force=True)
     assert await world.live("a") is not None, (
         "without allowEmpty even a person's word is not enough"
@@ -188,7 +188,7 @@ async def test_a_mass_deletion_waits_for_a_person() -> None:
     assert await world.live("c19") is not None
     assert result.status.plan is not None
     again = await world.look()
-    assert again.notes == (), "told once"
+    assert again.events == (), "told once"
     await world.sync(prune=True, force=True)
     assert await world.live("c19") is None
 
@@ -671,7 +671,7 @@ async def test_a_drift_that_became_another_is_not_called_as_declared() -> None:
     result = await world.look()
     told, how = await ended(world)
     assert how is Resolution.SUPERSEDED and "as declared" not in told
-    assert "DriftCorrected" not in {note.reason for note in result.notes}
+    assert "DriftCorrected" not in {note.reason for note in result.events}
 
 
 async def test_only_a_drift_that_was_put_back_is_called_as_declared() -> None:

@@ -166,11 +166,11 @@ async def test_what_cannot_be_declared_is_told_once_and_keeps_no_other_back() ->
     await world.fetch_and_look()
     edit(world, "a", "9")
     first = await world.look()
-    assert "PullRequestFailed" in [note.reason for note in first.notes]
+    assert "PullRequestFailed" in [note.reason for note in first.events]
     world.pass_time(1)
     edit(world, "b", "9")
     second = await world.look()
-    assert "PullRequestFailed" not in [note.reason for note in second.notes]
+    assert "PullRequestFailed" not in [note.reason for note in second.events]
     assert [drift.state for drift in world.drifts] == [
         DriftState.BLOCKED,
         DriftState.PULL_REQUEST,
@@ -364,7 +364,7 @@ async def test_a_merged_pin_that_waits_for_a_sync_is_neither_parked_nor_proposed
     for _ in range(3):
         world.pass_time(120)
         result = await world.fetch_and_look()
-        assert "PullRequestFailed" not in [note.reason for note in result.notes]
+        assert "PullRequestFailed" not in [note.reason for note in result.events]
         assert [drift.state for drift in world.drifts] == [DriftState.PULL_REQUEST]
     assert len(world.forge.pulls) == 1
     await world.sync()

@@ -38,9 +38,9 @@ from holdfast.core.gitops.application import (
     ApplicationSpec,
     ApplicationStatus,
 )
+from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.quantity import format_seconds
 from holdfast.core.tree import Fields
-from holdfast.reconcile.gitops.application_state import CONTROLLER
 from holdfast.reconcile.gitops.reporting import ApplicationEvent
 from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import Clock

@@ -34,6 +34,7 @@ from holdfast.apps.gitops.watches import WatchedKind
 from holdfast.apps.runtime.workers import PassResult, Workers
 from holdfast.apps.server import logs
 from holdfast.core.gitops.application import Application, ApplicationId
+from holdfast.core.gitops.facts import ObjectMoved
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Tree
@@ -356,8 +357,8 @@ class GitopsController:
         following.application = replace(following.application, status=result.status)
         wanted = following.desired
         self._update_index(following, wanted.rendered if wanted else None)
-        for note in result.notes:
-            self._around.tell(found, following, note)
+        for event in result.events:
+            self._around.tell(found, following, event)
         waits = [result.requeue_after, due.next_full - self._clock.monotonic()]
         if (hinted := due.retry_hint(following.poller)) is not None:
             waits.append(hinted)
@@ -458,7 +459,7 @@ class GitopsController:
         for ref in list(shelf.inventory):
             if ref not in declared and self._claims.owner(ref) not in (None, id):
                 shelf.drop_applied(ref)
-                shelf.note("moved", f"{ref} belongs to {self._claims.owner(ref)} now.")
+                shelf.record(ObjectMoved(about=ref, owner=str(self._claims.owner(ref))))
         if following.desired is None or following.desired.rendered is not rendered:
             self._wake_refused()
             for other in self._index.sharing(id):

@@ -47,11 +47,11 @@ from holdfast.apps.gitops.webhooks import WebhookReceiver
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import ConfigurationError, requires_extra
 from holdfast.core.gitops.application import AnnotationHolds, ApplicationId
+from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
-from holdfast.reconcile.gitops.application_state import CONTROLLER
 from holdfast.reconcile.gitops.apply import PlanApplier
 from holdfast.reconcile.gitops.codify import make_codifier
 from holdfast.reconcile.gitops.heal import DriftHealer, IsStillAllowed
@@ -147,7 +147,7 @@ def make_reconciler_parts(
             )
         )
 
-    desk = ReviewService(followed, looking, sync, clock, wake=wake, tell=tell)
+    desk = ReviewService(followed, looking, sync, clock, wake=wake, send=tell)
     return ReconcilerParts(desk=desk, reconciler=reconciler)
 
 

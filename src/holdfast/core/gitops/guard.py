@@ -65,7 +65,7 @@ class ApprovalRequirement:
     """One reason, in a sentence for whoever is asked."""
 
     why: ApprovalReason
-    told: str
+    message: str
 
     @property
     def whole(self) -> bool:
@@ -122,11 +122,11 @@ def approval_for_commit(ancestry: Ancestry, commit: str) -> ApprovalRequirement 
     shown = commit[:7]
     match ancestry:
         case Ancestry.UNRELATED:
-            told = f"Commit {shown} has no history in common with what was applied."
-            return ApprovalRequirement(why=ApprovalReason.UNRELATED, told=told)
+            message = f"Commit {shown} has no history in common with what was applied."
+            return ApprovalRequirement(why=ApprovalReason.UNRELATED, message=message)
         case Ancestry.REWOUND:
-            told = f"The branch was set back to {shown}, which is older than what was applied."
-            return ApprovalRequirement(why=ApprovalReason.REWOUND, told=told)
+            message = f"The branch was set back to {shown}, which is older than what was applied."
+            return ApprovalRequirement(why=ApprovalReason.REWOUND, message=message)
         case _:
             return None
 
@@ -143,23 +143,23 @@ def approvals_for_sync(
     deletes = [step for step in plan.steps if step.action is Action.DELETE]
     found: list[ApprovalRequirement] = []
     if extent.inventory and not extent.declared:
-        found.append(ApprovalRequirement(why=ApprovalReason.EMPTY, told=_EMPTY_MESSAGE))
+        found.append(ApprovalRequirement(why=ApprovalReason.EMPTY, message=_EMPTY_MESSAGE))
     found += _mass_change_approvals(plan, extent, guard, now)
     if deletes and ancestry is Ancestry.DIVERGED:
-        told = f"The branch was rewritten, and {len(deletes)} objects would be deleted."
-        found.append(ApprovalRequirement(why=ApprovalReason.DIVERGED, told=told))
+        message = f"The branch was rewritten, and {len(deletes)} objects would be deleted."
+        found.append(ApprovalRequirement(why=ApprovalReason.DIVERGED, message=message))
     if kept := [str(step.ref) for step in deletes if is_irreplaceable(step.ref)]:
-        told = f"{_some_names(kept)} would be deleted, with all that is in there: somebody has to agree."
-        found.append(ApprovalRequirement(why=ApprovalReason.DATA_LOSS, told=told))
+        message = f"{_some_names(kept)} would be deleted, with all that is in there: somebody has to agree."
+        found.append(ApprovalRequirement(why=ApprovalReason.DATA_LOSS, message=message))
     if claimed := [f"{step.ref} ({step.claimed_by})" for step in deletes if step.claimed_by]:
-        told = (
+        message = (
             f"{_some_names(claimed)} would be deleted, and others have put their mark on it since it"
             " was applied: somebody has to agree."
         )
-        found.append(ApprovalRequirement(why=ApprovalReason.CLAIMED, told=told))
+        found.append(ApprovalRequirement(why=ApprovalReason.CLAIMED, message=message))
     if extent.acting and (zero := _scaled_to_zero(plan, extent.declared)):
-        told = f"{_some_names(zero)} would be scaled to zero, and then nothing runs any more."
-        found.append(ApprovalRequirement(why=ApprovalReason.TO_ZERO, told=told))
+        message = f"{_some_names(zero)} would be scaled to zero, and then nothing runs any more."
+        found.append(ApprovalRequirement(why=ApprovalReason.TO_ZERO, message=message))
     return tuple(found)
 
 
@@ -195,11 +195,11 @@ def _mass_change_approvals(
     applied = extent.inventory + before
     most = change_limit(applied, guard, least=min(DEFAULT_OBJECTS, max(1, applied // 2)))
     if deletes and len(deleted) > most:
-        told = (
+        message = (
             f"{len(deletes)} of {extent.inventory} objects would be deleted{after}; {most} may be "
             "without asking."
         )
-        yield ApprovalRequirement(why=ApprovalReason.MASS_DELETE, told=told)
+        yield ApprovalRequirement(why=ApprovalReason.MASS_DELETE, message=message)
     if not updates or not extent.by_itself:
         return
     updated = {name for each in batches for name in each.updated} | updates
@@ -209,11 +209,11 @@ def _mass_change_approvals(
     if len(updated) > MIN_UPDATES and weight > most:
         earlier = len(updated - updates)
         after = f", after {earlier} within a day" if earlier else ""
-        told = (
+        message = (
             f"{len(updates)} of {every} objects would be updated{after}; an update counts a "
             f"quarter of a deletion, and {most} deletions may be without asking."
         )
-        yield ApprovalRequirement(why=ApprovalReason.MASS_CHANGE, told=told)
+        yield ApprovalRequirement(why=ApprovalReason.MASS_CHANGE, message=message)
 
 
 def _deleted_refs(plan: SyncPlan, declared: Sequence[DeclaredObject]) -> Iterator[ObjectRef]:
@@ -264,5 +264,5 @@ def approval_for_heals(
     most = change_limit(inventory, guard)
     if together <= most:
         return None
-    told = f"{together} of {inventory} objects drifted at once; {most} are healed by themselves."
-    return ApprovalRequirement(why=ApprovalReason.MASS_HEAL, told=told)
+    message = f"{together} of {inventory} objects drifted at once; {most} are healed by themselves."
+    return ApprovalRequirement(why=ApprovalReason.MASS_HEAL, message=message)

@@ -28,7 +28,7 @@ _APPROVED_DELAY = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectState:
+class ObjectSnapshot:
     """As much of an object as a status needs."""
 
     standing: SyncStatus
@@ -39,7 +39,7 @@ class ObjectState:
     """Fields that differ and are left alone, each with the rule or the reason."""
 
 
-HEALTHY_AND_IN_SYNC = ObjectState(standing=SyncStatus.IN_SYNC, health=ObjectHealth.HEALTHY)
+HEALTHY_AND_IN_SYNC = ObjectSnapshot(standing=SyncStatus.IN_SYNC, health=ObjectHealth.HEALTHY)
 """Said of most objects, so they share it: who looks for the others asks `is not FINE`."""
 
 
@@ -76,7 +76,7 @@ class ApplicationContext:
     desired: Declarations | None = None
     policy: str = ""
     """The digest of the spec that the last look was made under."""
-    object_states: dict[ObjectRef, ObjectState] = field(default_factory=dict)
+    object_states: dict[ObjectRef, ObjectSnapshot] = field(default_factory=dict)
     looked_at: datetime | None = None
     """When everything was looked at last."""
     compared: RenderedSource | None = None
@@ -124,12 +124,12 @@ class ApplicationContext:
             if each.standing is SyncStatus.PRUNABLE and each.live is None:
                 self.object_states.pop(each.ref, None)
                 continue
-            object_state = ObjectState(
+            snapshot = ObjectSnapshot(
                 standing=each.standing, health=each.health, message=each.message,
                 owner=each.owner, tolerated=_tolerated_fields(each),
             )  # fmt: skip
             self.object_states[each.ref] = (
-                HEALTHY_AND_IN_SYNC if object_state == HEALTHY_AND_IN_SYNC else object_state
+                HEALTHY_AND_IN_SYNC if snapshot == HEALTHY_AND_IN_SYNC else snapshot
             )
 
     def hold_of(self, ref: ObjectRef, now: datetime) -> Hold | None:

@@ -126,9 +126,7 @@ class ApplicationObserver:
                 state.put_applied(known)
         drift = context.application.spec.drift
         routes = (drift.routes if drift else None) or ()
-        judged = tuple(
-            self._recalled(context, hide_ignored(each, routes)) for each in survey.seen
-        )
+        judged = tuple(self._recalled(context, hide_ignored(each, routes)) for each in survey.seen)
         seen = (*judged, *await self._orphans.look(context, only))
         if only is None:
             context.object_states.clear()

@@ -18,6 +18,7 @@ from holdfast.core import fight
 from holdfast.core.fight import Heal, heal_of
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.facts import ApplicationFact, ApplicationRetired, DriftAbandoned
 from holdfast.core.gitops.guard import UnapprovedChanges, recent_changes
 from holdfast.core.gitops.hold import Hold, HoldTime, recent_times
 from holdfast.core.gitops.records import (
@@ -27,6 +28,7 @@ from holdfast.core.gitops.records import (
     PullRequestRecord,
     TemporaryIgnoreRule,
 )
+from holdfast.core.gitops.wording import journal_detail, message_of
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.ports import (
@@ -39,8 +41,6 @@ from holdfast.reconcile.gitops.ports import (
 from holdfast.reconcile.ports import Clock
 from holdfast.wire import gitops_v1
 
-CONTROLLER = "holdfast-gitops"
-"""The actor of what the controller does by itself, and its field manager."""
 OPEN, CLOSED = "open", "closed"
 _REVISION_KEY = "followed"
 PROJECTS_KEY = "projects"
@@ -233,23 +233,22 @@ class ApplicationState:
         batches = [gitops_v1.encode_record(each) for each in self.unasked]
         self._put(RecordKind.REVISION, _UNAPPROVED, {"batches": [*batches]}, state=CLOSED)
 
-    def note(
-        self,
-        action: str,
-        summary: str,
-        *,
-        subject: str = "",
-        actor: str = CONTROLLER,
-        detail: Fields | None = None,
-    ) -> None:
-        """Add a line to the journal."""
+    def record(self, fact: ApplicationFact) -> None:
+        """Add the line of a fact to the journal."""
+        if (action := fact.journal_action) is None:
+            return
         whose: Fields = {"project": self.project} if self.project else {}
         self._entries.append(
             JournalEntry(
-                application=str(self.application), subject=subject, action=action, actor=actor,
-                summary=summary, detail={**whose, **(detail or {})}, at=self._clock.now(),
+                application=str(self.application),
+                subject=fact.subject,
+                action=action.value,
+                actor=fact.actor,
+                summary=message_of(fact),
+                detail={**whose, **journal_detail(fact)},
+                at=self._clock.now(),
             )
-        )  # fmt: skip
+        )
 
     @property
     def changed(self) -> bool:
@@ -442,10 +441,7 @@ async def retire_application(state: ApplicationState, now: datetime) -> None:
                 note="Its application no longer exists.",
             )
         )  # fmt: skip
-        state.note(
-            "resolved", f"{drift.object}: its application no longer exists.", subject=drift.id,
-            detail={"resolution": Resolution.GONE.value},
-        )  # fmt: skip
+        state.record(DriftAbandoned(drift=drift))
     for hold in list(state.holds.values()):
         state.put_hold(hold, ended=True)
     for plan in list(state.plans.values()):
@@ -462,5 +458,5 @@ async def retire_application(state: ApplicationState, now: datetime) -> None:
     known = state.followed is not None
     state.drop_followed()
     if count or known or state.changed:
-        state.note("left", f"The application no longer exists; {count} objects stay as they are.")
+        state.record(ApplicationRetired(objects=count))
     await state.commit()

@@ -15,7 +15,7 @@ from holdfast.core.service.spec import Condition
 from holdfast.reconcile.gitops.application_context import (
     HEALTHY_AND_IN_SYNC,
     ApplicationContext,
-    ObjectState,
+    ObjectSnapshot,
 )
 from holdfast.reconcile.gitops.source_poller import SourceState
 
@@ -35,11 +35,9 @@ def application_status(context: ApplicationContext, now: datetime) -> Applicatio
     """Describe an application."""
     application, state, source = context.application, context.state, context.poller.last
     others = {
-        ref: each
-        for ref, each in context.object_states.items()
-        if each is not HEALTHY_AND_IN_SYNC
+        ref: each for ref, each in context.object_states.items() if each is not HEALTHY_AND_IN_SYNC
     }
-    standings = [object_state.standing for object_state in others.values()]
+    standings = [snapshot.standing for snapshot in others.values()]
     held = {hold.object for hold in state.holds.values() if hold.until > now}
     sync = _sync_word(context, source, set(standings))
     conditions = tuple(_conditions(context, source, sync, now))
@@ -57,7 +55,7 @@ def application_status(context: ApplicationContext, now: datetime) -> Applicatio
         drifted=len({drift.object for drift in state.drifts.values()}),
         ahead=standings.count(SyncStatus.OUT_OF_SYNC) + standings.count(SyncStatus.PRUNABLE),
         held=len(held),
-        tolerated=sum(len(object_state.tolerated) for object_state in others.values()),
+        tolerated=sum(len(snapshot.tolerated) for snapshot in others.values()),
         orphans=standings.count(SyncStatus.ORPHAN),
         plan=waiting.digest if waiting else None,
         not_in_sync=tuple(_summaries(context, others)) or None,
@@ -75,9 +73,7 @@ def _handled_request(context: ApplicationContext) -> str | None:
     return application.annotations.get(RECONCILE_REQUESTED)
 
 
-def _sync_word(
-    context: ApplicationContext, source: SourceState, standings: Set[SyncStatus]
-) -> str:
+def _sync_word(context: ApplicationContext, source: SourceState, standings: Set[SyncStatus]) -> str:
     if context.desired is None or context.application.spec.suspend:
         return "unknown"
     if context.state.drifts or SyncStatus.DRIFTED in standings:
@@ -91,7 +87,7 @@ def _sync_word(
     return "synced"
 
 
-def _worst_health(others: Mapping[ObjectRef, ObjectState], *, all_of_it: bool) -> ObjectHealth:
+def _worst_health(others: Mapping[ObjectRef, ObjectSnapshot], *, all_of_it: bool) -> ObjectHealth:
     """The worst there is; those that are fine are not among the others."""
     found = {each.health for each in others.values() if each.standing is not SyncStatus.ORPHAN}
     if not all_of_it:
@@ -103,26 +99,26 @@ def _worst_health(others: Mapping[ObjectRef, ObjectState], *, all_of_it: bool) -
 
 
 def _summaries(
-    context: ApplicationContext, others: Mapping[ObjectRef, ObjectState]
+    context: ApplicationContext, others: Mapping[ObjectRef, ObjectSnapshot]
 ) -> Iterator[ObjectSummary]:
     drifts = {drift.object: drift.id for drift in context.state.drifts.values()}
     worth = [
         ref
-        for ref, object_state in others.items()
-        if object_state.standing is not SyncStatus.IN_SYNC
-        or object_state.health is ObjectHealth.DEGRADED
-        or object_state.health is ObjectHealth.MISSING
+        for ref, snapshot in others.items()
+        if snapshot.standing is not SyncStatus.IN_SYNC
+        or snapshot.health is ObjectHealth.DEGRADED
+        or snapshot.health is ObjectHealth.MISSING
     ]
     for ref in sorted(worth)[:MAX_OBJECTS]:
-        object_state = others[ref]
+        snapshot = others[ref]
         yield ObjectSummary(
-            object=str(ref), standing=object_state.standing.value, health=object_state.health.value,
-            message=_object_message(context, ref, object_state) or None, drift=drifts.get(ref),
+            object=str(ref), standing=snapshot.standing.value, health=snapshot.health.value,
+            message=_object_message(context, ref, snapshot) or None, drift=drifts.get(ref),
         )  # fmt: skip
 
 
-def _object_message(context: ApplicationContext, ref: ObjectRef, object_state: ObjectState) -> str:
-    return wording.shorten(context.failed.get(ref) or context.kept.get(ref) or object_state.message)
+def _object_message(context: ApplicationContext, ref: ObjectRef, snapshot: ObjectSnapshot) -> str:
+    return wording.shorten(context.failed.get(ref) or context.kept.get(ref) or snapshot.message)
 
 
 def _conditions(
@@ -151,7 +147,7 @@ def _conditions(
             unread=_unread_text(context),
         )  # fmt: skip
         if sync == "ahead" and source.parked is not None:
-            told = f"{source.parked.told} It is not followed before somebody agrees."
+            told = f"{source.parked.message} It is not followed before somebody agrees."
         yield _condition("Ready", "True", "ReconciliationSucceeded", told)
     if source.stale:
         yield _condition("SourceStale", "True", "NotFollowed", source.stale)
@@ -188,15 +184,15 @@ def _unread_text(context: ApplicationContext) -> str:
     if desired is not None and context.compared is not desired.rendered:
         return f"Its objects were not compared with {desired.rendered.commit[:7]} yet."
     found = [
-        (ref, object_state)
-        for ref, object_state in sorted(context.object_states.items())
-        if object_state.standing is SyncStatus.UNKNOWN
+        (ref, snapshot)
+        for ref, snapshot in sorted(context.object_states.items())
+        if snapshot.standing is SyncStatus.UNKNOWN
     ]
     if not found:
         return "Not everything could be read."
     objects = "1 object" if len(found) == 1 else f"{len(found)} objects"
-    ref, object_state = found[0]
-    return f"{objects} could not be read. {ref}: {object_state.message}"
+    ref, snapshot = found[0]
+    return f"{objects} could not be read. {ref}: {snapshot.message}"
 
 
 def _drift_count(number: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.core import fight
-from holdfast.core.gitops import message, wording
+from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import Remediation
 from holdfast.core.gitops.decide import (
     ADMISSION_RECHECK,
@@ -30,7 +30,7 @@ from holdfast.core.gitops.window import window_state
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
-from holdfast.core.tree import Fields, show_path
+from holdfast.core.tree import show_path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
 from holdfast.reconcile.gitops.apply import PlanApplier, StepOutcome
@@ -97,7 +97,7 @@ class DriftHealer(Remediator):
             if decided.move is DriftAction.HEAL:
                 heals.append(drift)
             elif decided.move is DriftAction.ASK:
-                self._ask(context, drift, each, reporter)
+                await self._ask(context, drift, each, reporter)
         heals = await self._guarded(context, heals, parked, reporter)
         await context.state.commit()
         for drift in heals:
@@ -116,27 +116,16 @@ class DriftHealer(Remediator):
         if after.state is drift.state:
             return after
         if after.state is DriftState.BLOCKED and after.altered:
-            await self._tell_altered(context, after, reporter)
+            await reporter.tell(facts.AlteredByAdmission(drift=after))
         elif after.state is DriftState.FIGHTING:
-            context.state.note("fight", after.note, subject=after.id)
-            reporter.event("SelfHealLoopDetected", after.note, warning=True, object=after.object)
-            theirs = fight.fight_writers(after.entries)
             since = after.rounds[0] if after.rounds else after.first_seen
-            await reporter.notice(
-                message.fight(
-                    reporter.about(after), ours="holdfast-gitops", theirs=theirs,
-                    rounds=len(after.rounds), since=since,
-                )
-            )  # fmt: skip
+            writers = fight.fight_writers(after.entries)
+            await reporter.tell(facts.FightDetected(drift=after, writers=writers, since=since))
         elif after.state is DriftState.HELD:
-            context.state.note("held", after.note, subject=after.id)
-            reporter.event("DriftTolerated", after.note, object=after.object)
-            await reporter.notice(
-                message.drift_tolerated(reporter.about(after), reason=after.note, until=after.until)
-            )
+            await reporter.tell(facts.DriftHeld(drift=after))
         return after
 
-    def _ask(
+    async def _ask(
         self,
         context: ApplicationContext,
         drift: ObjectDrift,
@@ -148,15 +137,7 @@ class DriftHealer(Remediator):
         if plan.digest == drift.plan:
             return
         context.state.put_drift(replace(drift, plan=plan.digest))
-        detail: Fields = {
-            "plan": plan.digest, "steps": [wording.describe_step(step) for step in plan.steps],
-        }  # fmt: skip
-        told = f"{plan.id} waits for a review."
-        context.state.note("approval-requested", told, subject=drift.id, detail=detail)
-        reporter.event(
-            "ApprovalRequested", f"{wording.describe_drift(drift)} Next: holdfast approve {drift.id}",
-            object=drift.object,
-        )  # fmt: skip
+        await reporter.tell(facts.ApprovalRequested(drift=drift, plan=plan))
 
     async def _guarded(
         self,
@@ -173,25 +154,19 @@ class DriftHealer(Remediator):
         own = [drift for drift in heals if drift.state is not DriftState.APPROVED]
         asked = context.current_request is not None
         sync = context.application.spec.sync
-        parked = approval_for_heals(
+        required = approval_for_heals(
             self._clock.now(),
             healing=len({drift.object for drift in own}),
             rounds=[heals[-1].at for heals in state.healed.values()],
             inventory=len(state.inventory),
             guard=sync.guard if sync else None,
         )
-        if parked is None or asked or not own:
+        if required is None or asked or not own:
             return heals
         for drift in own:
-            state.put_drift(replace(drift, state=DriftState.BLOCKED, note=parked.told))
+            state.put_drift(replace(drift, state=DriftState.BLOCKED, note=required.message))
         if any(drift.id not in known for drift in own):
-            state.note("parked", parked.told)
-            reporter.event("Parked", parked.told, warning=True)
-            await reporter.notice(
-                message.approval_required(
-                    reporter.about(), plan="", reasons=[parked.told], changes=len(own)
-                )
-            )
+            await reporter.tell(facts.HealsBlocked(requirement=required, count=len(own)))
         return [drift for drift in heals if drift.state is DriftState.APPROVED]
 
     async def _heal(
@@ -203,22 +178,21 @@ class DriftHealer(Remediator):
         if seen.standing not in DIFFERING or not _remaining_entries(context, seen, drift):
             return  # the next pass tells what became of it
         plan = make_plan_for(context, drift, seen)
-        if told := self._void(drift, plan):
-            state.note("stale", told, subject=drift.id)
-            reporter.event("PlanStale", f"{drift.id}: {told}", warning=True, object=drift.object)
-            state.put_drift(
-                replace(drift, state=DriftState.DETECTED, note=told, plan="", decided_by="")
+        if void := self._void(drift, plan):
+            void_drift = replace(
+                drift, state=DriftState.DETECTED, note=void, plan="", decided_by=""
             )
+            state.put_drift(void_drift)
+            await reporter.tell(facts.ApprovalExpired(drift=void_drift))
             return
-        state.note("applying", plan.id, subject=drift.id, detail={"plan": plan.digest})
+        await reporter.tell(facts.HealStarted(drift=drift, plan=plan))
         await state.commit()
         done = await self._applier.carry_out(context, plan, {seen.ref: seen})
         if failure := _failure_message(done):
             # A failure is no round of a fight: it is tried again soon, however often.
-            state.put_drift(replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER))
-            state.note("heal-failed", failure, subject=drift.id)
-            reporter.event("ReconciliationFailed", failure, warning=True, object=drift.object)
-            await reporter.notice(message.heal_failed(reporter.about(drift), reason=failure))
+            failed = replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER)
+            state.put_drift(failed)
+            await reporter.tell(facts.HealFailed(drift=failed))
             return
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
@@ -235,21 +209,13 @@ class DriftHealer(Remediator):
                 until=again or self._clock.now() + ADMISSION_RECHECK,
             )
             state.put_drift(blocked)
-            await self._tell_altered(context, blocked, reporter)
+            await reporter.tell(facts.AlteredByAdmission(drift=blocked))
             return
         healed = state.count_heal(drift)
         if left:
             await self._rewritten(context, healed, left, reporter)
             return
         await self._healed(context, healed, reporter)
-
-    async def _tell_altered(
-        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
-    ) -> None:
-        """Say that the server stores it differently than it was sent, so nothing was put back."""
-        context.state.note("altered", drift.note, subject=drift.id)
-        reporter.event("AlteredByAdmission", drift.note, warning=True, object=drift.object)
-        await reporter.notice(message.heal_failed(reporter.about(drift), reason=drift.note))
 
     def _void(self, drift: ObjectDrift, plan: SyncPlan) -> str:
         """Say why an approval does not hold any more; empty while it does.
@@ -276,20 +242,19 @@ class DriftHealer(Remediator):
         reporter: PassReporter,
     ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
-        told, theirs = fight.describe_rewrite(left)
-        drift = replace(
-            drift, state=DriftState.FIGHTING, note=told, until=self._clock.now() + FIGHT_TRUCE,
-            entries=tuple(left), fought=True,
-        )  # fmt: skip
-        context.state.put_drift(drift)
-        context.state.note("fight", told, subject=drift.id)
-        reporter.event("SelfHealLoopDetected", told, warning=True, object=drift.object)
-        await reporter.notice(
-            message.fight(
-                reporter.about(drift), ours="holdfast-gitops", theirs=theirs,
-                rounds=len(drift.rounds), since=drift.first_seen,
-            )
-        )  # fmt: skip
+        note, writers = fight.describe_rewrite(left)
+        fought = replace(
+            drift,
+            state=DriftState.FIGHTING,
+            note=note,
+            until=self._clock.now() + FIGHT_TRUCE,
+            entries=tuple(left),
+            fought=True,
+        )
+        context.state.put_drift(fought)
+        await reporter.tell(
+            facts.FightDetected(drift=fought, writers=writers, since=drift.first_seen)
+        )
 
     async def _healed(
         self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
@@ -300,12 +265,7 @@ class DriftHealer(Remediator):
         closed = replace(
             drift, state=DriftState.RESOLVED, resolved_at=self._clock.now(), resolution=resolution
         )
-        close_drift(context, closed, reporter)
-        await reporter.notice(
-            message.drift_healed(
-                reporter.about(closed), actor=drift.decided_by, fields=drift.entries
-            )
-        )  # fmt: skip
+        await close_drift(closed, reporter, healed=True)
 
 
 def make_plan_for(
@@ -320,27 +280,10 @@ def make_plan_for(
     )  # fmt: skip
 
 
-def close_drift(context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter) -> None:
+async def close_drift(drift: ObjectDrift, reporter: PassReporter, *, healed: bool = False) -> None:
     """Put a drift that ended into the history."""
-    context.state.put_drift(drift)
-    how = str(drift.resolution)
-    back = "is as declared again" if drift.where else "is gone, as Git does not declare it"
-    told = f"{drift.object} {_RESOLUTION_TEXT.get(drift.resolution, back)} ({how})."
-    detail: Fields = {"resolution": how, "plan": drift.plan}
-    context.state.note(
-        "resolved", told, subject=drift.id, actor=drift.decided_by or "holdfast-gitops",
-        detail=detail,
-    )  # fmt: skip
-    corrected = drift.resolution not in (Resolution.IGNORED, Resolution.SUPERSEDED)
-    reporter.event("DriftCorrected" if corrected else "DriftEnded", told, object=drift.object)
-
-
-_RESOLUTION_TEXT: dict[Resolution | None, str] = {
-    Resolution.CODIFIED: "is what Git declares now",
-    Resolution.IGNORED: "differs still, and a rule hides it",
-    Resolution.SUPERSEDED: "differs still, otherwise than this drift told",
-    Resolution.GONE: "is no longer declared",
-}
+    reporter.state.put_drift(drift)
+    await reporter.tell(facts.drift_resolved(drift, healed=healed))
 
 
 def _with_sync_request(context: ApplicationContext, drift: ObjectDrift) -> ObjectDrift:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from holdfast.core.gitops import message
+from holdfast.core.gitops import facts
 from holdfast.core.gitops.application import AnnotationHolds, HoldEnd, PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState
 from holdfast.core.gitops.hold import (
@@ -34,7 +34,7 @@ _REFUSAL_PERIOD = timedelta(days=1)
 """A writer who asks for more holds than are granted is told of so often."""
 
 
-def follow_annotations(
+async def follow_annotations(
     context: ApplicationContext,
     seen: Iterable[ObservedObject],
     reporter: PassReporter,
@@ -64,7 +64,7 @@ def follow_annotations(
             left = timedelta(0) if never else budget_left(used, reporter.now)
             desired = replace(desired, used=used, until=min(desired.until, begun + left))
             if known is None and left < MIN_GRANTED:
-                _refuse_hold(context, desired, never=never, reporter=reporter)
+                await _refuse_hold(context, desired, never=never, reporter=reporter)
                 continue
             if never and known is not None:
                 desired = None
@@ -75,25 +75,13 @@ def follow_annotations(
                 state.put_hold(replace(known, asked=desired.asked))
         elif desired is not None:
             state.put_hold(replace(desired, since=known.since) if known else desired)
-            told = (
-                f"{each.ref} is on hold until {desired.until:%Y-%m-%dT%H:%M:%SZ}, asked for by"
-                f" {desired.by}: {desired.reason}"
-            )
-            if desired.cut_short:
-                told += " (all that annotations are granted for it within a week)"
-            state.note("paused", told, subject=desired.id, actor=desired.by)
-            reporter.event("Paused", told, object=each.ref)
+            await reporter.tell(facts.PausedByAnnotation(hold=desired, actor=desired.by))
         elif desired is None and known is not None and known.until > reporter.now:
             state.put_hold(known, ended=True)
-            state.note(
-                "resumed",
-                f"{each.ref}: the annotation is gone, or is not to count any more.",
-                subject=known.id,
-            )
-            reporter.event("Resumed", f"{each.ref} is no longer on hold.", object=each.ref)
+            await reporter.tell(facts.ResumedByAnnotation(hold=known))
 
 
-def _refuse_hold(
+async def _refuse_hold(
     context: ApplicationContext, hold: Hold, *, never: bool, reporter: PassReporter
 ) -> None:
     """Put on record that somebody asked for a hold which is not granted. Told once a day."""
@@ -103,13 +91,7 @@ def _refuse_hold(
     state.put_hold(replace(hold, until=reporter.now, since=reporter.now, refused=True), ended=True)
     if last is not None and reporter.now - last < _REFUSAL_PERIOD:
         return
-    why = "annotations hold nothing here" if never else "annotations have held it for a day already"
-    told = (
-        f"{hold.by} asked by annotation for a hold of {ref}, and {why}. Its drift is handled as if"
-        " there were no hold. `holdfast pause` takes a token, and has no such limit."
-    )
-    state.note("hold-refused", told, subject=hold.id, actor=hold.by)
-    reporter.event("HoldRefused", told, warning=True, object=ref)
+    await reporter.tell(facts.HoldRefused(hold=hold, never=never, actor=hold.by))
 
 
 async def expire_holds(context: ApplicationContext, reporter: PassReporter) -> None:
@@ -152,16 +134,13 @@ async def expire_holds(context: ApplicationContext, reporter: PassReporter) -> N
             else:
                 after = replace(after, state=DriftState.APPROVED, plan="", decided_by=hold.by)
             state.put_drift(after)
-            await reporter.notice(
-                message.drift_expired(
-                    reporter.about(after), ended=hold.until, follows=f"it {follows}",
-                    reason=hold.reason,
+            await reporter.tell(
+                facts.ToleranceExpired(
+                    drift=after, ended=hold.until, follows=f"it {follows}", reason=hold.reason
                 )
-            )  # fmt: skip
-        told = f"The hold of {hold.by} ({hold.reason}) ended: what changed under it {follows}."
+            )
         state.put_hold(hold, ended=True)
-        state.note("pause-expired", told, subject=hold.id)
-        reporter.event("PauseExpired", told, object=hold.object)
+        await reporter.tell(facts.HoldExpired(hold=hold, follows=follows))
 
 
 def _annotated_hold(

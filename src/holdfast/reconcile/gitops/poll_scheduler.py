@@ -80,9 +80,7 @@ class PollScheduler:
             if outage.prober is not None or now < outage.retry_at:
                 down = outage.error
                 if id in outage.waiting and poller.last is not NO_SOURCE_YET:
-                    poller.postpone(
-                        max(outage.retry_at, now + FIRST_RETRY)
-                    )  # it was told already
+                    poller.postpone(max(outage.retry_at, now + FIRST_RETRY))  # it was told already
                     return
             else:
                 outage.prober = id

@@ -21,7 +21,7 @@ from holdfast.core.errors import (
     ValidationError,
     report_changes,
 )
-from holdfast.core.gitops import message, pull_request_text, wording
+from holdfast.core.gitops import facts, pull_request_text, wording
 from holdfast.core.gitops.application import PullRequestKind, PullRequestSpec, Remediation
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
@@ -77,21 +77,23 @@ async def take_up_decisions(
     repository = await sources.repository(context.application)
     async with repository.export(source.commit.sha) as export:
         for drift in waiting:
-            told = _decision_problem(export, drift, reporter.now)
-            if told is None:
+            problem = _decision_problem(export, drift, reporter.now)
+            if problem is None:
                 continue
-            after = replace(drift, note=told)
-            if not told:
-                after = replace(
-                    drift, state=DriftState.APPROVED, plan="", until=None,
-                    note="Its decision was merged.",
-                    decided_by=f"the merge of {drift.url or decision_file(drift)}",
-                )  # fmt: skip
-                context.state.note("approved", after.note, subject=drift.id)
-                reporter.event("DriftApproved", f"{drift.object}: {after.note}", object=drift.object)
-            else:
+            if problem:
                 void.add(drift.id)
-            context.state.put_drift(after)
+                context.state.put_drift(replace(drift, note=problem))
+                continue
+            approved = replace(
+                drift,
+                state=DriftState.APPROVED,
+                plan="",
+                until=None,
+                note="Its decision was merged.",
+                decided_by=f"the merge of {drift.url or decision_file(drift)}",
+            )
+            context.state.put_drift(approved)
+            await reporter.tell(facts.DecisionMerged(drift=approved))
     return frozenset(void)
 
 
@@ -178,7 +180,7 @@ class PullRequestOpener:
             told = wording.shorten(str(error))
             self._state.put_drift(replace(drift, state=DriftState.BLOCKED, note=told))
             if told != drift.note:
-                self._reporter.event("PullRequestFailed", told, warning=True, object=drift.object)
+                await self._reporter.tell(facts.PullRequestFailed(reason=told, about=drift.object))
             return
         answered = await self._answered(drift, branch) if kept is None else None
         if answered is not None:
@@ -218,13 +220,8 @@ class PullRequestOpener:
                 return
         self._keep(drift, branch, head, pull, kept)
         if kept is None:
-            where = pull.url if pull else branch
-            told = f"{where} proposes to {drift.pull} {drift.object}."
-            self._state.note("pull-opened", told, subject=drift.id)
-            self._reporter.event("PullRequestOpened", told, object=drift.object)
-            await self._reporter.notice(
-                message.drift_codified(self._reporter.about(drift), pull=where)
-            )  # fmt: skip
+            url = pull.url if pull else branch
+            await self._reporter.tell(facts.PullRequestOpened(drift=drift, url=url))
 
     async def _answered(
         self, drift: ObjectDrift, branch: str, *, beside: PullRequest | None = None
@@ -298,9 +295,9 @@ class PullRequestOpener:
             self._state.put_pull(replace(kept, digest=drift.digest, stopped=told))
         if drift.note == told:
             return  # it was said before
-        self._state.put_drift(replace(drift, state=DriftState.PULL_REQUEST, note=told))
-        self._state.note("pull-left-alone", told, subject=drift.id)
-        self._reporter.event("PullRequestLeftAlone", f"{branch}: {told}")
+        left = replace(drift, state=DriftState.PULL_REQUEST, note=told)
+        self._state.put_drift(left)
+        await self._reporter.tell(facts.PullRequestLeftAlone(drift=left, branch=branch))
 
     def _keep(
         self,
@@ -442,7 +439,7 @@ class PullRequestFollower:
                 context.forge_failures += 1
                 context.forge_again = reporter.now + min(pause, LONGEST_PAUSE)
             told = wording.shorten(f"Pull requests wait: {error}")
-            reporter.event("PullRequestFailed", told, warning=True)
+            await reporter.tell(facts.PullRequestFailed(reason=told))
             for drift in wanting:  # who asked for it looks there
                 now = state.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, context, reporter) and not now.url:
@@ -462,7 +459,7 @@ class PullRequestFollower:
         drift = state.drifts.get(kept.drift)
         over = _reason_to_close(kept, drift)
         if drift is not None and drift.until is not None and drift.until <= reporter.now:
-            drift = await self._overdue(context, drift, reporter)
+            drift = await self._overdue(kept, drift, reporter)
         if not over and not hinted and reporter.now - kept.checked_at < FORGE_POLL:
             return
         if forge is not None and not kept.number:
@@ -485,22 +482,15 @@ class PullRequestFollower:
         elif pull.state is PullRequestState.MERGED:
             await self._merged(context, kept, drift, reporter)
         else:
-            self._closed(context, kept, pull, drift, reporter)
+            await self._closed(context, kept, pull, drift, reporter)
 
     async def _overdue(
-        self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
+        self, kept: PullRequestRecord, drift: ObjectDrift, reporter: PassReporter
     ) -> ObjectDrift:
         """Nobody decided in time: say so, once."""
-        told = "Its pull request is open for longer than it should be."
-        late = replace(drift, note=told, until=None)
-        context.state.put_drift(late)
-        context.state.note("pull-overdue", told, subject=drift.id)
-        reporter.event("PullRequestOverdue", f"{drift.url}: {told}", warning=True)
-        await reporter.notice(
-            message.drift_expired(
-                reporter.about(late), ended=reporter.now, follows="it waits for a reviewer", reason=told
-            )
-        )
+        late = replace(drift, note=wording.OVERDUE, until=None)
+        reporter.state.put_drift(late)
+        await reporter.tell(facts.PullRequestOverdue(pull=kept, drift=late, ended=reporter.now))
         return late
 
     async def _close(
@@ -516,8 +506,7 @@ class PullRequestFollower:
         with suppress(HumanCommits):  # their work stays
             await repository.delete(kept.branch)
         context.state.put_pull(kept, done=True)
-        context.state.note("pull-closed", f"{kept.url} was closed. {why}", subject=kept.drift)
-        reporter.event("PullRequestClosed", f"{kept.url}: {why}")
+        await reporter.tell(facts.PullRequestClosed(pull=kept, reason=why))
 
     async def _merged(
         self,
@@ -529,17 +518,13 @@ class PullRequestFollower:
         """Wait for Git, which may be followed later than the forge: it is not proposed again."""
         state = context.state
         state.put_pull(replace(kept, merged=True))
-        state.note("pull-merged", f"{kept.url} was merged.", subject=kept.drift)
-        reporter.event("PullRequestMerged", f"{kept.url} was merged.")
+        await reporter.tell(facts.PullRequestMerged(pull=kept, drift=drift))
         context.poller.hasten()
         if drift is not None:
             state.put_drift(replace(drift, note="Its pull request was merged.", until=None))
-            await reporter.notice(
-                message.drift_codified(reporter.about(drift), pull=kept.url, merged=True)
-            )
         _release_merged(context, kept)
 
-    def _closed(
+    async def _closed(
         self,
         context: ApplicationContext,
         kept: PullRequestRecord,
@@ -550,9 +535,9 @@ class PullRequestFollower:
         """A person said no: the same drift is not proposed again."""
         by = f" by {pull.closed_by}" if pull.closed_by else ""
         told = f"{kept.url} was closed{by}."
-        context.state.put_pull(replace(kept, stopped=told), done=True)
-        context.state.note("pull-rejected", told, subject=kept.drift, actor=pull.closed_by or "?")
-        reporter.event("DriftRejected", told)
+        rejected = replace(kept, stopped=told)
+        context.state.put_pull(rejected, done=True)
+        await reporter.tell(facts.PullRequestRejected(pull=rejected, actor=pull.closed_by or "?"))
         if drift is not None:
             state = DriftState.REJECTED if drift.digest == kept.digest else DriftState.DETECTED
             context.state.put_drift(

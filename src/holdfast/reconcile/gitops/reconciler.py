@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.gitops import message, wording
+from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import AnnotationHolds
-from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.drift import DriftState, Resolution
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.planning import policy_digest
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.gitops.track import close_undeclared, track
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops import holds
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
@@ -88,11 +87,14 @@ class ApplicationReconciler:
         """
         async with context.lock:
             reporter = PassReporter(
-                application=context.application, now=self._clock.now(), tell=self._parts.tell,
+                application=context.application,
+                state=context.state,
+                now=self._clock.now(),
+                send=self._parts.tell,
                 cluster=self._parts.cluster,
-            )  # fmt: skip
+            )
             await context.state.refresh()
-            self._take_owner(context, reporter)
+            await self._take_owner(context, reporter)
             try:
                 await self._pass(context, only, reporter)
             except BaseException:
@@ -103,10 +105,10 @@ class ApplicationReconciler:
             return ApplicationResult(
                 status=application_status(context, self._clock.now()),
                 requeue_after=self._wait(context),
-                notes=tuple(reporter.notes),
+                events=tuple(reporter.events),
             )
 
-    def _take_owner(self, context: ApplicationContext, reporter: PassReporter) -> None:
+    async def _take_owner(self, context: ApplicationContext, reporter: PassReporter) -> None:
         """Note whose an application is. What another project saw and decided stays with that one.
 
         Its open drifts end there, and are found anew for whoever has the application now. Holds
@@ -120,17 +122,18 @@ class ApplicationReconciler:
         if last != project:
             state.project = last
             for drift in drifts:
-                ended = Resolution.SUPERSEDED
-                close_drift(
-                    context,
+                await close_drift(
                     replace(
-                        drift, state=DriftState.RESOLVED, resolved_at=reporter.now, resolution=ended
+                        drift,
+                        state=DriftState.RESOLVED,
+                        resolved_at=reporter.now,
+                        resolution=Resolution.SUPERSEDED,
                     ),
                     reporter,
                 )
             for plan in list(state.plans.values()):
                 state.put_plan(plan, done=True)
-            state.note("handed-over", "The application belongs to another project now.")
+            await reporter.tell(facts.HandedOver())
             context.policy = ""
         state.project = project
         if last != project or not state.projects:
@@ -146,7 +149,10 @@ class ApplicationReconciler:
         return max(MIN_WAIT, wait if due is None else min(wait, due))
 
     async def _pass(
-        self, context: ApplicationContext, only: Collection[ObjectRef] | None, reporter: PassReporter
+        self,
+        context: ApplicationContext,
+        only: Collection[ObjectRef] | None,
+        reporter: PassReporter,
     ) -> None:
         application, state = context.application, context.state
         request = context.request
@@ -166,8 +172,7 @@ class ApplicationReconciler:
         )
         if context.refused:
             if context.refused != refused:
-                state.note("refused", context.refused)
-                reporter.event("DeclaredTwice", context.refused, warning=True)
+                await reporter.tell(facts.ApplicationRefused(reason=context.refused))
             await state.commit()
             return
         only = self._scope(context, source, only)
@@ -220,7 +225,7 @@ class ApplicationReconciler:
         """Bring the ledger's drifts up to date, and tell of what is new."""
         state = context.state
         assert context.desired is not None  # noqa: S101  # it was looked at
-        holds.follow_annotations(context, seen, reporter, self._parts.annotation_holds)
+        await holds.follow_annotations(context, seen, reporter, self._parts.annotation_holds)
         tracked = track(
             context.application, seen, state.drifts, commit=context.desired.rendered.commit,
             now=reporter.now, healed=state.healed,
@@ -229,32 +234,17 @@ class ApplicationReconciler:
         if whole:
             resolved += close_undeclared(state.drifts, {each.ref for each in seen}, reporter.now)
         for drift in tracked.opened:
-            told = wording.describe_drift(drift)
-            state.note("detected", told, subject=drift.id, detail=_drift_detail(drift))
-            reporter.event("DriftDetected", told, warning=True, object=drift.object)
-            await reporter.notice(
-                message.drift_detected(
-                    reporter.about(drift), kinds=drift.kinds, fields=drift.entries,
-                    writer=" and ".join(wording.drift_writers(drift)),
-                    remediation=drift.remediation.value,
-                    waits_for_review=drift.remediation == "review",
-                )
-            )  # fmt: skip
+            await reporter.tell(facts.DriftDetected(drift=drift))
         for drift in tracked.changed:
-            state.note(
-                "changed",
-                wording.describe_drift(drift),
-                subject=drift.id,
-                detail=_drift_detail(drift),
-            )
+            await reporter.tell(facts.DriftChanged(drift=drift))
         for drift in tracked.open:
             state.put_drift(drift)
         for drift in resolved:
-            close_drift(context, drift, reporter)
+            await close_drift(drift, reporter)
         await holds.expire_holds(context, reporter)
         for rule in [each for each in state.rules.values() if each.expires <= reporter.now]:
             state.put_rule(rule, ended=True)
-            state.note("rule-expired", f"{rule.path} is compared again.", subject=rule.drift)
+            await reporter.tell(facts.RuleExpired(rule=rule))
 
     async def _tell_of_source(
         self,
@@ -270,32 +260,17 @@ class ApplicationReconciler:
         revision = spec.revision or "main"
         since = before.fetched_at or reporter.now
         if source.stale:
-            context.state.note("source-stale", wording.shorten(source.stale))
-            reporter.event("SourceStale", wording.shorten(source.stale), warning=True)
-            await reporter.notice(
-                message.source_stale(
-                    reporter.about(), repository=spec.url, revision=revision, since=since,
+            await reporter.tell(
+                facts.SourceStale(
+                    repository=spec.url,
+                    revision=revision,
+                    since=since,
                     reason=wording.shorten(source.stale),
                 )
-            )  # fmt: skip
+            )
         elif source.commit is not None:
-            context.state.note("source-recovered", f"{revision} is {source.commit.sha[:7]}.")
-            await reporter.notice(
-                message.source_recovered(
-                    reporter.about(), repository=spec.url, revision=revision, since=since,
-                    commit=source.commit.sha,
+            await reporter.tell(
+                facts.SourceRecovered(
+                    repository=spec.url, revision=revision, since=since, commit=source.commit.sha
                 )
-            )  # fmt: skip
-
-
-def _drift_detail(drift: ObjectDrift) -> Fields:
-    return {
-        "object": str(drift.object),
-        "kinds": [kind.value for kind in drift.kinds],
-        "causes": [cause.value for cause in drift.causes],
-        "fields": [entry.path for entry in drift.entries],
-        "writers": list(wording.drift_writers(drift)),
-        "commit": drift.commit,
-        "remediation": drift.remediation.value,
-        "route": drift.route,
-    }
+            )

@@ -1,4 +1,4 @@
-"""What a pass over an application says: events for its object, and notices for its channels."""
+"""What a pass over an application says, and where: journal, Kubernetes Events and notices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.gitops.application import Application, ApplicationStatus
-from holdfast.core.gitops.drift import ObjectDrift
-from holdfast.core.gitops.message import NoticeSubject
+from holdfast.core.gitops.facts import ApplicationFact
+from holdfast.core.gitops.notices import notice_of
 from holdfast.core.gitops.notification import Notice
+from holdfast.core.gitops.wording import event_message
 from holdfast.core.object_ref import ObjectRef
+from holdfast.reconcile.gitops.application_state import ApplicationState
 
 SendNotice = Callable[[Application, Notice], Awaitable[None]]
 """Has a notice sent to the channels of an application; once for each fact."""
@@ -18,7 +20,7 @@ SendNotice = Callable[[Application, Notice], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationEvent:
-    """One event: a transition that a person may want to see."""
+    """One Kubernetes Event: a transition that a person may want to see."""
 
     warning: bool
     reason: str
@@ -33,35 +35,38 @@ class ApplicationResult:
     status: ApplicationStatus
     requeue_after: float
     """Seconds until time alone, or the repository, may change something."""
-    notes: tuple[ApplicationEvent, ...] = ()
+    events: tuple[ApplicationEvent, ...] = ()
+
+
+def event_of(fact: ApplicationFact) -> ApplicationEvent | None:
+    """Make the Kubernetes Event of a fact; None for those that are none."""
+    if not fact.event:
+        return None
+    return ApplicationEvent(
+        warning=fact.warning, reason=fact.event, message=event_message(fact), object=fact.object
+    )
 
 
 @dataclass
 class PassReporter:
-    """Collects what one pass has to say."""
+    """Tells every fact of one pass: the sink of the reconciler."""
 
     application: Application
+    state: ApplicationState
     now: datetime
-    tell: SendNotice
+    send: SendNotice
     cluster: str = ""
-    notes: list[ApplicationEvent] = field(default_factory=list)
+    events: list[ApplicationEvent] = field(default_factory=list)
 
-    def event(
-        self, reason: str, message: str, *, warning: bool = False, object: ObjectRef | None = None
-    ) -> None:
-        """Say something in the cluster."""
-        self.notes.append(
-            ApplicationEvent(warning=warning, reason=reason, message=message, object=object)
-        )
+    async def tell(self, fact: ApplicationFact) -> None:
+        """Tell a fact once: in the journal with the next commit, as an Event, and as a notice."""
+        self.state.record(fact)
+        if (event := event_of(fact)) is not None:
+            self.events.append(event)
+        await self.send_notice(fact)
 
-    async def notice(self, notice: Notice) -> None:
-        """Say something to the application's channels."""
-        await self.tell(self.application, notice)
-
-    def about(self, drift: ObjectDrift | None = None) -> NoticeSubject:
-        """What a notice is about: the application, or one of its drifts."""
-        return NoticeSubject(
-            application=str(self.application.id), at=self.now, cluster=self.cluster,
-            object=drift.object if drift else None, drift=drift.id if drift else "",
-            url=drift.url if drift else "",
-        )  # fmt: skip
+    async def send_notice(self, fact: ApplicationFact) -> None:
+        """Send the notice of a fact alone."""
+        notice = notice_of(fact, self.application.id, self.now, self.cluster)
+        if notice is not None:
+            await self.send(self.application, notice)

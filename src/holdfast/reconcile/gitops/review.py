@@ -26,7 +26,7 @@ from holdfast.core.errors import (
     TargetUnavailable,
     ValidationError,
 )
-from holdfast.core.gitops import message
+from holdfast.core.gitops import facts
 from holdfast.core.gitops.application import (
     ApplicationId,
     DriftSpec,
@@ -36,7 +36,9 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.decide import DriftAction, decide_drift
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.facts import JournalAction
 from holdfast.core.gitops.hold import PAUSED_UNTIL, Hold
+from holdfast.core.gitops.notices import notice_of
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.pull_request_text import branch_of
@@ -51,7 +53,7 @@ from holdfast.reconcile.gitops.application_context import ApplicationContext, Sy
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
 from holdfast.reconcile.gitops.heal import make_plan_for
 from holdfast.reconcile.gitops.holds import MAX_HOLD
-from holdfast.reconcile.gitops.reporting import PassReporter, SendNotice
+from holdfast.reconcile.gitops.reporting import SendNotice
 from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.ports import Clock
 
@@ -71,8 +73,12 @@ class GitComparison:
     """Why that is not the newest commit for sure; empty when it is."""
 
 
-class ApplicationQueries:
-    """Questions about the applications that one controller follows."""
+_DECIDED_STATES = frozenset({DriftState.APPROVED, DriftState.REJECTED, DriftState.SNOOZED})
+_PROPOSING = frozenset({JournalAction.CODIFY_REQUESTED, JournalAction.REVERT_REQUESTED})
+
+
+class ReviewService:
+    """Everything a person can ask and decide about the applications of one controller."""
 
     def __init__(
         self,
@@ -82,14 +88,14 @@ class ApplicationQueries:
         clock: Clock,
         *,
         wake: WakeApplication,
-        tell: SendNotice,
+        send: SendNotice,
     ) -> None:
         self._followed = followed
         self._looking = looking
         self._sync = sync
         self._clock = clock
         self._wake = wake
-        self._tell = tell
+        self._send = send
 
     def applications(self, project: str) -> tuple[ApplicationContext, ...]:
         """Return the applications of a project, by name."""
@@ -149,72 +155,161 @@ class ApplicationQueries:
             seen = {each.ref: each for each in await self._looking.at(context, None)}
             return self._sync.plan(context, seen, prune=prune), stale
 
-    @contextlib.asynccontextmanager
-    async def _at_newest(self, context: ApplicationContext) -> AsyncIterator[str]:
-        """Have what Git declares now at hand for a question, and nothing of it kept.
+    def sync(self, context: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
+        """Have Git applied. The next pass does it.
 
-        The next pass takes up what was read. Gives why the newest commit is not the one that is
-        compared with; empty when it is.
+        Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
         """
-        stale = await self._read(context)  # without the lock, which passes need to heal
+        drift = context.application.spec.drift
+        if force and drift and drift.four_eyes:
+            raise PermissionDenied(
+                f"{context.application.id} asks for four eyes, and force does without a review.",
+                hint="Leave --force out, and have somebody else approve what waits.",
+            )
+        context.request = SyncRequest(actor=actor, prune=prune, force=force)
+        context.poller.hasten()
+        self._wake(context.application.id)
+
+    async def approve(
+        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
+    ) -> ObjectDrift:
+        """Approve exactly the plan that was reviewed.
+
+        Where four eyes are asked for and nobody knows who made the change, it takes two people:
+        after the first one it still waits.
+
+        Raises StalePlan when it is not the one that waits any more, Conflict when somebody decided
+        before, InvalidState when the drift waits for nothing, PermissionDenied where four eyes are
+        asked for and these are the first two.
+        """
+        context, _ = self.drift(project, id)
         async with context.lock:
             await context.state.refresh()
-            rendered = context.poller.last.rendered
-            before, glances = context.desired, dict(context.object_states)
-            compared = context.compared
-            if rendered is not None:
-                context.desired = self._looking.declared(context, rendered)
-            self._known(context)
-            try:
-                yield stale
-            finally:
-                context.desired, context.object_states = before, glances
-                context.compared = compared
-
-    async def _read(self, context: ApplicationContext) -> str:
-        poller, application = context.poller, context.application
-        followed = context.state.followed
-        try:
-            async with asyncio.timeout(READ_TIMEOUT):
-                asked = await poller.ask(application, followed, fresh=True)
-        except TimeoutError:
-            return f"Its repository did not answer within {format_seconds(READ_TIMEOUT)}."
-        async with context.lock:
-            if context.state.followed != followed or context.poller is not poller:
-                return "It moved on while its repository was read; ask again."
-            poller.take(application, asked)
-        return " ".join(asked.source.stale.split())
-
-    def _known(self, context: ApplicationContext) -> None:
-        if context.desired is None:
-            id, stale = context.application.id, " ".join(context.poller.last.stale.split())
-            why = context.refused or stale or "Its repository was not read yet."
-            raise NotFound(
-                f"What {id} declares is not known. {why}",
-                hint=f"holdfast status {id} shows when it is.",
+            drift = self._open_drift(context, id)
+            if drift.state is not DriftState.AWAITING:
+                raise _not_waiting_error(drift)
+            if plan != drift.plan:
+                raise StalePlan(
+                    f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
+                    hint=f"Review it again: holdfast drift show {id}",
+                )
+            self._may_decide(context, drift, actor, comment)
+            if self._needs_another(context, drift, actor):
+                return await self._first_approval(context, drift, actor, comment)
+            after = replace(
+                drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
             )
+            decided = await self._record(context, after, JournalAction.APPROVED, actor, comment)
+            await self._notify(context, decided)
+        self._wake(context.application.id)
+        return after
 
-    async def _commit(self, context: ApplicationContext) -> None:
-        try:
-            await context.state.commit()
-        except HoldfastError:
-            # What may not have been written is not shown as if it were: the ledger knows.
-            with contextlib.suppress(HoldfastError):
-                await context.state.read()
-            raise
+    async def approve_plan(
+        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
+    ) -> PendingPlan:
+        """Agree to a plan that a guard parked. It is carried out if it is still the same."""
+        context, kept = self.waiting_plan(project, id)
+        async with context.lock:
+            await context.state.refresh()
+            _, kept = self.waiting_plan(project, id)
+            if plan != kept.digest:
+                raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
+            if kept.rejected_by:
+                raise _rejected_error(context, kept)
+            spec = context.application.spec.drift or DriftSpec()
+            _check_comment(spec, comment)
+            _check_four_eyes(spec, actor, {kept.requested_by})
+            after = replace(kept, approved_by=actor, comment=one_line(comment))
+            context.state.put_plan(after)
+            context.state.record(facts.PlanApproved(plan=after, actor=actor))
+            await self._commit(context)
+        context.poller.hasten()
+        self._wake(context.application.id)
+        return after
 
+    async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> PendingPlan:
+        """Say that a plan which a guard parked is not to be carried out.
 
-def _rendered_commit(context: ApplicationContext) -> str:
-    assert context.desired is not None  # noqa: S101  # it was looked at
-    return context.desired.rendered.commit
+        It is not asked about again while it stays the same, unless somebody asks for a sync.
+        Raises Conflict when it was decided before.
+        """
+        context, kept = self.waiting_plan(project, id)
+        async with context.lock:
+            await context.state.refresh()
+            _, kept = self.waiting_plan(project, id)
+            if kept.rejected_by:
+                raise _rejected_error(context, kept)
+            if kept.approved_by:
+                raise Conflict(
+                    f"{id} was approved by {kept.approved_by} already.",
+                    hint=f"holdfast pause {context.application.id} stops what is not done yet.",
+                )
+            _check_comment(context.application.spec.drift or DriftSpec(), comment, needed=True)
+            after = replace(kept, rejected_by=actor, comment=one_line(comment))
+            context.state.put_plan(after)
+            context.state.record(facts.PlanRejected(plan=after, actor=actor))
+            await self._commit(context)
+        self._wake(context.application.id)
+        return after
 
+    async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
+        """Say that the live side stays as it is. Asked again only when it changes."""
+        return await self._decide(
+            project, id, JournalAction.REJECTED, actor, comment, state=DriftState.REJECTED, until=None,
+            note=f"Rejected by {actor}.",
+        )  # fmt: skip
 
-def _is_in_project(context: ApplicationContext, project: str) -> bool:
-    return context.application.spec.project == project
+    async def snooze(
+        self, project: str, id: str, *, actor: str, comment: str, until: datetime
+    ) -> ObjectDrift:
+        """Be asked again later."""
+        self._check_end(until)
+        return await self._decide(
+            project, id, JournalAction.SNOOZED, actor, comment, state=DriftState.SNOOZED, until=until,
+            note=f"Snoozed by {actor}.",
+        )  # fmt: skip
 
+    async def codify(self, project: str, id: str, *, actor: str) -> ObjectDrift:
+        """Propose the live value to Git by a pull request."""
+        return await self._decide(
+            project, id, JournalAction.CODIFY_REQUESTED, actor, "", state=DriftState.DETECTED, until=None,
+            note=f"{actor} asked for a pull request.", url="",
+            remediation=Remediation.PULL_REQUEST,
+            pull=PullRequestKind.CODIFY, chosen_by=actor,
+        )  # fmt: skip
 
-class ToleranceCommands(ApplicationQueries):
-    """What is let be, by whom and until when."""
+    async def revert(
+        self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
+    ) -> ObjectDrift:
+        """Have the declared value put back: by a merged decision, by a review, or at once."""
+        context, drift = self.drift(project, id)
+        spec = context.application.spec.drift or DriftSpec()
+        async with context.lock:
+            self._require_known(context)
+            seen = await self._looking.at_one(context, drift.object)
+            self._check_revertible(context, drift, seen)
+        if by_pull:
+            return await self._decide(
+                project, id, JournalAction.REVERT_REQUESTED, actor, comment, state=DriftState.DETECTED,
+                until=None, note=f"{actor} asked for a decision.", chosen_by=actor, url="",
+                remediation=Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT,
+            )  # fmt: skip
+        if drift.remediation is Remediation.REVIEW or spec.four_eyes:
+            return await self._decide(
+                project, id, JournalAction.REVERT_REQUESTED, actor, comment, state=DriftState.DETECTED,
+                until=None, note=f"{actor} asked for it; it waits for a review.",
+                remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
+            )  # fmt: skip
+        if seen.standing is SyncStatus.UNKNOWN:
+            raise TargetUnavailable(
+                f"{drift.object} could not be read, so nothing was decided.",
+                hint="Try again when the cluster answers.",
+            )
+        plan = make_plan_for(context, drift, seen)
+        return await self._decide(
+            project, id, JournalAction.APPROVED, actor, comment, state=DriftState.APPROVED, until=None,
+            note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
+        )  # fmt: skip
 
     async def ignore(
         self, project: str, id: str, *, actor: str, until: datetime, reason: str,
@@ -253,8 +348,9 @@ class ToleranceCommands(ApplicationQueries):
             )  # fmt: skip
             for rule in rules:
                 context.state.put_rule(rule)
-            told = f"{', '.join(paths)} of {drift.object} until {until:%Y-%m-%dT%H:%M:%SZ}."
-            context.state.note("ignored", told, subject=id, actor=actor)
+            context.state.record(
+                facts.DriftIgnored(drift=drift, paths=tuple(paths), until=until, actor=actor)
+            )
             await self._commit(context)
         self._wake(context.application.id)
         return rules
@@ -287,8 +383,7 @@ class ToleranceCommands(ApplicationQueries):
             async with context.lock:
                 await context.state.refresh()
                 context.state.put_hold(hold)
-                told = f"{object or context.application.id} until {until:%Y-%m-%dT%H:%M:%SZ}: "
-                context.state.note("paused", told + hold.reason, subject=hold.id, actor=actor)
+                context.state.record(facts.Paused(hold=hold, actor=actor))
                 await self._commit(context)
         except BaseException:
             context.state.take_back(hold)
@@ -311,11 +406,64 @@ class ToleranceCommands(ApplicationQueries):
                 raise _not_held_error(context, object)
             for hold in found:
                 context.state.put_hold(hold, ended=True)
-                told = f"{hold.object or context.application.id} is no longer on hold."
-                context.state.note("resumed", told, subject=hold.id, actor=actor)
+                context.state.record(facts.Resumed(hold=hold, actor=actor))
             await self._commit(context)
         self._wake(context.application.id)
         return found
+
+    @contextlib.asynccontextmanager
+    async def _at_newest(self, context: ApplicationContext) -> AsyncIterator[str]:
+        """Have what Git declares now at hand for a question, and nothing of it kept.
+
+        The next pass takes up what was read. Gives why the newest commit is not the one that is
+        compared with; empty when it is.
+        """
+        stale = await self._read(context)  # without the lock, which passes need to heal
+        async with context.lock:
+            await context.state.refresh()
+            rendered = context.poller.last.rendered
+            before, glances = context.desired, dict(context.object_states)
+            compared = context.compared
+            if rendered is not None:
+                context.desired = self._looking.declared(context, rendered)
+            self._require_known(context)
+            try:
+                yield stale
+            finally:
+                context.desired, context.object_states = before, glances
+                context.compared = compared
+
+    async def _read(self, context: ApplicationContext) -> str:
+        poller, application = context.poller, context.application
+        followed = context.state.followed
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                asked = await poller.ask(application, followed, fresh=True)
+        except TimeoutError:
+            return f"Its repository did not answer within {format_seconds(READ_TIMEOUT)}."
+        async with context.lock:
+            if context.state.followed != followed or context.poller is not poller:
+                return "It moved on while its repository was read; ask again."
+            poller.take(application, asked)
+        return " ".join(asked.source.stale.split())
+
+    def _require_known(self, context: ApplicationContext) -> None:
+        if context.desired is None:
+            id, stale = context.application.id, " ".join(context.poller.last.stale.split())
+            why = context.refused or stale or "Its repository was not read yet."
+            raise NotFound(
+                f"What {id} declares is not known. {why}",
+                hint=f"holdfast status {id} shows when it is.",
+            )
+
+    async def _commit(self, context: ApplicationContext) -> None:
+        try:
+            await context.state.commit()
+        except HoldfastError:
+            # What may not have been written is not shown as if it were: the ledger knows.
+            with contextlib.suppress(HoldfastError):
+                await context.state.read()
+            raise
 
     def _check_end(self, until: datetime) -> None:
         left = until - self._clock.now()
@@ -326,201 +474,7 @@ class ToleranceCommands(ApplicationQueries):
                 hint="Give a time between a minute and 30 days.",
             )
 
-
-def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> NotFound:
-    """Say why there is nothing to end by a command, and how what there is ends."""
-    what = object or context.application.id
-    noted = [
-        hold.object
-        for hold in context.state.holds.values()
-        if hold.from_annotation and hold.object and object in (None, hold.object)
-    ]
-    if not noted:
-        return NotFound(f"{what} is not on hold.", hint="holdfast status lists holds.")
-    ref = noted[0]
-    place = f"-n {ref.namespace} " if ref.namespace else ""
-    return NotFound(
-        f"{ref} is on hold by an annotation, which no command ends.",
-        hint=f"kubectl annotate {place}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
-    )
-
-
-def one_line(text: str) -> str:
-    """A text of a person as it is kept: on one line, not too long, and without credentials."""
-    return redact(" ".join(text.split()))[:500]
-
-
-_PROPOSING_ACTIONS = frozenset({"codify-requested", "revert-requested"})
-
-
-class ReviewService(ToleranceCommands):
-    """Decisions about the applications that one controller follows."""
-
-    def sync(self, context: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
-        """Have Git applied. The next pass does it.
-
-        Raises PermissionDenied for `force` where four eyes are asked for: these would be two.
-        """
-        drift = context.application.spec.drift
-        if force and drift and drift.four_eyes:
-            raise PermissionDenied(
-                f"{context.application.id} asks for four eyes, and force does without a review.",
-                hint="Leave --force out, and have somebody else approve what waits.",
-            )
-        context.request = SyncRequest(actor=actor, prune=prune, force=force)
-        context.poller.hasten()
-        self._wake(context.application.id)
-
-    async def approve(
-        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
-    ) -> ObjectDrift:
-        """Approve exactly the plan that was reviewed.
-
-        Where four eyes are asked for and nobody knows who made the change, it takes two people:
-        after the first one it still waits.
-
-        Raises StalePlan when it is not the one that waits any more, Conflict when somebody decided
-        before, InvalidState when the drift waits for nothing, PermissionDenied where four eyes are
-        asked for and these are the first two.
-        """
-        context, _ = self.drift(project, id)
-        async with context.lock:
-            await context.state.refresh()
-            drift = self._open(context, id)
-            if drift.state is not DriftState.AWAITING:
-                raise _not_waiting_error(drift)
-            if plan != drift.plan:
-                raise StalePlan(
-                    f"{id} changed after you reviewed it: its plan is {drift.plan[:19]} now.",
-                    hint=f"Review it again: holdfast drift show {id}",
-                )
-            self._may_decide(context, drift, actor, comment)
-            if self._needs_another(context, drift, actor):
-                return await self._first_approval(context, drift, actor, comment)
-            after = replace(
-                drift, state=DriftState.APPROVED, decided_by=actor, comment=one_line(comment)
-            )
-            reporter = await self._decided(context, after, "approved", actor, comment)
-            await reporter.notice(
-                message.drift_approved(reporter.about(after), actor=actor, plan=plan, comment=comment)
-            )
-        self._wake(context.application.id)
-        return after
-
-    async def approve_plan(
-        self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
-    ) -> PendingPlan:
-        """Agree to a plan that a guard parked. It is carried out if it is still the same."""
-        context, kept = self.waiting_plan(project, id)
-        async with context.lock:
-            await context.state.refresh()
-            _, kept = self.waiting_plan(project, id)
-            if plan != kept.digest:
-                raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
-            if kept.rejected_by:
-                raise _rejected_error(context, kept)
-            spec = context.application.spec.drift or DriftSpec()
-            _check_comment(spec, comment)
-            _check_four_eyes(spec, actor, {kept.requested_by})
-            after = replace(kept, approved_by=actor, comment=one_line(comment))
-            context.state.put_plan(after)
-            context.state.note("approved", f"{id} was approved.", subject=id, actor=actor)
-            await self._commit(context)
-        context.poller.hasten()
-        self._wake(context.application.id)
-        return after
-
-    async def reject_plan(self, project: str, id: str, *, actor: str, comment: str) -> PendingPlan:
-        """Say that a plan which a guard parked is not to be carried out.
-
-        It is not asked about again while it stays the same, unless somebody asks for a sync.
-        Raises Conflict when it was decided before.
-        """
-        context, kept = self.waiting_plan(project, id)
-        async with context.lock:
-            await context.state.refresh()
-            _, kept = self.waiting_plan(project, id)
-            if kept.rejected_by:
-                raise _rejected_error(context, kept)
-            if kept.approved_by:
-                raise Conflict(
-                    f"{id} was approved by {kept.approved_by} already.",
-                    hint=f"holdfast pause {context.application.id} stops what is not done yet.",
-                )
-            _check_comment(context.application.spec.drift or DriftSpec(), comment, needed=True)
-            after = replace(kept, rejected_by=actor, comment=one_line(comment))
-            context.state.put_plan(after)
-            context.state.note(
-                "rejected",
-                f"{id} was rejected.",
-                subject=id,
-                actor=actor,
-                detail={"plan": kept.digest, "comment": one_line(comment)},
-            )
-            await self._commit(context)
-        self._wake(context.application.id)
-        return after
-
-    async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
-        """Say that the live side stays as it is. Asked again only when it changes."""
-        return await self._decide(
-            project, id, "rejected", actor, comment, state=DriftState.REJECTED, until=None,
-            note=f"Rejected by {actor}.",
-        )  # fmt: skip
-
-    async def snooze(
-        self, project: str, id: str, *, actor: str, comment: str, until: datetime
-    ) -> ObjectDrift:
-        """Be asked again later."""
-        self._check_end(until)
-        return await self._decide(
-            project, id, "snoozed", actor, comment, state=DriftState.SNOOZED, until=until,
-            note=f"Snoozed by {actor}.",
-        )  # fmt: skip
-
-    async def codify(self, project: str, id: str, *, actor: str) -> ObjectDrift:
-        """Propose the live value to Git by a pull request."""
-        return await self._decide(
-            project, id, "codify-requested", actor, "", state=DriftState.DETECTED, until=None,
-            note=f"{actor} asked for a pull request.", url="",
-            remediation=Remediation.PULL_REQUEST,
-            pull=PullRequestKind.CODIFY, chosen_by=actor,
-        )  # fmt: skip
-
-    async def revert(
-        self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
-    ) -> ObjectDrift:
-        """Have the declared value put back: by a merged decision, by a review, or at once."""
-        context, drift = self.drift(project, id)
-        spec = context.application.spec.drift or DriftSpec()
-        async with context.lock:
-            self._known(context)
-            seen = await self._looking.at_one(context, drift.object)
-            self._check_can_be_put_back(context, drift, seen)
-        if by_pull:
-            return await self._decide(
-                project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
-                until=None, note=f"{actor} asked for a decision.", chosen_by=actor, url="",
-                remediation=Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT,
-            )  # fmt: skip
-        if drift.remediation is Remediation.REVIEW or spec.four_eyes:
-            return await self._decide(
-                project, id, "revert-requested", actor, comment, state=DriftState.DETECTED,
-                until=None, note=f"{actor} asked for it; it waits for a review.",
-                remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
-            )  # fmt: skip
-        if seen.standing is SyncStatus.UNKNOWN:
-            raise TargetUnavailable(
-                f"{drift.object} could not be read, so nothing was decided.",
-                hint="Try again when the cluster answers.",
-            )
-        plan = make_plan_for(context, drift, seen)
-        return await self._decide(
-            project, id, "approved", actor, comment, state=DriftState.APPROVED, until=None,
-            note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
-        )  # fmt: skip
-
-    def _check_can_be_put_back(
+    def _check_revertible(
         self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> None:
         """Refuse what no pass would carry out, however it is approved, with the reason."""
@@ -545,7 +499,7 @@ class ReviewService(ToleranceCommands):
         self,
         project: str,
         id: str,
-        action: str,
+        decision: JournalAction,
         actor: str,
         comment: str,
         **changes: object,
@@ -554,53 +508,49 @@ class ReviewService(ToleranceCommands):
         state = context.state
         async with context.lock:
             await state.refresh()
-            drift = self._open(context, id)
+            drift = self._open_drift(context, id)
             if drift.state is DriftState.APPROVED:
                 raise Conflict(
                     f"{id} was approved by {drift.decided_by} already, and is being put back.",
                     hint=f"holdfast drift show {id} tells what became of it.",
                 )
             spec = context.application.spec.drift or DriftSpec()
-            _check_comment(spec, comment, needed=action == "rejected")
+            _check_comment(spec, comment, needed=decision is JournalAction.REJECTED)
             changes = {"decided_by": actor, "comment": one_line(comment), **changes}
             after = replace(drift, **changes)  # type: ignore[arg-type]
             ended = state.ended.get(branch_of(after))
-            if (
-                ended is not None
-                and action in _PROPOSING_ACTIONS
-                and ended.branch not in state.pulls
-            ):
+            if ended is not None and decision in _PROPOSING and ended.branch not in state.pulls:
                 # Whoever asks for one again is not held to the answer of before.
                 state.put_pull(replace(ended, stopped=""), done=True)
-            reporter = await self._decided(context, after, action, actor, comment)
+            decided = await self._record(context, after, decision, actor, comment)
             if after.state is DriftState.REJECTED:
-                about, reason = reporter.about(after), one_line(comment)
-                await reporter.notice(
-                    message.drift_rejected(about, actor=actor, reason=reason, plan=after.plan)
-                )
+                await self._notify(context, decided)
         self._wake(context.application.id)
         return after
 
-    async def _decided(
+    async def _record(
         self,
         context: ApplicationContext,
         after: ObjectDrift,
-        action: str,
+        decision: JournalAction,
         actor: str,
         comment: str,
-    ) -> PassReporter:
-        context.state.put_drift(after)
-        told = f"{after.object}: {_DECISION_TEXT[action]} by {actor}."
-        context.state.note(
-            action, told, subject=after.id, actor=actor,
-            detail={"plan": after.plan, "comment": one_line(comment), "digest": after.digest},
-        )  # fmt: skip
-        await self._commit(context)
-        return PassReporter(
-            application=context.application, now=self._clock.now(), tell=self._tell
+    ) -> facts.DriftDecided:
+        """Commit a decision with the line of the journal that says so."""
+        fact = facts.DriftDecided(
+            drift=after, decision=decision, actor=actor, comment=one_line(comment)
         )
+        context.state.put_drift(after)
+        context.state.record(fact)
+        await self._commit(context)
+        return fact
 
-    def _open(self, context: ApplicationContext, id: str) -> ObjectDrift:
+    async def _notify(self, context: ApplicationContext, fact: facts.DriftDecided) -> None:
+        notice = notice_of(fact, context.application.id, self._clock.now())
+        if notice is not None:
+            await self._send(context.application, notice)
+
+    def _open_drift(self, context: ApplicationContext, id: str) -> ObjectDrift:
         drift = context.state.drifts.get(id)
         if drift is None:
             raise Conflict(
@@ -631,22 +581,40 @@ class ReviewService(ToleranceCommands):
             return drift  # said twice by one person, which changes nothing
         told = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
         after = replace(drift, first_approver=actor, first_plan=drift.plan, note=told)
-        await self._decided(context, after, "first-approved", actor, comment)
+        await self._record(context, after, JournalAction.FIRST_APPROVED, actor, comment)
         return after
 
 
-_DECISION_TEXT = {
-    "approved": "its plan was approved",
-    "first-approved": "its plan was approved by the first of two",
-    "rejected": "its plan was rejected",
-    "snoozed": "the decision was put off",
-    "codify-requested": "a pull request that declares it was asked for",
-    "revert-requested": "a revert was asked for",
-}
-"""What was done, by the action that the journal has for it."""
+def _rendered_commit(context: ApplicationContext) -> str:
+    assert context.desired is not None  # noqa: S101  # it was looked at
+    return context.desired.rendered.commit
 
 
-_DECIDED_STATES = frozenset({DriftState.APPROVED, DriftState.REJECTED, DriftState.SNOOZED})
+def _is_in_project(context: ApplicationContext, project: str) -> bool:
+    return context.application.spec.project == project
+
+
+def _not_held_error(context: ApplicationContext, object: ObjectRef | None) -> NotFound:
+    """Say why there is nothing to end by a command, and how what there is ends."""
+    what = object or context.application.id
+    noted = [
+        hold.object
+        for hold in context.state.holds.values()
+        if hold.from_annotation and hold.object and object in (None, hold.object)
+    ]
+    if not noted:
+        return NotFound(f"{what} is not on hold.", hint="holdfast status lists holds.")
+    ref = noted[0]
+    place = f"-n {ref.namespace} " if ref.namespace else ""
+    return NotFound(
+        f"{ref} is on hold by an annotation, which no command ends.",
+        hint=f"kubectl annotate {place}{ref.kind.lower()}/{ref.name} {PAUSED_UNTIL}-",
+    )
+
+
+def one_line(text: str) -> str:
+    """A text of a person as it is kept: on one line, not too long, and without credentials."""
+    return redact(" ".join(text.split()))[:500]
 
 
 def _not_waiting_error(drift: ObjectDrift) -> HoldfastError:

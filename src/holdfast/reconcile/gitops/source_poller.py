@@ -245,7 +245,11 @@ class SourcePoller:
         if parked is not None and followed is not None and followed.accepted != commit.sha:
             rendered = await self._rendered(application, followed.newest)
             return SourceState(
-                rendered=rendered, commit=commit, fetched_at=now, stale=parked.told, parked=parked
+                rendered=rendered,
+                commit=commit,
+                fetched_at=now,
+                stale=parked.message,
+                parked=parked,
             )
         rendered = await self._rendered(application, commit.sha)
         return SourceState(rendered=rendered, commit=commit, fetched_at=now)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.core import fight
-from holdfast.core.gitops import message, wording
+from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import SyncSpec
 from holdfast.core.gitops.guard import (
     WHOLE_PLAN_REASONS,
@@ -61,7 +61,7 @@ class Syncer(Remediator):
         # A plan that waits is made again, to see whether it is still the same.
         plan = self.plan(context, seen, prune=sure and (asked or bool(state.plans)))
         context.kept = dict(_claimed_elsewhere(context, seen)) if sure else {}
-        self._drop_void(context)
+        await self._drop_void(context, reporter)
         if request is not None:
             self._ask_again(context)
         if source.parked is not None and source.commit is not None:
@@ -142,31 +142,25 @@ class Syncer(Remediator):
         reporter: PassReporter,
     ) -> None:
         state = context.state
-        actor = context.current_request.actor if context.current_request else ""
-        state.note(
-            "syncing", f"{plan.id}: {wording.count_steps(plan.changes)} from {plan.commit[:7]}.",
-            actor=actor or "holdfast-gitops", detail={"plan": plan.digest, "commit": plan.commit},
-        )  # fmt: skip
+        actor = context.current_request.actor if context.current_request else facts.CONTROLLER
+        await reporter.tell(facts.SyncStarted(plan=plan, actor=actor))
         await state.commit()
         done = await self._applier.carry_out(context, plan, seen)
         await self._looking.at(context, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]
         if failed:
-            told = wording.shorten(
+            reason = (
                 f"{len(failed)} of {len(done)} objects were not applied. {_first_failure(failed)}"
             )
-            state.note("sync-failed", told)
-            reporter.event("ReconciliationFailed", told, warning=True)
+            await reporter.tell(facts.SyncFailed(reason=wording.shorten(reason)))
         else:
-            told = f"Applied {plan.commit[:7]}: {wording.count_steps(plan.changes, done=True)}."
-            state.note("synced", told, actor=actor or "holdfast-gitops")
-            reporter.event("Synced", told)
+            await reporter.tell(facts.Synced(plan=plan, actor=actor))
         for each in done:
             if each.altered:
-                told = f"{each.step.ref}: {fight.describe_admission_change(entry_of(f) for f in each.altered)}"
-                state.note("altered", wording.shorten(told))
-                reporter.event(
-                    "AlteredByAdmission", wording.shorten(told), warning=True, object=each.step.ref
+                fields = (entry_of(found) for found in each.altered)
+                reason = f"{each.step.ref}: {fight.describe_admission_change(fields)}"
+                await reporter.tell(
+                    facts.ObjectAltered(about=each.step.ref, reason=wording.shorten(reason))
                 )
 
     async def _agree(
@@ -187,17 +181,16 @@ class Syncer(Remediator):
             await self._park(context, plan, [parked], reporter)
             return
         state.put_followed(replace(state.followed, accepted=commit))
-        state.note("accepted", f"{by} agreed to follow {commit[:7]}.", actor=by)
+        await reporter.tell(facts.CommitAccepted(commit=commit, actor=by))
         self._clear(context)
         context.poller.hasten()
 
-    def _drop_void(self, context: ApplicationContext) -> None:
+    async def _drop_void(self, context: ApplicationContext, reporter: PassReporter) -> None:
         """Take back the approvals of who may not approve any more."""
         for kept in list(context.state.plans.values()):
             if kept.approved_by and not self._still_allowed(kept.approved_by):
-                told = f"{kept.approved_by} may not approve any more, so {kept.id} waits again."
+                await reporter.tell(facts.PlanApprovalExpired(plan=kept))
                 context.state.put_plan(replace(kept, approved_by="", comment=""))
-                context.state.note("stale", told, subject=kept.id)
 
     def _ask_again(self, context: ApplicationContext) -> None:
         """Let plans wait again that were rejected: somebody asks for what they would do."""
@@ -219,7 +212,7 @@ class Syncer(Remediator):
     ) -> None:
         """Keep a plan for a person. Told once."""
         state = context.state
-        told = " ".join(each.told for each in parked)
+        told = " ".join(each.message for each in parked)
         for kept in list(state.plans.values()):
             if kept.digest != plan.digest and not kept.approved_by:
                 state.put_plan(kept, done=True)
@@ -234,20 +227,13 @@ class Syncer(Remediator):
                 requested_by=context.current_request.actor if context.current_request else "",
             )
         )  # fmt: skip
-        state.note("parked", f"{plan.id} waits for a person: {told}", subject=plan.id)
-        reporter.event("Parked", f"{told} Next: holdfast approve {plan.id}", warning=True)
-        await reporter.notice(
-            message.approval_required(
-                reporter.about(), plan=plan.digest, reasons=[each.told for each in parked],
-                changes=len(plan.changes),
-            )
-        )  # fmt: skip
+        await reporter.tell(facts.PlanBlocked(plan=plan, requirements=tuple(parked)))
 
     def _arrived(self, context: ApplicationContext) -> bool:
         """True when nothing that Git asked for is still to be done."""
         return not any(
-            object_state.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
-            for object_state in context.object_states.values()
+            snapshot.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
+            for snapshot in context.object_states.values()
         )
 
     def _finish(self, context: ApplicationContext, reporter: PassReporter) -> None:

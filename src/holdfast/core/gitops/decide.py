@@ -1,21 +1,23 @@
-"""What is done next about one drift: the table from remediation and circumstances to a move.
+"""What is done next about one drift, and how the drift stands after that.
 
-Asked for each open drift in each pass, by `reconcile/gitops/heal.py`.
+`core.policy.decide` decides; here its circumstances are read off a drift, and the state of the
+drift is derived from the decision. Asked for each open drift in each pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import assert_never
 
 from holdfast.core import fight
+from holdfast.core.drift import Situation
 from holdfast.core.gitops.application import PullRequestKind, Remediation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.objects import ForeignOwner
 from holdfast.core.gitops.window import WindowState
+from holdfast.core.policy import Circumstances, Decision, DecisionAction, Reason, decide
 
 ADMISSION_RECHECK = timedelta(minutes=5)
 """How long what the server's admission changes is left alone where nobody says otherwise."""
@@ -23,121 +25,120 @@ FIGHT_TRUCE = timedelta(minutes=30)
 """How long a drift that somebody keeps putting back is left alone."""
 
 
-class DriftAction(StrEnum):
-    """What is done now."""
-
-    LEAVE = "leave"
-    HEAL = "heal"
-    ASK = "ask"
-    """Keep a plan and wait for its approval."""
-    PULL = "pull"
-    """See to its pull request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriftDecision:
-    """A move, and how the drift stands from now on."""
+class DriftSituation:
+    """One drift, and what else counts for it now."""
 
-    move: DriftAction
-    state: DriftState
-    note: str = ""
-    until: datetime | None = None
+    drift: ObjectDrift
+    now: datetime
+    window: WindowState
+    owner: ForeignOwner | None = None
+    hold: Hold | None = None
+    recheck_at: datetime | None = None
+    """When the server is asked again about what its admission changes."""
 
+    def decide(self) -> Decision:
+        """Say what to do about the drift."""
+        return decide(Situation.DRIFTED, self.drift.remediation.policy, self._circumstances())
 
-def decide_drift(
-    drift: ObjectDrift,
-    *,
-    owner: ForeignOwner | None,
-    hold: Hold | None,
-    window: WindowState,
-    now: datetime,
-    recheck_at: datetime | None = None,
-) -> DriftDecision:
-    """Say what to do about a drift. Total over every remediation and state.
-
-    A hold beats every move; what a person said should stay is not asked again when it ends. An
-    object of another tool is never written, whoever approved it.
-    What a person approved is done outside of windows too: they were there to see it. What the
-    server stores otherwise each time is not written again before `recheck_at`.
-    """
-    if drift.state is DriftState.SNOOZED and _is_waiting(drift, now):
-        return _unchanged(drift)
-    if drift.state is DriftState.REJECTED:
-        return _unchanged(drift)
-    if hold is not None:
-        told = f"On hold by {hold.by}: {hold.reason}"
-        return DriftDecision(
-            move=DriftAction.LEAVE, state=DriftState.HELD, note=told, until=hold.until
+    def _circumstances(self) -> Circumstances:
+        drift, now, hold = self.drift, self.now, self.hold
+        snoozed = drift.state is DriftState.SNOOZED and drift.until is not None
+        resting = _resting_until(drift, now)
+        fighting = resting if drift.state is DriftState.FIGHTING else None
+        if fighting is None and drift.fought and fight.is_fighting(drift.rounds, now):
+            fighting = now + FIGHT_TRUCE
+        return Circumstances(
+            foreign=self.owner is not None,
+            held=hold is not None,
+            held_until=hold.until if hold else None,
+            approved=drift.state is DriftState.APPROVED,
+            rejected=drift.state is DriftState.REJECTED,
+            snoozed_until=drift.until if snoozed and drift.until and now < drift.until else None,
+            unhealable=not drift.healable,
+            altered=drift.altered,
+            recheck_at=self.recheck_at or now + ADMISSION_RECHECK,
+            retry_at=resting if drift.state in (DriftState.APPROVED, DriftState.HEALING) else None,
+            reverts=drift.remediation is Remediation.PULL_REQUEST
+            and drift.pull is PullRequestKind.REVERT,
+            window_open=self.window.open,
+            window_until=self.window.until,
+            fight_until=fighting,
+            backoff_until=fight.next_heal_at(drift.rounds, now),
         )
-    writes = drift.remediation in (Remediation.SELF_HEAL, Remediation.REVIEW) or (
-        drift.state is DriftState.APPROVED
-        or (drift.remediation is Remediation.PULL_REQUEST and drift.pull is PullRequestKind.REVERT)
-    )
-    if writes and owner is not None:
-        told = f"{owner} applies this object, so it is observed and never written."
-        return DriftDecision(move=DriftAction.LEAVE, state=DriftState.DETECTED, note=told)
-    if writes and not drift.healable:
-        told = "No apply can put this back: the object is right, and its pods are not."
-        return DriftDecision(move=DriftAction.LEAVE, state=DriftState.BLOCKED, note=told)
-    if writes and drift.altered:
-        return DriftDecision(
-            move=DriftAction.LEAVE,
-            state=DriftState.BLOCKED,
-            note=fight.describe_admission_change(drift.entries),
-            until=recheck_at or now + ADMISSION_RECHECK,
-        )
-    if drift.state in (DriftState.APPROVED, DriftState.HEALING) and _is_resting(drift, now):
-        return _unchanged(drift)  # the last try failed a moment ago
-    if drift.state is DriftState.APPROVED:
-        return DriftDecision(move=DriftAction.HEAL, state=DriftState.APPROVED, note=drift.note)
-    match drift.remediation:
-        case Remediation.REPORT | Remediation.IGNORE:
-            return DriftDecision(move=DriftAction.LEAVE, state=DriftState.DETECTED)
-        case Remediation.SELF_HEAL:
-            return _self_heal(drift, window, now)
-        case Remediation.REVIEW:
-            return DriftDecision(move=DriftAction.ASK, state=DriftState.AWAITING, note=drift.note)
-        case Remediation.PULL_REQUEST:
-            if drift.state in (DriftState.HELD, DriftState.SNOOZED):
-                return DriftDecision(move=DriftAction.PULL, state=DriftState.DETECTED)
-            return DriftDecision(
-                move=DriftAction.PULL, state=drift.state, note=drift.note, until=drift.until
-            )
-        case _:
-            assert_never(drift.remediation)
+
+    def drift_after(self, decision: Decision) -> ObjectDrift:
+        """How the drift stands once this was decided. Total over every reason."""
+        drift = self.drift
+        state, note = drift.state, drift.note
+        match decision.reason:
+            case Reason.REJECTED | Reason.SNOOZED | Reason.RETRYING:
+                return drift
+            case Reason.FIGHT if (
+                drift.state is DriftState.FIGHTING and decision.until == drift.until
+            ):
+                return drift
+            case Reason.POLICY if decision.action is DecisionAction.PULL_REQUEST:
+                if state not in (DriftState.HELD, DriftState.SNOOZED):
+                    return drift
+                state, note = DriftState.DETECTED, ""
+            case Reason.POLICY if decision.action is DecisionAction.REVIEW:
+                state = DriftState.AWAITING
+            case Reason.POLICY if decision.action is DecisionAction.HEAL:
+                state, note = DriftState.HEALING, ""
+            case Reason.POLICY:
+                state, note = DriftState.DETECTED, ""
+            case Reason.APPROVED:
+                state = DriftState.APPROVED
+            case Reason.HELD:
+                state = DriftState.HELD
+            case Reason.FOREIGN:
+                state = DriftState.DETECTED
+            case Reason.UNHEALABLE | Reason.ALTERED | Reason.WINDOW_CLOSED | Reason.GUARD:
+                state = DriftState.BLOCKED
+            case Reason.FIGHT:
+                state = DriftState.FIGHTING
+            case Reason.BACKING_OFF:
+                state = DriftState.HEALING
+            case (
+                Reason.UNREAD
+                | Reason.INCOMPLETE
+                | Reason.TERMINATING
+                | Reason.IN_SYNC
+                | Reason.ABSENT
+                | Reason.NEWLY_DECLARED
+                | Reason.UNKNOWN_FIELDS
+            ):
+                return drift  # no reason about a drift of an object that was read
+            case _:
+                assert_never(decision.reason)
+        note = self.explain(decision.reason) or note
+        return replace(drift, state=state, note=note, until=decision.until)
+
+    def explain(self, reason: Reason) -> str:
+        """Say why a drift is left as it is; empty for reasons that need no words."""
+        drift = self.drift
+        match reason:
+            case Reason.HELD if self.hold is not None:
+                return f"On hold by {self.hold.by}: {self.hold.reason}"
+            case Reason.FOREIGN:
+                return f"{self.owner} applies this object, so it is observed and never written."
+            case Reason.UNHEALABLE:
+                return "No apply can put this back: the object is right, and its pods are not."
+            case Reason.ALTERED:
+                return fight.describe_admission_change(drift.entries)
+            case Reason.WINDOW_CLOSED:
+                return self.window.why
+            case Reason.FIGHT:
+                return fight.describe_fight(drift.entries)
+            case Reason.BACKING_OFF:
+                count = len(fight.recent_rounds(drift.rounds, self.now))
+                return f"Healed {count} times already; waiting."
+            case _:
+                return ""
 
 
-def _self_heal(drift: ObjectDrift, window: WindowState, now: datetime) -> DriftDecision:
-    if not window.open:
-        return DriftDecision(
-            move=DriftAction.LEAVE, state=DriftState.BLOCKED, note=window.why, until=window.until
-        )
-    if drift.state is DriftState.FIGHTING and _is_resting(drift, now):
-        return _unchanged(drift)
-    if drift.fought and fight.is_fighting(drift.rounds, now):
-        return DriftDecision(
-            move=DriftAction.LEAVE, state=DriftState.FIGHTING, note=fight.describe_fight(drift.entries),
-            until=now + FIGHT_TRUCE,
-        )  # fmt: skip
-    later = fight.next_heal_at(drift.rounds, now)
-    if later is not None:
-        told = f"Healed {len(fight.recent_rounds(drift.rounds, now))} times already; waiting."
-        return DriftDecision(
-            move=DriftAction.LEAVE, state=DriftState.HEALING, note=told, until=later
-        )
-    return DriftDecision(move=DriftAction.HEAL, state=DriftState.HEALING)
-
-
-def _is_waiting(drift: ObjectDrift, now: datetime) -> bool:
-    return drift.until is not None and now < drift.until
-
-
-def _is_resting(drift: ObjectDrift, now: datetime) -> bool:
-    """True during a pause of our own making. A clock that was set back makes none longer."""
-    return drift.until is not None and now < drift.until <= now + FIGHT_TRUCE
-
-
-def _unchanged(drift: ObjectDrift) -> DriftDecision:
-    return DriftDecision(
-        move=DriftAction.LEAVE, state=drift.state, note=drift.note, until=drift.until
-    )
+def _resting_until(drift: ObjectDrift, now: datetime) -> datetime | None:
+    """The end of a pause of our own making. A clock that was set back makes none longer."""
+    until = drift.until
+    return until if until is not None and now < until <= now + FIGHT_TRUCE else None

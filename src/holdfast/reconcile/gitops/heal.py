@@ -13,13 +13,7 @@ from datetime import timedelta
 from holdfast.core import fight
 from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import Remediation
-from holdfast.core.gitops.decide import (
-    ADMISSION_RECHECK,
-    FIGHT_TRUCE,
-    DriftAction,
-    DriftDecision,
-    decide_drift,
-)
+from holdfast.core.gitops.decide import ADMISSION_RECHECK, FIGHT_TRUCE, DriftSituation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.guard import approval_for_heals
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
@@ -30,6 +24,7 @@ from holdfast.core.gitops.window import window_state
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action
+from holdfast.core.policy import DecisionAction
 from holdfast.core.tree import show_path
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.application_observer import ApplicationObserver
@@ -85,36 +80,33 @@ class DriftHealer(Remediator):
             hold = context.hold_of(drift.object, now)
             if hold is None:
                 drift = _with_sync_request(context, drift)
-            decided = decide_drift(
-                drift,
+            situation = DriftSituation(
+                drift=drift,
+                now=now,
+                window=window,
                 owner=each.owner,
                 hold=hold,
-                window=window,
-                now=now,
                 recheck_at=each.diff.recheck_at if each.diff else None,
             )
-            drift = await self._settled(context, drift, decided, reporter)
-            if decided.move is DriftAction.HEAL:
-                heals.append(drift)
-            elif decided.move is DriftAction.ASK:
-                await self._ask(context, drift, each, reporter)
+            decision = situation.decide()
+            after = situation.drift_after(decision)
+            await self._settle(drift, after, reporter)
+            if decision.action is DecisionAction.HEAL:
+                heals.append(after)
+            elif decision.action is DecisionAction.REVIEW:
+                await self._ask(context, after, each, reporter)
         heals = await self._guarded(context, heals, parked, reporter)
         await context.state.commit()
         for drift in heals:
             await self._heal(context, drift, reporter)
 
-    async def _settled(
-        self,
-        context: ApplicationContext,
-        drift: ObjectDrift,
-        decided: DriftDecision,
-        reporter: PassReporter,
-    ) -> ObjectDrift:
+    async def _settle(
+        self, before: ObjectDrift, after: ObjectDrift, reporter: PassReporter
+    ) -> None:
         """Let a drift stand as was decided, and tell where that is news."""
-        after = replace(drift, state=decided.state, note=decided.note, until=decided.until)
-        context.state.put_drift(after)
-        if after.state is drift.state:
-            return after
+        reporter.state.put_drift(after)
+        if after.state is before.state:
+            return
         if after.state is DriftState.BLOCKED and after.altered:
             await reporter.tell(facts.AlteredByAdmission(drift=after))
         elif after.state is DriftState.FIGHTING:
@@ -123,7 +115,6 @@ class DriftHealer(Remediator):
             await reporter.tell(facts.FightDetected(drift=after, writers=writers, since=since))
         elif after.state is DriftState.HELD:
             await reporter.tell(facts.DriftHeld(drift=after))
-        return after
 
     async def _ask(
         self,

@@ -34,7 +34,7 @@ from holdfast.core.gitops.application import (
     PullRequestKind,
     Remediation,
 )
-from holdfast.core.gitops.decide import DriftAction, decide_drift
+from holdfast.core.gitops.decide import DriftSituation
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
 from holdfast.core.gitops.facts import JournalAction
 from holdfast.core.gitops.hold import PAUSED_UNTIL, Hold
@@ -46,6 +46,7 @@ from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
 from holdfast.core.gitops.window import window_state
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.ignore import concerns_security
+from holdfast.core.policy import DecisionAction
 from holdfast.core.quantity import format_seconds
 from holdfast.core.redact import credential_in, redact
 from holdfast.core.tree import digest
@@ -480,19 +481,20 @@ class ReviewService:
         """Refuse what no pass would carry out, however it is approved, with the reason."""
         now = self._clock.now()
         hold = context.hold_of(drift.object, now)
-        decided = decide_drift(
-            replace(drift, state=DriftState.APPROVED, until=None),
+        situation = DriftSituation(
+            drift=replace(drift, state=DriftState.APPROVED, until=None),
+            now=now,
+            window=window_state((), now),
             owner=seen.owner,
             hold=hold,
-            window=window_state((), now),
-            now=now,
         )
-        if decided.move is not DriftAction.HEAL:
+        decision = situation.decide()
+        if decision.action is not DecisionAction.HEAL:
+            hint = f"holdfast drift explain {drift.id} tells who applies it and what is left."
+            if hold is not None:
+                hint = f"End the hold first: holdfast resume {context.application.id}"
             raise RefusedByPolicy(
-                f"{drift.id} cannot be put back. {decided.note}",
-                hint=f"End the hold first: holdfast resume {context.application.id}"
-                if hold is not None
-                else f"holdfast drift explain {drift.id} tells who applies it and what is left.",
+                f"{drift.id} cannot be put back. {situation.explain(decision.reason)}", hint=hint
             )
 
     async def _decide(

@@ -1,0 +1,258 @@
+"""What is done about a drift, and how it stands afterwards: a table, and laws over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from holdfast.core.drift import Cause, DriftKind
+from holdfast.core.gitops.application import (
+    ApplicationId,
+    HoldEnd,
+    PullRequestKind,
+    Remediation,
+)
+from holdfast.core.gitops.decide import FIGHT_TRUCE, DriftSituation
+from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.hold import Hold
+from holdfast.core.gitops.objects import ForeignOwner
+from holdfast.core.gitops.window import WindowState
+from holdfast.core.ledger import DriftEntry
+from holdfast.core.object_ref import ObjectRef
+from holdfast.core.policy import DecisionAction, Reason
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+SOON, LATER = NOW + timedelta(minutes=5), NOW + timedelta(hours=3)
+APPLICATION = ApplicationId(namespace="gitops", name="chat")
+CHAT = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="prod", name="chat")
+OPEN = WindowState(open=True, until=None, why="There are no windows.")
+CLOSED = WindowState(open=False, until=LATER, why="No window allows writing.")
+HOLD = Hold(
+    id="hold-1",
+    application=APPLICATION,
+    object=CHAT,
+    reason="incident 7",
+    by="alice",
+    since=NOW,
+    until=LATER,
+    end=HoldEnd.REVERT,
+)
+ROUNDS = tuple(NOW - timedelta(minutes=each) for each in (3, 2, 1))
+
+
+def drift(
+    remediation: Remediation = Remediation.SELF_HEAL,
+    state: DriftState = DriftState.DETECTED,
+    *,
+    cause: Cause = Cause.PERSON,
+    **more: object,
+) -> ObjectDrift:
+    entry = DriftEntry(
+        path="spec.replicas",
+        desired=1,
+        live=2,
+        kind=DriftKind.CONFIGURATION,
+        cause=cause,
+        evidence="",
+    )
+    base = ObjectDrift(
+        id="drf-1",
+        application=APPLICATION,
+        project="p",
+        object=CHAT,
+        entries=(entry,),
+        commit="c1",
+        remediation=remediation,
+        state=state,
+        note="As before.",
+        first_seen=NOW - timedelta(hours=1),
+        last_seen=NOW,
+    )
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def situation(drift: ObjectDrift, **more: object) -> DriftSituation:
+    return DriftSituation(drift=drift, now=NOW, **{"window": OPEN, **more})  # type: ignore[arg-type]
+
+
+R, S, A = Remediation, DriftState, DecisionAction
+TABLE: dict[str, tuple[DriftSituation, DecisionAction, Reason, DriftState]] = {
+    "reported": (situation(drift(R.REPORT)), A.REPORT, Reason.POLICY, S.DETECTED),
+    "ignored": (situation(drift(R.IGNORE)), A.LEAVE, Reason.POLICY, S.DETECTED),
+    "healed": (situation(drift(R.SELF_HEAL)), A.HEAL, Reason.POLICY, S.HEALING),
+    "reviewed": (situation(drift(R.REVIEW)), A.REVIEW, Reason.POLICY, S.AWAITING),
+    "proposed": (situation(drift(R.PULL_REQUEST)), A.PULL_REQUEST, Reason.POLICY, S.DETECTED),
+    "proposed still": (
+        situation(drift(R.PULL_REQUEST, S.PULL_REQUEST, until=LATER)),
+        A.PULL_REQUEST,
+        Reason.POLICY,
+        S.PULL_REQUEST,
+    ),
+    "proposed after a hold": (
+        situation(drift(R.PULL_REQUEST, S.HELD)),
+        A.PULL_REQUEST,
+        Reason.POLICY,
+        S.DETECTED,
+    ),
+    "approved, outside of windows": (
+        situation(drift(R.REVIEW, S.APPROVED), window=CLOSED),
+        A.HEAL,
+        Reason.APPROVED,
+        S.APPROVED,
+    ),
+    "approved, on hold": (
+        situation(drift(R.REVIEW, S.APPROVED), hold=HOLD),
+        A.LEAVE,
+        Reason.HELD,
+        S.HELD,
+    ),
+    "approved, of another tool": (
+        situation(drift(R.REPORT, S.APPROVED), owner=ForeignOwner.FLUX),
+        A.LEAVE,
+        Reason.FOREIGN,
+        S.DETECTED,
+    ),
+    "approved, failed a moment ago": (
+        situation(drift(R.REVIEW, S.APPROVED, until=SOON)),
+        A.LEAVE,
+        Reason.RETRYING,
+        S.APPROVED,
+    ),
+    "rejected, on hold": (
+        situation(drift(R.REVIEW, S.REJECTED), hold=HOLD),
+        A.LEAVE,
+        Reason.REJECTED,
+        S.REJECTED,
+    ),
+    "snoozed": (
+        situation(drift(R.REVIEW, S.SNOOZED, until=LATER)),
+        A.LEAVE,
+        Reason.SNOOZED,
+        S.SNOOZED,
+    ),
+    "snoozed until now": (
+        situation(drift(R.REVIEW, S.SNOOZED, until=NOW)),
+        A.REVIEW,
+        Reason.POLICY,
+        S.AWAITING,
+    ),
+    "window closed": (
+        situation(drift(), window=CLOSED),
+        A.LEAVE,
+        Reason.WINDOW_CLOSED,
+        S.BLOCKED,
+    ),
+    "pods alone": (
+        situation(drift(healable=False)),
+        A.LEAVE,
+        Reason.UNHEALABLE,
+        S.BLOCKED,
+    ),
+    "altered by admission": (
+        situation(drift(cause=Cause.ADMISSION)),
+        A.LEAVE,
+        Reason.ALTERED,
+        S.BLOCKED,
+    ),
+    "altered and only reported": (
+        situation(drift(R.REPORT, cause=Cause.ADMISSION)),
+        A.REPORT,
+        Reason.POLICY,
+        S.DETECTED,
+    ),
+    "a revert of another tool's object": (
+        situation(drift(R.PULL_REQUEST, pull=PullRequestKind.REVERT), owner=ForeignOwner.ARGO_CD),
+        A.LEAVE,
+        Reason.FOREIGN,
+        S.DETECTED,
+    ),
+    "fought": (
+        situation(drift(fought=True, rounds=ROUNDS)),
+        A.LEAVE,
+        Reason.FIGHT,
+        S.FIGHTING,
+    ),
+    "fought, resting": (
+        situation(drift(state=S.FIGHTING, until=SOON)),
+        A.LEAVE,
+        Reason.FIGHT,
+        S.FIGHTING,
+    ),
+    "healed a moment ago": (
+        situation(drift(state=S.HEALING, rounds=(NOW,))),
+        A.LEAVE,
+        Reason.BACKING_OFF,
+        S.HEALING,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_what_is_decided_and_how_the_drift_stands(case: str) -> None:
+    given_now, action, reason, state = TABLE[case]
+    decision = given_now.decide()
+    assert (decision.action, decision.reason) == (action, reason)
+    assert given_now.drift_after(decision).state is state
+
+
+situations = st.builds(
+    situation,
+    st.builds(
+        drift,
+        st.sampled_from(Remediation),
+        st.sampled_from([each for each in DriftState if each is not DriftState.RESOLVED]),
+        cause=st.sampled_from([Cause.PERSON, Cause.ADMISSION]),
+        pull=st.sampled_from(PullRequestKind),
+        healable=st.booleans(),
+        fought=st.booleans(),
+        until=st.sampled_from([None, NOW - timedelta(hours=1), SOON, LATER]),
+        rounds=st.sampled_from([(), (NOW,), ROUNDS]),
+    ),
+    owner=st.sampled_from([None, *ForeignOwner]),
+    hold=st.sampled_from([None, HOLD]),
+    window=st.sampled_from([OPEN, CLOSED]),
+    recheck_at=st.sampled_from([None, SOON]),
+)
+
+
+@given(situations)
+def test_nothing_is_written_on_hold_or_to_what_another_tool_applies(now: DriftSituation) -> None:
+    if now.hold is not None or now.owner is not None:
+        assert not now.decide().action.writes
+
+
+@given(situations)
+def test_nothing_is_written_that_no_apply_can_put_back(now: DriftSituation) -> None:
+    if not now.drift.healable or now.drift.altered:
+        assert not now.decide().action.writes
+
+
+@given(situations)
+def test_only_an_approval_writes_under_a_policy_that_does_not_heal(now: DriftSituation) -> None:
+    if now.decide().action.writes and now.drift.state is not DriftState.APPROVED:
+        assert now.drift.remediation is Remediation.SELF_HEAL
+        assert now.window.open
+
+
+@given(situations)
+def test_deciding_again_at_once_changes_nothing_more(now: DriftSituation) -> None:
+    """What a pass decided, the next one at the same moment finds decided. An approval is used up
+    by what keeps it from being carried out, such as a hold."""
+    assume(now.drift.state is not DriftState.APPROVED)
+    after = now.drift_after(now.decide())
+    again = replace(now, drift=after)
+    assert again.drift_after(again.decide()) == after
+
+
+@given(situations)
+def test_what_waits_for_a_time_waits_for_one_that_comes(now: DriftSituation) -> None:
+    decision = now.decide()
+    if decision.until is not None:
+        assert decision.until > NOW
+    if decision.reason is Reason.FIGHT:
+        assert decision.until is not None
+        assert decision.until <= NOW + FIGHT_TRUCE

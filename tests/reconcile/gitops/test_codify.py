@@ -376,7 +376,11 @@ def test_files_are_edited_and_compared_beside_the_loop(
 
         return call
 
-    for place, name in ((codify_edits, "apply_edits"), (codify, "touched_lines"), (codify, "unexpected_change")):
+    for place, name in (
+        (codify_edits, "apply_edits"),
+        (codify, "touched_lines"),
+        (codify, "unexpected_change"),
+    ):
         monkeypatch.setattr(place, name, noted(getattr(place, name)))
     live = world.live("Deployment", lambda item: item["spec"].update(replicas=3))
     world.codify("Deployment", live)

@@ -269,7 +269,7 @@ class Team:
             self.shop.forge.pulls[pull["number"]] = PullRequest(
                 state=PullRequestState.OPEN, mergeable=True, **pull
             )
-        self.shop.book = self.bank.book = book
+        self.shop.ledger_store = self.bank.ledger_store = book
 
     def _world(self, name: str, stored: Any, world: GitopsWorld) -> GitopsWorld:
         (item,) = (
@@ -296,7 +296,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
             team = Team(None)
             path = load_store("gitops_ledger.sql", tmp_path)
             with Store.open(path, clock=team.shop.clock) as store:
-                team.shop.book = team.bank.book = SqliteLedgerStore(store)  # type: ignore[assignment]
+                team.shop.ledger_store = team.bank.ledger_store = SqliteLedgerStore(store)  # type: ignore[assignment]
                 await story(team)
 
         asyncio.run(played())
@@ -305,7 +305,7 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
 
 
 async def drift_of(world: GitopsWorld, name: str) -> Any:
-    if world.following is None:
+    if world.context is None:
         await world.start()
     return next(each for each in world.drifts if each.object.name == name)
 
@@ -332,7 +332,7 @@ async def exported(book: LedgerStore) -> bytes:
 
 def test_every_record_of_a_ledger_is_read(play: Callable[[Story], None]) -> None:
     async def story(team: Team) -> None:
-        assert await records_of(team.shop.book) == RECORDS
+        assert await records_of(team.shop.ledger_store) == RECORDS
         await team.shop.start()
         assert {each.object.name: each.state.value for each in team.shop.drifts} == OPEN_DRIFTS
         await team.bank.start()
@@ -340,7 +340,7 @@ def test_every_record_of_a_ledger_is_read(play: Callable[[Story], None]) -> None
             "fight": "fighting", "vault": "awaiting-approval",
         }  # fmt: skip
         assert (await drift_of(team.bank, "vault")).first_approver == "ann (t1)"
-        waiting = await Outbox(team.shop.book).read(lambda channel: None)
+        waiting = await Outbox(team.shop.ledger_store).read(lambda channel: None)
         assert [each.channels for each in waiting] == [{"log": "sent", "ops": "waiting"}]
 
     play(story)
@@ -348,7 +348,9 @@ def test_every_record_of_a_ledger_is_read(play: Callable[[Story], None]) -> None
 
 def test_an_export_is_the_same_to_the_byte(play: Callable[[Story], None]) -> None:
     async def story(team: Team) -> None:
-        assert await exported(team.shop.book) == (BEFORE / "gitops_ledger.jsonl").read_bytes()
+        assert (
+            await exported(team.shop.ledger_store) == (BEFORE / "gitops_ledger.jsonl").read_bytes()
+        )
 
     play(story)
 
@@ -357,18 +359,18 @@ def test_a_controller_finds_nothing_to_write(play: Callable[[Story], None]) -> N
     """Neither to the cluster nor to the ledger nor to the status."""
 
     async def story(team: Team) -> None:
-        before = await exported(team.shop.book)
+        before = await exported(team.shop.ledger_store)
         for world in (team.shop, team.bank):
             status = world.application.status
             stored = application_v1alpha1.status_to_json(status)  # type: ignore[arg-type]
-            result = await world.look()
+            result = await world.reconcile()
             assert result.status == status
             found = ObservedApplication(
                 id=world.application.id, application=world.application, status=stored
             )
             assert not await ApplicationStatusWriter(team.kube).report(found, result.status)
         assert writes(team.kube) == []
-        assert await exported(team.shop.book) == before
+        assert await exported(team.shop.ledger_store) == before
 
     play(story)
 
@@ -380,9 +382,9 @@ def test_an_approved_plan_and_one_that_waited_for_its_window_are_applied(
         drift = await drift_of(team.shop, "ask-1")
         secret = await drift_of(team.shop, "ask-secret")
         for each in (drift, secret):
-            await team.shop.desk().approve(PROJECT, each.id, plan=each.plan, actor="maria (t3)")
+            await team.shop.review().approve(PROJECT, each.id, plan=each.plan, actor="maria (t3)")
         team.shop.clock.time = team.shop.clock.time.replace(hour=18, minute=30)
-        await team.shop.look()
+        await team.shop.reconcile()
         for name in ("ask-1", "park"):
             assert await team.shop.data(name) == {"x": "1"}
         ref = ObjectRef(api_version="v1", kind="Secret", namespace="chat", name="ask-secret")
@@ -390,7 +392,7 @@ def test_an_approved_plan_and_one_that_waited_for_its_window_are_applied(
         assert live["data"] == {"password": "eA=="}
         (line, *_) = [
             each
-            for each in await team.shop.book.entries(subject=drift.id)
+            for each in await team.shop.ledger_store.entries(subject=drift.id)
             if each.action == "resolved"
         ]
         assert "(approved)" in line.summary
@@ -402,7 +404,7 @@ def test_another_plan_than_the_reviewed_one_is_refused(play: Callable[[Story], N
     async def story(team: Team) -> None:
         drift = await drift_of(team.shop, "ask-1")
         with pytest.raises(HoldfastError, match="changed after you reviewed it"):
-            await team.shop.desk().approve(PROJECT, drift.id, plan="sha256:0", actor="maria (t3)")
+            await team.shop.review().approve(PROJECT, drift.id, plan="sha256:0", actor="maria (t3)")
 
     play(story)
 
@@ -412,9 +414,9 @@ def test_deletions_that_the_guard_kept_back_are_approved(play: Callable[[Story],
         context = await team.shop.start()
         (plan,) = context.state.plans.values()
         assert len(plan.steps) == 3
-        await team.shop.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="joe (t2)")
+        await team.shop.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="joe (t2)")
         team.shop.clock.time = team.shop.clock.time.replace(hour=18, minute=30)
-        await team.shop.fetch_and_look()
+        await team.shop.fetch_and_reconcile()
         assert [await team.shop.live(f"old-{number}") for number in (1, 2, 3)] == [None] * 3
 
     play(story)
@@ -423,11 +425,11 @@ def test_deletions_that_the_guard_kept_back_are_approved(play: Callable[[Story],
 def test_a_second_person_approves_what_a_first_one_did(play: Callable[[Story], None]) -> None:
     async def story(team: Team) -> None:
         drift = await drift_of(team.bank, "vault")
-        desk = team.bank.desk()
+        desk = team.bank.review()
         same = await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="ann (t9)")
         assert same.state.value == "awaiting-approval"
         await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="joe (t2)", comment="ok")
-        await team.bank.look()
+        await team.bank.reconcile()
         assert await team.bank.data("vault") == {"x": "1"}
 
     play(story)
@@ -436,10 +438,10 @@ def test_a_second_person_approves_what_a_first_one_did(play: Callable[[Story], N
 def test_a_hold_ends_and_a_snooze_wakes(play: Callable[[Story], None]) -> None:
     async def story(team: Team) -> None:
         context = await team.shop.start()
-        await team.shop.desk().resume(context, actor="maria (t3)", object=config_ref("hold-1"))
+        await team.shop.review().resume(context, actor="maria (t3)", object=config_ref("hold-1"))
         team.shop.clock.time = team.shop.clock.time.replace(day=18, hour=19)
-        await team.shop.look()
-        await team.shop.look()
+        await team.shop.reconcile()
+        await team.shop.reconcile()
         assert (await drift_of(team.shop, "hold-1")).state.value == "awaiting-approval"
         assert (await drift_of(team.shop, "ask-2")).state.value == "awaiting-approval"
         assert (await drift_of(team.shop, "ask-3")).state.value == "rejected"
@@ -454,8 +456,8 @@ def test_a_pull_request_that_was_open_is_merged(play: Callable[[Story], None]) -
         text = files["propose.yaml"].replace("'1'", "'9'")
         team.shop.git.commit({**files, "propose.yaml": text})
         team.shop.clock.time = team.shop.clock.time.replace(hour=18, minute=30)
-        await team.shop.fetch_and_look()
-        (ended,) = await team.shop.book.records(RecordKind.DRIFT, key=drift.id)
+        await team.shop.fetch_and_reconcile()
+        (ended,) = await team.shop.ledger_store.records(RecordKind.DRIFT, key=drift.id)
         assert ended.body["resolution"] == "codified"
 
     play(story)
@@ -473,14 +475,14 @@ def test_a_ledger_in_postgresql_is_read_and_decided_on(
     async def story() -> None:
         team = Team(None)
         book = await open_ledger_store(Secret(postgres), clock=team.shop.clock)
-        team.shop.book = team.bank.book = book  # type: ignore[assignment]
+        team.shop.ledger_store = team.bank.ledger_store = book  # type: ignore[assignment]
         try:
             assert await records_of(book) == RECORDS
             assert await exported(book) == (BEFORE / "gitops_ledger.jsonl").read_bytes()
             drift = await drift_of(team.shop, "ask-1")
-            await team.shop.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t3)")
+            await team.shop.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria (t3)")
             team.shop.clock.time = team.shop.clock.time.replace(hour=18, minute=30)
-            await team.shop.look()
+            await team.shop.reconcile()
             assert await team.shop.data("ask-1") == {"x": "1"}
         finally:
             await book.aclose()

@@ -106,7 +106,7 @@ class Races(StoryWorld):
 
     async def run(self, steps: int = 10) -> None:
         """Let everything happen at once, then let it come to rest."""
-        await self.controllers[0].attempt(self.controllers[0].fetch_and_look)
+        await self.controllers[0].attempt(self.controllers[0].fetch_and_reconcile)
         for _ in range(steps):
             count = self.chance.randint(1, 4)
             await asyncio.gather(*(self._something() for _ in range(count)))
@@ -121,9 +121,9 @@ class Races(StoryWorld):
         name = chance.choice(NAMES)
         match chance.randrange(20):
             case 0 | 1 | 2 | 3:
-                await who.attempt(who.fetch_and_look)
+                await who.attempt(who.fetch_and_reconcile)
             case 4:
-                await who.attempt(lambda: who.look({config_ref(name)}))
+                await who.attempt(lambda: who.reconcile({config_ref(name)}))
             case 5 | 6 | 7:
                 await self._edit(chance.choice((*NAMES, THEIRS)))
             case 8:
@@ -139,7 +139,7 @@ class Races(StoryWorld):
                 await who.attempt(who.resume)
             case 14 | 15:
                 if who.idle:
-                    who.following = None  # a restart; one in the middle is what crashes are for
+                    who.context = None  # a restart; one in the middle is what crashes are for
             case 16:
                 verb = chance.choice(("get", "get", "apply", "delete"))
                 who.faults.append((verb, chance.random() < 0.5))
@@ -193,7 +193,7 @@ class Races(StoryWorld):
         for _ in range(6):
             self.pass_time(2000)
             first.failed = None
-            await first.attempt(first.fetch_and_look)
+            await first.attempt(first.fetch_and_reconcile)
         if first.failed is not None:
             self.wrong.append(f"no peace: {first.failed!r}")
         await self._compare()
@@ -232,7 +232,7 @@ class RacingController(GitopsWorld):
         self.forge = cast(Any, YieldingPort(races.forge, self, races.chance))
         self.application = races.application
         self.codify = races.codify  # type: ignore[method-assign]
-        self.book = cast(Any, YieldingPort(races.ledger, self, races.chance))
+        self.ledger_store = cast(Any, YieldingPort(races.ledger, self, races.chance))
         self.client = cast(Any, YieldingPort(races.kube, self, races.chance))
         self.failed: HoldfastError | None = None
         self.working = 0
@@ -249,12 +249,12 @@ class RacingController(GitopsWorld):
 
     @property
     def idle(self) -> bool:
-        return self.following is not None and not self.working
+        return self.context is not None and not self.working
 
     async def attempt(self, work: Callable[[], Awaitable[object]]) -> None:
         self.working += 1
         try:
-            if self.following is None:
+            if self.context is None:
                 await self.start()
             await work()
         except HoldfastError as error:
@@ -267,14 +267,14 @@ class RacingController(GitopsWorld):
     async def approve(self, chance: random.Random) -> None:
         waiting = [drift for drift in self.drifts if drift.state is DriftState.AWAITING]
         if waiting:
-            drift, desk = chance.choice(waiting), self.desk()
+            drift, desk = chance.choice(waiting), self.review()
             await asyncio.sleep(0)
             await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
     async def decide(self, chance: random.Random) -> None:
         if not self.drifts:
             return
-        drift, desk = chance.choice(self.drifts), self.desk()
+        drift, desk = chance.choice(self.drifts), self.review()
         until = self.clock.now() + timedelta(seconds=chance.choice((60, 3000)))
         match chance.randrange(3):
             case 0:
@@ -286,17 +286,17 @@ class RacingController(GitopsWorld):
                     await desk.revert(PROJECT, drift.id, actor="ann")
 
     async def pause(self, ref: ObjectRef | None) -> None:
-        assert self.following is not None
+        assert self.context is not None
         self.races.held |= ref in (None, config_ref("heal"))
         until = self.clock.now() + timedelta(seconds=self.races.chance.choice((30, 500, 5000)))
         end = self.races.chance.choice((HoldEnd.REVERT, HoldEnd.PULL_REQUEST))
-        await self.desk().pause(
-            self.following, actor="maria", reason="INC-1", until=until, object=ref, end=end
+        await self.review().pause(
+            self.context, actor="maria", reason="INC-1", until=until, object=ref, end=end
         )
 
     async def resume(self) -> None:
-        assert self.following is not None
-        await self.desk().resume(self.following, actor="maria")
+        assert self.context is not None
+        await self.review().resume(self.context, actor="maria")
 
     async def before(self, name: str, args: tuple[Any, ...], more: dict[str, Any]) -> None:
         """Look at a write to the cluster that is about to happen."""
@@ -304,7 +304,7 @@ class RacingController(GitopsWorld):
             return
         ref = ref_of(args[0]) if name == "apply" else args[0]
         wrong, now = self.races.wrong, self.clock.now()
-        holds = {**self.knew, **(self.following.state.holds if self.following else {})}
+        holds = {**self.knew, **(self.context.state.holds if self.context else {})}
         if any(hold.holds(ref, now) for hold in holds.values()):
             wrong.append(f"{name} of {ref.name}, which is on hold")
         if ref.name == THEIRS:

@@ -60,7 +60,7 @@ class CallFault:
     """The call takes effect first."""
     times: int = 1
     part: str = ""
-    """Only calls to this one are counted: `kube`, `book`, `git` or `forge`."""
+    """Only calls to this one are counted: `kube`, `ledger`, `git` or `forge`."""
     met: int = 0
 
 
@@ -151,9 +151,11 @@ class StoryWorld(GitopsWorld):
     def __init__(self, fault: CallFault | None = None, *ways: Any, **more: Any) -> None:
         super().__init__(*(ways or routes()), sync=SyncSpec(automatic=True, prune=True), **more)
         self.tap = CallCounter(fault)
-        self.ledger = cast(MemoryLedgerStore, self.book)
+        self.ledger = cast(MemoryLedgerStore, self.ledger_store)
         self.hub: MemoryForge = self.forge
-        self.book = cast(MemoryLedgerStore, CountedPort(self.book, self.tap, "book", _nothing))
+        self.ledger_store = cast(
+            MemoryLedgerStore, CountedPort(self.ledger_store, self.tap, "ledger", _nothing)
+        )
         self.client = cast(Any, CountedPort(self.kube, self.tap, "kube", self._wrote))
         self.git = cast(Any, CountedPort(self.git, self.tap, "git", _nothing))
         self.forge = cast(Any, CountedPort(self.forge, self.tap, "forge", _nothing))
@@ -176,7 +178,7 @@ class StoryWorld(GitopsWorld):
             self.tap.unclaimed.append(f"{name} {args[0]}")
 
     async def codify(
-        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+        self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> CodifyResult:
         """Declare what is live, in a file that can be read again."""
         assert seen.declared is not None
@@ -195,12 +197,12 @@ class StoryWorld(GitopsWorld):
     async def live_through(self, work: Callable[[], Awaitable[object]]) -> bool:
         """Do something as the controller does it. False when it failed or the process ended."""
         try:
-            if self.following is None:
+            if self.context is None:
                 await self.start()
             await work()
         except Crash:
             self.crashes += 1
-            self.following = None
+            self.context = None
             return False
         except HoldfastError as error:
             self.errors.append(error)
@@ -210,7 +212,7 @@ class StoryWorld(GitopsWorld):
     async def until(self, over: Callable[[], Awaitable[bool]], step: str) -> None:
         """Make passes, as the controller does, until a step of the story is over."""
         for _ in range(MOST_PASSES):
-            fine = await self.live_through(self.fetch_and_look)
+            fine = await self.live_through(self.fetch_and_reconcile)
             self.pass_time(61)
             if fine and await over():
                 return
@@ -222,7 +224,7 @@ class StoryWorld(GitopsWorld):
             if await self.live_through(work):
                 return
             if self.errors and type(self.errors[-1]) in (NotFound, Conflict):
-                await self.live_through(self.fetch_and_look)
+                await self.live_through(self.fetch_and_reconcile)
             self.pass_time(61)
         raise AssertionError(f"nothing was decided; last: {self.errors[-1:]}")
 
@@ -242,7 +244,7 @@ class StoryWorld(GitopsWorld):
         async def over() -> bool:
             open_ones = await self.ledger.records(RecordKind.DRIFT, state="open")
             about = {record.body["object"]["name"] for record in open_ones}  # type: ignore[index,call-overload]
-            done = self.last is not None and self.last.status.sync == "synced"
+            done = self.last_result is not None and self.last_result.status.sync == "synced"
             return (
                 done
                 and not about & set(names)
@@ -268,7 +270,7 @@ async def play(world: StoryWorld) -> None:
     await world.until(world.quiet(*FILES), "first sync")
 
     world.edit("heal", "9")
-    await world.live_through(lambda: world.look({config_ref("heal")}))
+    await world.live_through(lambda: world.reconcile({config_ref("heal")}))
     await world.until(world.quiet("heal"), "self-heal")
 
     await world.kube.delete(config_ref("heal"))
@@ -280,10 +282,10 @@ async def play(world: StoryWorld) -> None:
     async def approve() -> None:
         drift = world.find_drift("ask")
         if drift is None:
-            await world.fetch_and_look()
+            await world.fetch_and_reconcile()
             drift = world.find_drift("ask")
         if drift is not None and drift.state is DriftState.AWAITING:
-            desk = world.desk()
+            desk = world.review()
             await desk.approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
 
     await world.decided(approve)
@@ -311,7 +313,7 @@ async def play(world: StoryWorld) -> None:
 
     await world.until(pruned, "prune")
     for _ in range(4):
-        await world.live_through(world.fetch_and_look)
+        await world.live_through(world.fetch_and_reconcile)
         world.pass_time(61)
 
 
@@ -320,11 +322,11 @@ async def _hold(world: StoryWorld) -> None:
     until = world.clock.now() + timedelta(hours=3)
 
     async def pause() -> None:
-        following = world.following or await world.start()
-        holds = following.state.holds.values()
+        context = world.context or await world.start()
+        holds = context.state.holds.values()
         if not any(hold.object == config_ref("hold") for hold in holds):
-            await world.desk().pause(
-                following, actor="maria", reason="INC-1", until=until,
+            await world.review().pause(
+                context, actor="maria", reason="INC-1", until=until,
                 object=config_ref("hold"), end=HoldEnd.REVERT,
             )  # fmt: skip
 
@@ -355,7 +357,7 @@ async def _emergency(world: StoryWorld, value: str) -> None:
 
 
 async def inventory(world: GitopsWorld) -> set[str]:
-    ledger = world.ledger if isinstance(world, StoryWorld) else world.book
+    ledger = world.ledger if isinstance(world, StoryWorld) else world.ledger_store
     records = await ledger.records(RecordKind.INVENTORY)
     return {record.key.rpartition("|")[2] for record in records}
 

@@ -43,7 +43,7 @@ def set_x(world: GitopsWorld, ref: ObjectRef, value: str, manager: str = "kubect
 async def applied(*routes: object, prune: bool = True, **more: object) -> GitopsWorld:
     world = GitopsWorld(*routes, sync=SyncSpec(automatic=True, prune=prune), **more)  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -66,12 +66,12 @@ async def test_an_edit_between_look_and_heal_is_not_overwritten_unseen() -> None
     world = await applied(route(Remediation.SELF_HEAL))
     set_x(world, A, "9")
     just_before(world, "apply", lambda: set_x(world, A, "10", "hotfix"))
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "10"}
     world.pass_time(61)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "1"}
-    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    (record,) = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
     writers = {entry["writer"]["manager"] for entry in record.body["entries"]}  # type: ignore[index,call-overload,union-attr]
     assert writers == {"hotfix"}, "who wrote what was put back is on record"
 
@@ -80,10 +80,10 @@ async def test_an_edit_between_look_and_sync_is_drift_and_stays() -> None:
     world = await applied(route(Remediation.REPORT))
     world.git.commit({"a.yaml": configmap("a", x="2", z="2"), "b.yaml": configmap("b", x="1")})
     just_before(world, "apply", lambda: set_x(world, A, "9"))
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "9"}
     world.pass_time(61)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "9", "z": "2"}, "the rest of the commit is applied"
     assert [(drift.object, drift.entries[0].live) for drift in world.drifts] == [(A, "9")]
 
@@ -106,19 +106,19 @@ async def test_what_changes_between_look_and_prune_is_looked_at_again(change: st
             world.kube.create(theirs, manager="another")
 
     just_before(world, "delete", happen)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     if change == "edited":
         assert await world.data("b") == {"x": "9"}
     for _ in range(2):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     live = await world.live("b")
     if change == "replaced":
         assert live is not None and live["data"] == {"theirs": "yes"}, "never ours"
     else:
         assert live is None
-    assert world.following is not None
-    assert set(world.following.state.inventory) == {A}
+    assert world.context is not None
+    assert set(world.context.state.inventory) == {A}
 
 
 async def test_one_who_creates_what_is_declared_a_moment_before_us_is_not_overwritten() -> None:
@@ -129,7 +129,7 @@ async def test_one_who_creates_what_is_declared_a_moment_before_us_is_not_overwr
         "metadata": {"name": "a", "namespace": A.namespace},
     }  # fmt: skip
     just_before(world, "apply", lambda: world.kube.create(theirs) and None)
-    result = await world.look()
+    result = await world.reconcile()
     assert await world.data("a") == {"x": "theirs"}
     assert any(note.reason == "ReconciliationFailed" for note in result.events)
 
@@ -150,7 +150,7 @@ async def test_an_orphan_that_is_replaced_before_it_is_deleted_stays() -> None:
         world.kube.create({**stray, "data": {"k": "another"}})
 
     just_before(world, "delete", replaced)
-    await world.look()
+    await world.reconcile()
     assert await world.data("stray") == {"k": "another"}
 
 
@@ -175,7 +175,7 @@ async def test_another_policy_in_the_middle_counts_before_the_next_write(
     world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in names})
     following = await world.start()
     if work == "heal":
-        await world.look()
+        await world.reconcile()
         for name in names[:5]:
             set_x(world, config_ref(name), "9")
     following.newest = lambda: world.application.spec
@@ -191,26 +191,26 @@ async def test_another_policy_in_the_middle_counts_before_the_next_write(
 
     world.kube.apply = applying  # type: ignore[method-assign,assignment]
     count = len(world.kube.writes)
-    await world.look()
+    await world.reconcile()
     written = [write for write in world.kube.writes[count:] if not write.dry_run]
     assert 1 <= len(written) <= (MAX_PARALLEL if work == "sync" else 1), "those that had begun"
     for _ in range(2):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert [write for write in world.kube.writes[count:] if not write.dry_run] == written
 
 
 async def test_an_approval_of_what_is_gone_by_itself_applies_nothing_and_says_so() -> None:
     world = await applied(route(Remediation.REVIEW))
     set_x(world, A, "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     set_x(world, A, "1")
     count = len(world.kube.writes)
-    await world.look()
+    await world.reconcile()
     assert [write for write in world.kube.writes[count:] if not write.dry_run] == []
-    actions = [entry.action for entry in await world.book.entries(subject=drift.id)]
+    actions = [entry.action for entry in await world.ledger_store.entries(subject=drift.id)]
     assert "resolved" in actions
     assert "applying" not in actions
 
@@ -218,21 +218,21 @@ async def test_an_approval_of_what_is_gone_by_itself_applies_nothing_and_says_so
 async def test_what_waits_for_nothing_cannot_be_approved() -> None:
     world = await applied(route(Remediation.REVIEW))
     set_x(world, A, "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     set_x(world, A, "1")
-    await world.look()
+    await world.reconcile()
     with pytest.raises((Conflict, NotFound), match="Nothing was changed"):
-        await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
-    actions = [entry.action for entry in await world.book.entries(subject=drift.id)]
+        await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    actions = [entry.action for entry in await world.ledger_store.entries(subject=drift.id)]
     assert "approved" not in actions and "applying" not in actions
 
 
 async def test_a_sync_with_nothing_to_do_does_not_say_that_it_applied_something() -> None:
     world = await applied()
-    before = await world.book.entries(limit=100)
+    before = await world.ledger_store.entries(limit=100)
     result = await world.sync(prune=True, force=True)
-    assert await world.book.entries(limit=100) == before
+    assert await world.ledger_store.entries(limit=100) == before
     assert result.events == ()
     assert result.status.sync == "synced"
 
@@ -242,9 +242,9 @@ class Proposing(StoryWorld):
 
     async def proposed(self, value: str) -> None:
         self.git.commit({"propose.yaml": configmap("propose", x="1")})
-        await self.fetch_and_look()
+        await self.fetch_and_reconcile()
         self.edit("propose", value)
-        await self.fetch_and_look()
+        await self.fetch_and_reconcile()
         assert [drift.state for drift in self.drifts] == [DriftState.PULL_REQUEST]
 
     @property
@@ -261,7 +261,7 @@ async def test_a_proposal_that_is_merged_while_the_live_value_moved_on_is_asked_
     count = len(world.kube.writes)
     for _ in range(6):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert await world.data("propose") == {"x": "10"}
     assert [w for w in world.kube.writes[count:] if w.changed and not w.dry_run
             and w.manager != "kubectl-edit" and w.verb == "delete"] == []  # fmt: skip
@@ -272,7 +272,7 @@ async def test_a_proposal_that_is_merged_while_the_live_value_moved_on_is_asked_
     world.merge(world.branch)
     for _ in range(4):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert world.drifts == []
     assert await world.data("propose") == {"x": "10"}
     assert len(world.hub.pulls) == 2, "no ping-pong"
@@ -286,7 +286,7 @@ async def test_a_proposal_that_conflicts_with_its_base_is_marked_and_left_as_it_
     world.hub.pulls[1] = replace(world.hub.pulls[1], mergeable=False)
     for _ in range(3):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     (drift,) = world.drifts
     assert "conflicts" in drift.note
     assert world.git.branches[world.branch] is pushed, "not rebased behind the reviewers' backs"
@@ -311,7 +311,7 @@ async def test_a_forge_that_refuses_delays_nothing_else_and_is_asked_again(
     world.git.commit(
         {"propose.yaml": configmap("propose", x="1"), "heal.yaml": configmap("heal", x="1")}
     )
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     plain, failures = getattr(world.hub, verb), [error] * 3
 
     async def failing(*args: Any, **more: Any) -> Any:  # Any: whatever the verb takes and gives
@@ -322,17 +322,17 @@ async def test_a_forge_that_refuses_delays_nothing_else_and_is_asked_again(
     setattr(world.hub, verb, failing)
     world.edit("propose", "9")
     world.edit("heal", "9")
-    result = await world.fetch_and_look()
+    result = await world.fetch_and_reconcile()
     assert await world.data("heal") == {"x": "1"}
     assert "PullRequestFailed" in [note.reason for note in result.events]
     for _ in range(6):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert [pull.state for pull in world.hub.pulls.values()] == [PullRequestState.OPEN]
     world.merge(world.branch)
     for _ in range(3):
         world.pass_time(61)
-        await world.look()
+        await world.reconcile()
     assert await world.data("propose") == {"x": "9"}
     assert [drift for drift in world.drifts if drift.object.name == "propose"] == []
 
@@ -340,13 +340,13 @@ async def test_a_forge_that_refuses_delays_nothing_else_and_is_asked_again(
 async def test_nobody_forces_alone_what_four_eyes_are_asked_for() -> None:
     world = await applied(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
     set_x(world, A, "9")
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
     with pytest.raises(PermissionDenied, match="four eyes"):
-        world.desk().sync(world.following, actor="maria (t1)", prune=False, force=True)
-    await world.look()
+        world.review().sync(world.context, actor="maria (t1)", prune=False, force=True)
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}
     assert [drift.state for drift in world.drifts] == [DriftState.AWAITING]
-    world.desk().sync(world.following, actor="maria (t1)", prune=False, force=False)
-    await world.look()
+    world.review().sync(world.context, actor="maria (t1)", prune=False, force=False)
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}, "what waits for a review still waits"

@@ -29,7 +29,7 @@ from holdfast.core.errors import (
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.reconcile.kube import ConflictReason, KubeConflict
 
-WRITES = ("book.write", "kube.apply", "kube.patch", "kube.delete", "git.push", "forge.open")
+WRITES = ("ledger.write", "kube.apply", "kube.patch", "kube.delete", "git.push", "forge.open")
 ERRORS: dict[str, tuple[str, Callable[[], HoldfastError]]] = {
     "the cluster does not answer": ("kube", lambda: TargetUnavailable("No answer.")),
     "the object has changed": (
@@ -38,8 +38,8 @@ ERRORS: dict[str, tuple[str, Callable[[], HoldfastError]]] = {
     ),
     "a right is missing": ("kube", lambda: PermissionDenied("It may not.")),
     "the credential is over": ("kube", lambda: AuthError("It is over.")),
-    "the ledger does not answer": ("book", lambda: StoreUnavailable("No answer.")),
-    "others wrote to the ledger": ("book", lambda: Conflict("It moved.")),
+    "the ledger does not answer": ("ledger", lambda: StoreUnavailable("No answer.")),
+    "others wrote to the ledger": ("ledger", lambda: Conflict("It moved.")),
     "the repository does not answer": ("git", lambda: SourceUnavailable("No answer.")),
     "the forge does not answer": ("forge", lambda: TargetUnavailable("No answer.")),
     "the forge refuses": ("forge", lambda: PermissionDenied("It may not.")),
@@ -80,7 +80,7 @@ async def test_a_quiet_story_writes_what_it_has_to_and_then_nothing() -> None:
     assert set(end.open.values()) == {0}
     writes = len(world.kube.writes)
     for _ in range(10):
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
         world.pass_time(61)
     assert len(world.kube.writes) == writes
 

@@ -26,13 +26,13 @@ async def applied(some: dict[str, str], sync: SyncSpec = PRUNES) -> GitopsWorld:
     world = GitopsWorld(sync=sync)
     world.kube.serve(CLAIMS)
     world.git.commit(some)
-    await world.look()
+    await world.reconcile()
     return world
 
 
 def reasons(world: GitopsWorld) -> set[ApprovalReason]:
-    assert world.following is not None
-    return {why for plan in world.following.state.plans.values() for why in plan.reasons}
+    assert world.context is not None
+    return {why for plan in world.context.state.plans.values() for why in plan.reasons}
 
 
 async def count(world: GitopsWorld) -> int:
@@ -45,19 +45,19 @@ async def test_a_series_of_commits_cannot_delete_nearly_everything_unasked() -> 
         world.git.commit(files(range(left)))
         world.pass_time(600)
         await world.start()  # a restart forgets nothing of it
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert await count(world) == 81
     assert reasons(world) == {ApprovalReason.MASS_DELETE}
     world.pass_time(24 * 3600)
     world.git.commit(files(range(70)))
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await count(world) == 70, "what was long ago does not count"
 
 
 async def test_five_of_six_are_not_deleted_unasked() -> None:
     world = await applied(files(range(6)))
     world.git.commit(files(range(1)))
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await count(world) == 6
     assert reasons(world) == {ApprovalReason.MASS_DELETE}
 
@@ -67,16 +67,16 @@ async def test_a_commit_that_updates_everything_waits_as_a_whole_and_no_part_of_
 ):
     world = await applied(files(range(60)))
     world.git.commit({**files(range(60), "2"), "new.yaml": configmap("new", x="2")})
-    await world.fetch_and_look()
-    await world.look({config_ref("c5")})
+    await world.fetch_and_reconcile()
+    await world.reconcile({config_ref("c5")})
     assert await world.data("c5") == {"x": "1"}
     assert await world.live("new") is None
     assert reasons(world) == {ApprovalReason.MASS_CHANGE}
-    assert world.following is not None
-    (plan,) = world.following.state.plans.values()
+    assert world.context is not None
+    (plan,) = world.context.state.plans.values()
     assert len(plan.steps) == 61
-    await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
-    result = await world.fetch_and_look()
+    await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+    result = await world.fetch_and_reconcile()
     assert await world.data("c59") == {"x": "2"}
     assert result.status.sync == "synced"
 
@@ -84,8 +84,8 @@ async def test_a_commit_that_updates_everything_waits_as_a_whole_and_no_part_of_
 async def test_whoever_asks_for_a_sync_has_asked_for_its_updates() -> None:
     world = await applied(files(range(60)))
     world.git.commit(files(range(60), "2"))
-    assert world.following is not None
-    world.following.poller.hasten()
+    assert world.context is not None
+    world.context.poller.hasten()
     await world.sync()
     assert await world.data("c59") == {"x": "2"}
 
@@ -95,7 +95,7 @@ async def test_small_commits_add_up_to_a_large_one() -> None:
     for done in (20, 40, 60):
         world.pass_time(600)
         world.git.commit(files(range(done), "2") | files(range(done, 60)))
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert await world.data("c39") == {"x": "2"}
     assert await world.data("c59") == {"x": "1"}
     assert reasons(world) == {ApprovalReason.MASS_CHANGE}
@@ -105,7 +105,7 @@ async def test_a_name_with_a_new_hash_is_no_deletion() -> None:
     world = await applied({"a.yaml": configmap("env-2222222222"), "b.yaml": configmap("b")})
     for each in "456789":
         world.git.commit({"a.yaml": configmap(f"env-{each * 10}"), "b.yaml": configmap("b")})
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     assert await world.live("env-9999999999") is not None
     assert await world.live("env-8888888888") is None
 
@@ -116,16 +116,16 @@ CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"
 async def test_a_claim_of_storage_is_never_pruned_unasked() -> None:
     world = await applied({**files(range(60)), "claim.yaml": CLAIM})
     world.git.commit(files(range(60)))
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     ref = ObjectRef(
         api_version="v1", kind="PersistentVolumeClaim", namespace=NAMESPACE, name="data"
     )
     assert await world.kube.get(ref) is not None
     assert reasons(world) == {ApprovalReason.DATA_LOSS}
-    assert world.following is not None
-    (plan,) = world.following.state.plans.values()
-    await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
-    await world.fetch_and_look()
+    assert world.context is not None
+    (plan,) = world.context.state.plans.values()
+    await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+    await world.fetch_and_reconcile()
     assert await world.kube.get(ref) is None
 
 
@@ -134,13 +134,13 @@ async def test_an_orphaned_claim_of_storage_is_never_deleted_unasked() -> None:
     world = GitopsWorld(route(Remediation.SELF_HEAL), drift=drift)
     world.kube.serve(CLAIMS)
     world.git.commit(files(range(2)))
-    await world.look()
+    await world.reconcile()
     claim = {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": NAMESPACE},
     }  # fmt: skip
     world.kube.create(claim, manager="kubectl-create")
-    await world.look()
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.AWAITING]
 
 
@@ -161,7 +161,7 @@ async def test_scaling_everything_to_zero_asks(steps: tuple[tuple[int, int], ...
     world = await applied({"a.yaml": deployment("a", 2), "b.yaml": deployment("b", 2)})
     for first, second in steps:
         world.git.commit({"a.yaml": deployment("a", first), "b.yaml": deployment("b", second)})
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="b")
     live = await world.kube.get(ref)
     assert live is not None and live["spec"]["replicas"] == 2  # type: ignore[index,call-overload]

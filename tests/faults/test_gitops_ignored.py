@@ -114,7 +114,7 @@ async def story(rule: str, edited: dict[str, str], declared: set[str]) -> None:
     world = GitopsWorld(route(Remediation.SELF_HEAL), drift=DriftSpec(ignore=(spec,)))
     first = deployment()
     world.git.commit({"d.yaml": json.dumps(first)})
-    await world.look()
+    await world.reconcile()
     if rule == "writer":
         hidden = {name for name, manager in edited.items() if manager == "tuner"}
     for name, manager in edited.items():
@@ -125,7 +125,7 @@ async def story(rule: str, edited: dict[str, str], declared: set[str]) -> None:
     live = await world.kube.get(D)
     assert live is not None
     before = copy.deepcopy(live)
-    await world.look()
+    await world.reconcile()
     wanted = copy.deepcopy(first)
     for name in declared - edited.keys() - hidden:
         put(wanted, name, {"replicas": 4, "grace": 30, "cpu": "2", "memory": "2Gi"}.get(
@@ -133,7 +133,7 @@ async def story(rule: str, edited: dict[str, str], declared: set[str]) -> None:
     world.git.commit({"d.yaml": json.dumps(wanted)})
     for _ in range(3):
         world.pass_time(61)
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     after = await world.kube.get(D)
     assert after is not None
     for name in LEAVES:

@@ -14,7 +14,7 @@ async def drifted(remediation: Remediation, many: int) -> GitopsWorld:
     """An application whose controller starts to find everything changed."""
     world = GitopsWorld(route(remediation), sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({"all.yaml": "---\n".join(configmap(f"c{n}", x="1") for n in range(many))})
-    await world.look()
+    await world.reconcile()
     for n in range(many):
         world.kube.edit(config_ref(f"c{n}"), lambda item: item["data"].update(x="9"))
     await world.start()
@@ -38,13 +38,15 @@ async def test_drift_of_everything_at_the_start_is_no_storm(
     world = await drifted(remediation, many)
     count = len(world.kube.writes)
     for _ in range(2):
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
         world.pass_time(61)
     assert [write for write in world.kube.writes[count:] if not write.dry_run] == []
     assert len(world.drifts) == many
     assert len(world.forge.pulls) <= 3
     assert messages(world) <= 3
-    lines = [line for line, _ in world.book._lines if line.action in ("parked", "pull-opened")]
+    lines = [
+        line for line, _ in world.ledger_store._lines if line.action in ("parked", "pull-opened")
+    ]
     assert len(lines) <= 3
     if remediation is Remediation.SELF_HEAL:
         assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}

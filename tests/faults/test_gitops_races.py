@@ -53,7 +53,7 @@ async def one(*routes: object, **more: object) -> GitopsWorld:
     """An application of one object, applied and edited."""
     world = GitopsWorld(*routes, **more)  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     edit(world, "9")
     return world
 
@@ -65,8 +65,8 @@ def edit(world: GitopsWorld, value: str) -> None:
 def second(world: GitopsWorld) -> GitopsWorld:
     """Another controller with the same ledger, cluster, repository and forge."""
     other = GitopsWorld()
-    other.clock, other.book, other.git, other.forge = (
-        world.clock, world.book, world.git, world.forge,
+    other.clock, other.ledger_store, other.git, other.forge = (
+        world.clock, world.ledger_store, world.git, world.forge,
     )  # fmt: skip
     other.kube = other.client = world.kube  # type: ignore[assignment]
     other.application = world.application
@@ -77,10 +77,10 @@ async def test_two_controllers_record_one_drift_once() -> None:
     world = await one()
     other = second(world)
     await other.start()
-    await world.look()
+    await world.reconcile()
     world.pass_time(5)
-    await other.look()
-    assert len(await world.book.records(RecordKind.DRIFT)) == 1
+    await other.reconcile()
+    assert len(await world.ledger_store.records(RecordKind.DRIFT)) == 1
 
 
 async def test_a_hold_that_another_controller_began_counts_here_too() -> None:
@@ -88,29 +88,29 @@ async def test_a_hold_that_another_controller_began_counts_here_too() -> None:
     other = second(world)
     following = await other.start()
     until = world.clock.now() + timedelta(hours=1)
-    await other.desk().pause(following, actor="maria", reason="INC-1", until=until)
-    await world.look()
+    await other.review().pause(following, actor="maria", reason="INC-1", until=until)
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}
     assert [drift.state for drift in world.drifts] == [DriftState.HELD]
 
 
 async def test_a_merged_decision_is_not_used_for_what_moved_before_it_was_carried_out() -> None:
     world = await one(route(Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT))
-    await world.look()
+    await world.reconcile()
     (branch,) = world.git.branches
     world.git.merge(branch)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.APPROVED]
     edit(world, "10")
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     assert await world.data("a") == {"x": "10"}
 
 
 async def test_a_request_that_comes_in_the_middle_of_a_pass_is_not_lost() -> None:
     world = await one()
-    assert world.following is not None
-    following = world.following
+    assert world.context is not None
+    following = world.context
     late = SyncRequest(actor="maria")
 
     async def tell(*_: object) -> None:
@@ -118,9 +118,9 @@ async def test_a_request_that_comes_in_the_middle_of_a_pass_is_not_lost() -> Non
 
     world.tell = tell  # type: ignore[method-assign]
     await world.start()
-    following = world.following
+    following = world.context
     following.request = SyncRequest(actor="joe", prune=True)
-    await world.look()
+    await world.reconcile()
     assert following.request is late
 
 
@@ -130,24 +130,26 @@ async def test_a_ledger_that_does_not_answer_is_read_before_anything_is_decided(
 ) -> None:
     world = StoryWorld()
     world.git.commit({"ask.yaml": configmap("ask", x="1")})
-    await world.look()
+    await world.reconcile()
     world.edit("ask", "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    writes = sum(call == "book.write" for call in world.tap.calls)
+    writes = sum(call == "ledger.write" for call in world.tap.calls)
     assert writes
     world.tap.fault = CallFault(
-        at=2, part="book", after=taken, error=lambda: StoreUnavailable("No answer.")
+        at=2, part="ledger", after=taken, error=lambda: StoreUnavailable("No answer.")
     )
     with pytest.raises(StoreUnavailable):
-        await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
+        await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria", comment="")
     world.tap.fault = None
     if taken:
         with pytest.raises(Conflict, match="is not waiting for approval"):
-            await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="joe", comment="")
+            await world.review().approve(
+                PROJECT, drift.id, plan=drift.plan, actor="joe", comment=""
+            )
     else:
-        await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="joe", comment="")
-    await world.look()
+        await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="joe", comment="")
+    await world.reconcile()
     assert await world.data("ask") == {"x": "1"}
     lines = [line.action for line, _ in world.ledger._lines if line.subject == drift.id]
     assert lines.count("approved") == 1
@@ -157,14 +159,14 @@ async def test_a_pause_that_failed_does_not_hold() -> None:
     world = StoryWorld()
     world.git.commit({"heal.yaml": configmap("heal", x="1")})
     following = await world.start()
-    await world.look()
-    world.tap.fault = CallFault(at=2, part="book", error=lambda: StoreUnavailable("No answer."))
+    await world.reconcile()
+    world.tap.fault = CallFault(at=2, part="ledger", error=lambda: StoreUnavailable("No answer."))
     until = world.clock.now() + timedelta(hours=1)
     with pytest.raises(StoreUnavailable):
-        await world.desk().pause(following, actor="maria", reason="INC-1", until=until)
+        await world.review().pause(following, actor="maria", reason="INC-1", until=until)
     world.tap.fault = None
     world.edit("heal", "9")
-    await world.look()
+    await world.reconcile()
     assert await world.data("heal") == {"x": "1"}
 
 
@@ -180,14 +182,14 @@ async def test_a_pause_that_two_controllers_were_asked_for_at_once_holds_in_both
 
     async def later() -> None:
         monkeypatch.undo()
-        await other.desk().pause(there, actor="maria", reason="INC-1", until=until)
+        await other.review().pause(there, actor="maria", reason="INC-1", until=until)
         await commit()
 
     monkeypatch.setattr(here.state, "commit", later)
     with pytest.raises(Conflict):
-        await world.desk().pause(here, actor="maria", reason="INC-1", until=until)
+        await world.review().pause(here, actor="maria", reason="INC-1", until=until)
     assert set(here.state.holds) == set(there.state.holds) != set()
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}
 
 
@@ -195,7 +197,7 @@ async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() 
     """The answer to the opening was lost, so the ledger does not know its number."""
     world = StoryWorld()
     world.git.commit({"propose.yaml": configmap("propose", x="1")})
-    await world.look()
+    await world.reconcile()
     world.edit("propose", "9")
     opened = world.hub.open
 
@@ -205,29 +207,29 @@ async def test_what_a_person_closed_while_nobody_looked_is_not_proposed_again() 
         raise TargetUnavailable("No answer.")
 
     world.hub.open = lost  # type: ignore[method-assign]
-    await world.look()
+    await world.reconcile()
     assert len(world.hub.pulls) == 1
     world.hub.pulls[1] = replace(world.hub.pulls[1], state=PullRequestState.CLOSED)
     for _ in range(4):
         world.pass_time(61)
-        await world.look()
+        await world.reconcile()
     assert len(world.hub.pulls) == 1
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
 
 
 async def test_what_waited_before_a_hold_is_not_decided_by_its_end() -> None:
     world = await one(route(Remediation.REVIEW))
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
     world.pass_time(10)
     until = world.clock.now() + timedelta(hours=1)
-    await world.desk().pause(
-        world.following, actor="maria", reason="INC-1", until=until, end=HoldEnd.REVERT
+    await world.review().pause(
+        world.context, actor="maria", reason="INC-1", until=until, end=HoldEnd.REVERT
     )
-    await world.look()
+    await world.reconcile()
     world.pass_time(3601)
     for _ in range(2):
-        await world.look()
+        await world.reconcile()
     assert await world.data("a") == {"x": "9"}
     assert [drift.state for drift in world.drifts] == [DriftState.AWAITING]
 
@@ -235,18 +237,18 @@ async def test_what_waited_before_a_hold_is_not_decided_by_its_end() -> None:
 async def test_the_end_of_a_hold_is_no_review() -> None:
     world = await one(route(Remediation.REVIEW))
     edit(world, "1")
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
     until = world.clock.now() + timedelta(hours=1)
-    await world.desk().pause(
-        world.following, actor="maria", reason="INC-1", until=until, end=HoldEnd.REVERT
+    await world.review().pause(
+        world.context, actor="maria", reason="INC-1", until=until, end=HoldEnd.REVERT
     )
     world.pass_time(5)
     edit(world, "9")
-    await world.look()
+    await world.reconcile()
     world.pass_time(3601)
     for _ in range(2):
-        await world.look()
+        await world.reconcile()
     assert await world.data("a") == {"x": "9"}
     assert [(drift.state, drift.requested_by) for drift in world.drifts] == [
         (DriftState.AWAITING, "maria")
@@ -255,88 +257,88 @@ async def test_the_end_of_a_hold_is_no_review() -> None:
 
 async def test_a_resumed_drift_gets_the_pull_request_that_its_route_asks_for() -> None:
     world = await one(route(Remediation.PULL_REQUEST))
-    following = world.following
+    following = world.context
     assert following is not None
     until = world.clock.now() + timedelta(hours=1)
-    await world.desk().pause(following, actor="maria", reason="INC-1", until=until)
-    await world.look()
+    await world.review().pause(following, actor="maria", reason="INC-1", until=until)
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.HELD]
     assert not world.forge.pulls
-    await world.desk().resume(following, actor="maria")
-    await world.look()
+    await world.review().resume(following, actor="maria")
+    await world.reconcile()
     assert len(world.forge.pulls) == 1
 
 
 async def test_a_pause_does_not_undo_a_rejection() -> None:
     world = await one(route(Remediation.REVIEW))
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    assert world.following is not None
-    await world.desk().reject(PROJECT, drift.id, actor="joe", comment="meant")
+    assert world.context is not None
+    await world.review().reject(PROJECT, drift.id, actor="joe", comment="meant")
     until = world.clock.now() + timedelta(hours=1)
-    await world.desk().pause(world.following, actor="maria", reason="INC-1", until=until)
-    await world.look()
-    await world.desk().resume(world.following, actor="maria")
-    await world.look()
+    await world.review().pause(world.context, actor="maria", reason="INC-1", until=until)
+    await world.reconcile()
+    await world.review().resume(world.context, actor="maria")
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
 
 
 async def test_a_snoozed_drift_is_not_proposed_before_its_time() -> None:
     world = GitopsWorld(route(Remediation.PULL_REQUEST))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
     world.git.down = "No answer."  # so that the drift is known before a pull request can be made
     edit(world, "9")
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     (drift,) = world.drifts
     until = world.clock.now() + timedelta(hours=1)
-    await world.desk().snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
+    await world.review().snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
     world.git.down = ""
     world.pass_time(1000)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert not world.forge.pulls
     world.pass_time(3000)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert len(world.forge.pulls) == 1
 
 
 async def test_a_plan_that_a_person_asked_for_can_be_approved_later() -> None:
     world = GitopsWorld(sync=SyncSpec(automatic=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
-    await world.look()
+    await world.reconcile()
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
-    assert world.following is not None
-    world.following.poller.hasten()
+    assert world.context is not None
+    world.context.poller.hasten()
     await world.sync(prune=True)
-    await world.look({config_ref("c1")})
-    await world.fetch_and_look()
-    (plan,) = world.following.state.plans.values()
+    await world.reconcile({config_ref("c1")})
+    await world.fetch_and_reconcile()
+    (plan,) = world.context.state.plans.values()
     assert await world.live("c19") is not None
-    parked = [line for line, _ in world.book._lines if line.action == "parked"]
+    parked = [line for line, _ in world.ledger_store._lines if line.action == "parked"]
     assert len(parked) == 1, "told once"
-    await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
-    await world.look({config_ref("c1")})
-    await world.fetch_and_look()
+    await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+    await world.reconcile({config_ref("c1")})
+    await world.fetch_and_reconcile()
     assert await world.live("c19") is None
 
 
 async def test_nothing_is_put_back_before_what_is_declared_is_known() -> None:
     world = await one()
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     await world.start()
     with pytest.raises(NotFound, match="not known"):
-        await world.desk().revert(PROJECT, drift.id, actor="maria")
+        await world.review().revert(PROJECT, drift.id, actor="maria")
 
 
 async def test_nothing_is_decided_about_an_object_that_cannot_be_read() -> None:
     world = await one()
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     world.kube.fail_next("get", TargetUnavailable("No answer."))
     with pytest.raises(TargetUnavailable, match="nothing was decided"):
-        await world.desk().revert(PROJECT, drift.id, actor="maria")
+        await world.review().revert(PROJECT, drift.id, actor="maria")
     assert [each.state for each in world.drifts] == [DriftState.DETECTED]
 
 
@@ -346,23 +348,23 @@ async def test_what_happened_before_a_restart_may_happen_again(again: str) -> No
     world = await one(route(Remediation.PULL_REQUEST))
     if again == "hold":
         annotate(world, timedelta(hours=1))
-        await world.look()
+        await world.reconcile()
         annotate(world, None)
-        await world.look()
+        await world.reconcile()
     else:
-        await world.look()
+        await world.reconcile()
         edit(world, "1")
         world.pass_time(61)
-        await world.look()
+        await world.reconcile()
         assert [pull.state for pull in world.forge.pulls.values()] == [PullRequestState.CLOSED]
     await world.start()
     if again == "hold":
         annotate(world, timedelta(hours=2))
-        await world.look()
+        await world.reconcile()
         assert [drift.state for drift in world.drifts] == [DriftState.HELD]
     else:
         edit(world, "9")
-        await world.look()
+        await world.reconcile()
         states = [pull.state for pull in world.forge.pulls.values()]
         assert states == [PullRequestState.CLOSED, PullRequestState.OPEN]
 
@@ -385,7 +387,7 @@ async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> 
     world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in names})
     following = await world.start()
     if work == "heal":
-        await world.look()
+        await world.reconcile()
         for name in names[:5]:
             world.kube.edit(config_ref(name), lambda item: item["data"].update(x="9"))
     plain, paused = world.kube.apply, []
@@ -396,7 +398,7 @@ async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> 
         if not more.get("dry_run") and not paused:
             paused.append(
                 asyncio.create_task(
-                    world.desk().pause(following, actor="maria", reason="INC-1", until=until)
+                    world.review().pause(following, actor="maria", reason="INC-1", until=until)
                 )
             )
         await asyncio.sleep(0)  # the pause cannot be done before the pass is, and counts already
@@ -404,10 +406,10 @@ async def test_a_pause_in_the_middle_counts_before_the_next_write(work: str) -> 
 
     world.kube.apply = applied  # type: ignore[method-assign,assignment]
     count = len(world.kube.writes)
-    await world.look()
+    await world.reconcile()
     written = [write for write in world.kube.writes[count:] if not write.dry_run]
     assert 1 <= len(written) <= (MAX_PARALLEL if work == "sync" else 1), "those that had begun"
     await asyncio.gather(*paused)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     again = [write for write in world.kube.writes[count:] if not write.dry_run]
     assert again == written

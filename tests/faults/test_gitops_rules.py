@@ -77,9 +77,9 @@ async def test_a_pointer_to_nothing_hides_nothing(pointer: str) -> None:
         return
     world = GitopsWorld(route(Remediation.REPORT), drift=DriftSpec(ignore=(spec,)))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
-    result = await world.look()
+    result = await world.reconcile()
     assert result.status.drifted == 1
 
 
@@ -147,12 +147,12 @@ async def test_a_rule_for_what_stands_around_it_hides_no_field_of_security(hidde
             "      serviceAccountName: small\n      containers: [{name: c, image: i}]\n"
         }
     )
-    await world.look()
+    await world.reconcile()
     ref = ObjectRef(api_version="apps/v1", kind="Deployment", namespace=NAMESPACE, name="d")
     world.kube.edit(
         ref, lambda item: item["spec"]["template"]["spec"].update(serviceAccountName="root")
     )
-    result = await world.look()
+    result = await world.reconcile()
     assert result.status.drifted == 1
 
 
@@ -187,10 +187,10 @@ async def test_a_hostile_condition_of_a_route_is_refused_or_passed_over(
     if spec_problems(world.application.spec):
         return
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="a" * MANY))
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
 
 
 @pytest.mark.parametrize(
@@ -210,18 +210,18 @@ def test_an_expression_that_is_more_than_a_path_is_not_understood(expression: st
 async def test_a_person_can_hide_for_a_while_only_what_drifted(path: str) -> None:
     world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"a.yaml": configmap("a", x="1", y="1")})
-    await world.look()
+    await world.reconcile()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     until = world.clock.now() + timedelta(hours=1)
     try:
-        rules = await world.desk().ignore(
+        rules = await world.review().ignore(
             PROJECT, drift.id, actor="maria", until=until, reason="", path=path
         )
     except HoldfastError:
         rules = ()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(y="9"))
-    result = await world.look()
+    result = await world.reconcile()
     assert result.status.drifted == 1, "whatever was hidden, the other field still shows"
     assert len(rules) <= 1

@@ -122,7 +122,7 @@ class Planted(StoryWorld):
 
     async def look_at_all(self) -> None:
         with self.caught("pass"):
-            result = await self.fetch_and_look()
+            result = await self.fetch_and_reconcile()
             self.surfaces.add_value("result", result)
             self.surfaces.add("notes", *result.events)
 
@@ -148,17 +148,17 @@ class Planted(StoryWorld):
             shown.add_value("notice", notice)
             shown.add("body of a webhook", json.dumps(cloud_event(notice)))
             shown.add("message to Slack", json.dumps(slack_message([notice])))
-        if self.last is not None:
-            shown.add("status", json.dumps(status_to_json(self.last.status)))
+        if self.last_result is not None:
+            shown.add("status", json.dumps(status_to_json(self.last_result.status)))
         for pull in self.hub.pulls.values():
             shown.add_value("pull request", pull)
         for number, comments in self.hub.comments.items():
             shown.add("comment", number, *comments)
         for branch, push in self.git.branches.items():
             shown.add("push", branch, push.message, repr(dict(push.files)))
-        if self.following is not None:
-            shown.add("memory", repr(self.following.object_states), repr(self.following.failed))
-            shown.add("memory", repr(self.following.state.drifts), repr(self.following.desired))
+        if self.context is not None:
+            shown.add("memory", repr(self.context.object_states), repr(self.context.failed))
+            shown.add("memory", repr(self.context.state.drifts), repr(self.context.desired))
         # What stands in the declared object's own place is not a leak.
         live = [item for item in self.kube._store.items.values() if item["kind"] != "Secret"]
         shown.add("applied marks", [item["metadata"]["annotations"].get("holdfast.dev/applied")
@@ -172,7 +172,7 @@ async def _live(world: Planted) -> None:
     world.drift_everything("live")
     world.stray()
     await world.look_at_all()
-    desk = world.desk()
+    desk = world.review()
     for drift in world.drifts:
         with world.caught("approve"):
             await desk.approve(
@@ -186,9 +186,9 @@ async def _live(world: Planted) -> None:
             await desk.reject(PROJECT, drift.id, actor="joe", comment=world["comment"])
         with world.caught("reject, with a token"):
             await desk.reject(PROJECT, drift.id, actor="joe", comment=world["env"])
-    assert world.following is not None
+    assert world.context is not None
     until = world.clock.now().replace(hour=23)
-    await desk.pause(world.following, actor="maria", reason=f"uses {world['reason']}", until=until)
+    await desk.pause(world.context, actor="maria", reason=f"uses {world['reason']}", until=until)
     await world.look_at_all()
 
 
@@ -248,7 +248,7 @@ async def test_no_credential_of_a_repository_or_forge_shows_when_it_fails(
     world.git._inner.down = told
     world.pass_time(100)
     await world.look_at_all()
-    world.renders.refused = SourceUnavailable(told)
+    world.renderer.refused = SourceUnavailable(told)
     await world.start()
     await world.look_at_all()
     actions = {line.action for line, _ in world.ledger._lines}
@@ -278,8 +278,8 @@ async def test_what_was_seen_of_a_secret_does_not_print_its_values() -> None:
     world = Planted(Remediation.REPORT)
     await world.look_at_all()
     world.drift_everything("live")
-    assert world.following is not None
-    seen = await world.looking.at(world.following, None)
+    assert world.context is not None
+    seen = await world.observer.at(world.context, None)
     (found,) = (each for each in seen if each.ref.kind == "Secret")
     assert found.live is not None
     world.surfaces.add_value("seen", found)

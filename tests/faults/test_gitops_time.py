@@ -61,7 +61,7 @@ async def one(remediation: Remediation = Remediation.SELF_HEAL) -> GitopsWorld:
     slow = replace(spec, source=replace(spec.source, interval="6h"))
     world.application = replace(world.application, spec=slow)
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -78,16 +78,16 @@ def heals(world: GitopsWorld) -> int:
 async def fought(world: GitopsWorld, lasts: timedelta, every: float = 1.0) -> list[float]:
     """Somebody puts it back a moment after each heal. Gives the seconds at which it was healed."""
     began, healed, seen = world.clock.now(), [], heals(world)
-    last = world.last
+    last = world.last_result
     assert last is not None
     while world.clock.now() - began < lasts:
         if await world.data("a") == {"x": "1"}:
             world.pass_time(every)
             edit(world)
-            last = await world.look({A})
+            last = await world.reconcile({A})
         else:
             world.pass_time(min(last.requeue_after, 3600.0) + 0.01)
-            last = await world.look(set())
+            last = await world.reconcile(set())
         if heals(world) > seen:
             seen = heals(world)
             healed.append((world.clock.now() - began).total_seconds())
@@ -101,7 +101,7 @@ async def test_a_fight_backs_off_and_names_the_other() -> None:
     gaps = [later - earlier for earlier, later in pairwise(healed)]
     assert gaps[0] >= 5
     assert gaps[1] >= 10
-    alarms = [line for line, _ in world.book._lines if line.action == "fight"]
+    alarms = [line for line, _ in world.ledger_store._lines if line.action == "fight"]
     assert [line.summary for line in alarms] == [
         "rogue-cron and holdfast-gitops keep changing data.x."
     ]
@@ -123,20 +123,22 @@ async def test_over_a_day_a_fight_costs_a_few_writes_an_hour() -> None:
 async def test_an_annotation_does_not_hold_for_ever() -> None:
     world = await one()
     await hold(world, world.clock.now() + DECADE, "annotation")
-    await world.look()
+    await world.reconcile()
     edit(world)
-    await world.look()
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.HELD]
     jumping(world).passed += 31 * DAY.total_seconds()
     for _ in range(3):
-        await world.fetch_and_look()
-        assert world.following is not None
-        assert not world.following.state.holds
+        await world.fetch_and_reconcile()
+        assert world.context is not None
+        assert not world.context.state.holds
         jumping(world).passed += 60
     # Longer than annotations are granted was asked for, so its end is its route's, and says so.
     assert await world.data("a") == {"x": "1"}
     assert not world.forge.pulls
-    (told,) = [line.summary for line, _ in world.book._lines if line.action == "pause-expired"]
+    (told,) = [
+        line.summary for line, _ in world.ledger_store._lines if line.action == "pause-expired"
+    ]
     assert told.endswith("ended: what changed under it goes the way of its route again.")
 
 
@@ -144,10 +146,10 @@ async def test_a_restart_does_not_forget_a_fight() -> None:
     world = await one()
     for _ in range(6):
         edit(world)
-        await world.look({A})
+        await world.reconcile({A})
         world.pass_time(20)
         await world.start()
-        await world.look()
+        await world.reconcile()
     assert heals(world) == 3
     assert [drift.state for drift in world.drifts] == [DriftState.FIGHTING]
 
@@ -156,13 +158,13 @@ async def test_after_a_quiet_time_the_first_heal_is_at_once_again() -> None:
     world = await one()
     for _ in range(2):
         edit(world)
-        await world.look({A})
+        await world.reconcile({A})
         world.pass_time(20)
-        await world.look({A})
+        await world.reconcile({A})
     before = heals(world)
     world.pass_time(11 * 60)
     edit(world)
-    await world.look({A})
+    await world.reconcile({A})
     assert heals(world) == before + 1, "no waiting"
     assert world.drifts == []
 
@@ -172,7 +174,7 @@ async def test_rare_edits_are_no_fight() -> None:
     for _ in range(20):
         world.pass_time(6 * 60)
         edit(world)
-        await world.look({A})
+        await world.reconcile({A})
         assert await world.data("a") == {"x": "1"}
     assert not [notice for notice in world.notices if "fight" in notice.type]
 
@@ -192,7 +194,7 @@ async def test_an_admission_that_rewrites_gets_few_writes_and_an_alarm(tells: bo
     for _hour in range(6):
         before = heals(world)
         for _minute in range(60):
-            await world.look()
+            await world.reconcile()
             world.pass_time(60)
         assert heals(world) - before <= 5
     (drift,) = world.drifts
@@ -201,7 +203,7 @@ async def test_an_admission_that_rewrites_gets_few_writes_and_an_alarm(tells: bo
     world.kube.apply = plain  # type: ignore[method-assign]
     for _minute in range(31):
         world.pass_time(60)
-        await world.look()
+        await world.reconcile()
     assert world.drifts == []
     assert await world.data("a") == {"x": "1"}
 
@@ -217,13 +219,13 @@ async def test_a_passing_failure_is_tried_again_and_no_fight(
     edit(world)
     for _ in range(8):
         world.kube.fail_next("apply", error)  # type: ignore[arg-type]
-    await world.look()
+    await world.reconcile()
     if remediation is Remediation.REVIEW:
         (drift,) = world.drifts
-        await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+        await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     minutes = 0
     while world.drifts and minutes < 20:
-        await world.look()
+        await world.reconcile()
         world.pass_time(60)
         minutes += 1
     assert await world.data("a") == {"x": "1"}
@@ -237,7 +239,7 @@ async def test_a_refused_heal_is_not_repeated_in_a_loop() -> None:
     for _ in range(50):
         world.kube.fail_next("apply", ValidationError("It is refused."))
     for _ in range(50):
-        await world.look({A})  # as fast as events can come
+        await world.reconcile({A})  # as fast as events can come
     assert len(world.kube._faults._waiting) >= 48
 
 
@@ -250,13 +252,13 @@ async def test_a_fight_does_not_get_stuck_by_a_clock_that_is_set(jump: timedelta
     world = await one()
     for _ in range(5):
         edit(world)
-        await world.look({A})
+        await world.reconcile({A})
         jumping(world).passed += 30
-        await world.look({A})
+        await world.reconcile({A})
     assert [drift.state for drift in world.drifts] == [DriftState.FIGHTING]
     jumping(world).jump(jump)
     for _ in range(35):
-        await world.look()
+        await world.reconcile()
         jumping(world).passed += 60
     assert await world.data("a") == {"x": "1"}
     assert world.drifts == []
@@ -268,10 +270,10 @@ async def test_a_refused_heal_is_tried_again_though_the_clock_is_set(jump: timed
     world = await one()
     edit(world)
     world.kube.fail_next("apply", TargetUnavailable("No answer."))
-    await world.look()
+    await world.reconcile()
     jumping(world).jump(jump)
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
         jumping(world).passed += 60
     assert await world.data("a") == {"x": "1"}
 
@@ -283,19 +285,19 @@ async def test_a_hold_that_ended_is_not_revived(jump: timedelta, by: str) -> Non
     world = await one()
     until = world.clock.now() + HOUR / 2
     await hold(world, until, by)
-    await world.look()
+    await world.reconcile()
     jumping(world).passed += 1801
-    await world.look()
-    assert world.following is not None
-    assert not world.following.state.holds
+    await world.reconcile()
+    assert world.context is not None
+    assert not world.context.state.holds
     jumping(world).jump(jump)
     for restart in (False, True):
         if restart:
             await world.start()
-            assert world.following is not None
+            assert world.context is not None
         edit(world)
-        await world.look()
-        assert not world.following.state.holds
+        await world.reconcile()
+        assert not world.context.state.holds
         assert await world.data("a") == {"x": "1"}
         jumping(world).passed += 700
 
@@ -308,16 +310,16 @@ async def test_a_hold_is_not_cut_short_by_a_clock_that_is_set_back(
 ) -> None:
     world = await one()
     await hold(world, world.clock.now() + HOUR, by)
-    await world.look()
+    await world.reconcile()
     jumping(world).jump(jump)
     edit(world)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}
     jumping(world).jump(-jump)
     jumping(world).passed += 3601
-    await world.look()
-    assert world.following is not None
-    assert not world.following.state.holds
+    await world.reconcile()
+    assert world.context is not None
+    assert not world.context.state.holds
 
 
 @pytest.mark.usefixtures("clock")
@@ -328,20 +330,20 @@ async def test_a_change_under_a_hold_is_not_healed_away_when_the_clock_leaps_ove
 ) -> None:
     """Nobody looked while it was on hold: its change is first seen with its end."""
     world = await one(Remediation.REPORT if end is HoldEnd.REVERT else Remediation.SELF_HEAL)
-    assert world.following is not None
-    await world.desk().pause(
-        world.following, actor="maria", reason="INC-1", until=world.clock.now() + HOUR,
+    assert world.context is not None
+    await world.review().pause(
+        world.context, actor="maria", reason="INC-1", until=world.clock.now() + HOUR,
         object=A, end=end,
     )  # fmt: skip
     edit(world)
     jumping(world).jump(jump)
-    world.following.poller.hasten()
+    world.context.poller.hasten()
     for _ in range(2):
-        await world.look()
+        await world.reconcile()
         jumping(world).passed += 30
     assert await world.data("a") == {"x": "9"}
     assert len(world.forge.pulls) == (end is HoldEnd.PULL_REQUEST)
-    closed = await world.book.records(RecordKind.HOLD, state="closed")
+    closed = await world.ledger_store.records(RecordKind.HOLD, state="closed")
     assert len(closed) == 1
 
 
@@ -350,21 +352,21 @@ async def test_a_change_under_a_hold_is_not_healed_away_when_the_clock_leaps_ove
 async def test_a_snooze_ends_once_and_at_its_time(jump: timedelta) -> None:
     world = await one(Remediation.REVIEW)
     edit(world)
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     until = world.clock.now() + HOUR / 2
-    await world.desk().snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
+    await world.review().snooze(PROJECT, drift.id, actor="ann", comment="later", until=until)
     jumping(world).jump(jump)
-    await world.look()
+    await world.reconcile()
     early = world.clock.now() < until
     assert (world.drifts[0].state is DriftState.SNOOZED) == early
     if early:
         jumping(world).jump(-jump)
         jumping(world).passed += 1801
-        await world.look()
+        await world.reconcile()
     assert world.drifts[0].state is DriftState.AWAITING
     jumping(world).jump(-DECADE)
-    await world.look()
+    await world.reconcile()
     assert world.drifts[0].state is DriftState.AWAITING
 
 
@@ -373,25 +375,25 @@ async def test_a_snooze_ends_once_and_at_its_time(jump: timedelta) -> None:
 async def test_an_approval_holds_for_its_plan_whatever_the_clock_says(jump: timedelta) -> None:
     world = await one(Remediation.REVIEW)
     edit(world)
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    await world.desk().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
+    await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="maria")
     jumping(world).jump(jump)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "1"}
     edit(world)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}, "an approval is used once"
     jumping(world).jump(-jump)
-    await world.look()
+    await world.reconcile()
     assert [each.state for each in world.drifts] == [DriftState.AWAITING]
 
 
 async def hold(world: GitopsWorld, until: datetime, by: str) -> None:
-    assert world.following is not None
+    assert world.context is not None
     if by == "command":
-        await world.desk().pause(
-            world.following, actor="maria", reason="INC-1", until=until, object=A
+        await world.review().pause(
+            world.context, actor="maria", reason="INC-1", until=until, object=A
         )
         return
     stamp = until.isoformat()
@@ -403,9 +405,9 @@ async def hidden(world: GitopsWorld) -> tuple[str, DriftState]:
 
     It looks at nothing else than what time alone brings up, when it said that it would.
     """
-    assert world.last is not None
-    world.pass_time(world.last.requeue_after)
-    await world.look(set())
+    assert world.last_result is not None
+    world.pass_time(world.last_result.requeue_after)
+    await world.reconcile(set())
     data = await world.data("a")
     assert isinstance(data, dict)
     return str(data["x"]), next((each.state for each in world.drifts), DriftState.RESOLVED)
@@ -419,16 +421,16 @@ async def test_a_rule_that_expires_is_looked_at_when_it_does(whose: str) -> None
     drift = DriftSpec(ignore=(rule,)) if whose == "application" else DriftSpec()
     world = GitopsWorld(route(Remediation.REPORT), drift=drift)
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
-    await world.look()
+    await world.reconcile()
     if whose == "ledger":
         (open_drift,) = world.drifts
         until = start + timedelta(seconds=30)
-        await world.desk().ignore(
+        await world.review().ignore(
             PROJECT, open_drift.id, actor="maria", reason="a load test", until=until
         )
-        await world.look()
+        await world.reconcile()
     assert world.drifts == []
-    assert world.last is not None and world.last.requeue_after <= 30
+    assert world.last_result is not None and world.last_result.requeue_after <= 30
     assert await hidden(world) == ("9", DriftState.DETECTED)

@@ -45,7 +45,7 @@ async def applied(*routes: object, **more: object) -> GitopsWorld:
     """An application that may do everything by itself: sync, prune, and heal."""
     world = GitopsWorld(*routes, sync=SyncSpec(automatic=True, prune=True), **more)  # type: ignore[arg-type]
     world.git.commit(FILES)
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -54,7 +54,7 @@ def writes(world: GitopsWorld) -> list[str]:
 
 
 async def missing_path(world: GitopsWorld) -> None:
-    world.renders.refused = SourceUnavailable("There is no directory deploy.")
+    world.renderer.refused = SourceUnavailable("There is no directory deploy.")
 
 
 async def broken_file(world: GitopsWorld) -> None:
@@ -62,11 +62,11 @@ async def broken_file(world: GitopsWorld) -> None:
 
 
 async def renderer_that_dies(world: GitopsWorld) -> None:
-    world.renders.refused = SourceUnavailable("The renderer took too long.")
+    world.renderer.refused = SourceUnavailable("The renderer took too long.")
 
 
 async def invalid_declaration(world: GitopsWorld) -> None:
-    world.renders.refused = ValidationError("c0 is declared twice.")
+    world.renderer.refused = ValidationError("c0 is declared twice.")
 
 
 async def no_objects(world: GitopsWorld) -> None:
@@ -147,7 +147,7 @@ async def test_what_looks_empty_or_partial_deletes_and_creates_nothing(
     if restarted:
         await world.start()
     for _ in range(3):
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
         world.pass_time(120)
     world.kube.serve("ConfigMap")
     world.kube._faults._waiting.clear()
@@ -164,12 +164,12 @@ async def test_what_looks_empty_or_partial_deletes_and_creates_nothing(
 async def test_a_forced_sync_does_not_make_an_empty_repository_meant(form: Form) -> None:
     world = await applied()
     await form(world)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     await world.sync(prune=True, force=True)
-    assert world.following is not None
-    for plan in list(world.following.state.plans.values()):
-        await world.desk().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
-    await world.fetch_and_look()
+    assert world.context is not None
+    for plan in list(world.context.state.plans.values()):
+        await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
+    await world.fetch_and_reconcile()
     assert await world.live("c0") is not None
 
 
@@ -178,7 +178,7 @@ async def test_an_object_that_is_gone_and_one_that_cannot_be_read_are_told_apart
     await world.kube.delete(config_ref("c3"))
     world.kube.fail_next("get", TargetUnavailable("No answer."), after=8)
     count = len(writes(world))
-    await world.look()
+    await world.reconcile()
     assert writes(world)[count:] == ["apply c3"]
 
 
@@ -190,7 +190,7 @@ async def test_an_orphan_list_that_fails_neither_forgets_nor_deletes() -> None:
         "metadata": {"name": "stray", "namespace": NAMESPACE}, "data": {"k": "v"},
     }  # fmt: skip
     world.kube.create(stray)  # type: ignore[arg-type]
-    await world.look()
+    await world.reconcile()
     (drifted,) = world.drifts
     errors: tuple[HoldfastError, ...] = (
         PermissionDenied("It may not."),
@@ -198,7 +198,7 @@ async def test_an_orphan_list_that_fails_neither_forgets_nor_deletes() -> None:
     )
     for error in errors:
         world.kube.fail_next("list", error, kind="ConfigMap")
-        await world.look()
+        await world.reconcile()
         assert [each.id for each in world.drifts] == [drifted.id]
     assert await world.live("stray") is not None
 
@@ -211,7 +211,7 @@ async def test_a_damaged_inventory_prunes_nothing_that_is_not_surely_ours(damage
         "metadata": {"name": "foreign", "namespace": NAMESPACE},
     }  # fmt: skip
     made = world.kube.create(foreign)  # type: ignore[arg-type]
-    records = await world.book.records(RecordKind.INVENTORY)
+    records = await world.ledger_store.records(RecordKind.INVENTORY)
     last = next(record for record in records if record.key.endswith("|c11"))
     puts = []
     match damage:
@@ -226,12 +226,12 @@ async def test_a_damaged_inventory_prunes_nothing_that_is_not_surely_ours(damage
             ref = {**last.body["ref"], "name": "foreign"}  # type: ignore[dict-item]
             body = {**last.body, "ref": ref, "uid": uid}
             puts = [replace(_put(last), key=last.key.replace("c11", "foreign"), seen=0, body=body)]
-    await world.book.write(puts, [])
-    known = {record.key.rpartition("|")[2] for record in await world.book.records(
+    await world.ledger_store.write(puts, [])
+    known = {record.key.rpartition("|")[2] for record in await world.ledger_store.records(
         RecordKind.INVENTORY) if record.body["uid"] != "0000"}  # fmt: skip
     world.git.commit({n: FILES[n] for n in list(FILES)[:-2]})
     await world.start()
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.live("foreign") is not None
     for name in ("c10", "c11"):
         gone = await world.live(name) is None
@@ -248,19 +248,19 @@ async def test_a_commit_that_was_applied_in_part_is_not_rolled_back_by_a_restart
     """Only whole commits are on record, so without its repository the newer one is not known."""
     world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
-    await world.look()
+    await world.reconcile()
     world.git.commit({"a.yaml": configmap("a", x="2"), "b.yaml": configmap("b", x="2")})
     world.kube.fail_next("apply", ValidationError("b is refused."), after=3, kind="ConfigMap")
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     values = [await world.data("a"), await world.data("b")]
     assert values == [{"x": "2"}, {"x": "1"}]
     world.git.down = "git.example.com refused the connection."
     await world.start()
-    await world.look()
+    await world.reconcile()
     assert [await world.data("a"), await world.data("b")] == values
     world.git.down = ""
     world.pass_time(1000)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.data("b") == {"x": "2"}
 
 
@@ -269,10 +269,10 @@ async def test_a_path_that_moved_is_not_an_empty_one() -> None:
     source = SourceSpec(url=world.application.spec.source.url, path="moved")
     spec = replace(world.application.spec, source=source)
     world.application = replace(world.application, spec=spec)
-    world.renders.refused = SourceUnavailable("There is no directory moved.")
+    world.renderer.refused = SourceUnavailable("There is no directory moved.")
     count = len(writes(world))
     await world.start()
-    result = await world.look()
+    result = await world.reconcile()
     assert result.status.sync == "unknown"
     assert writes(world)[count:] == []
 
@@ -282,15 +282,15 @@ async def test_a_lost_fingerprint_key_makes_no_drift_and_reverts_no_rotation(
 ) -> None:
     world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": secret(f"s{n}", f"value-{n}") for n in range(10)})
-    await world.look()
+    await world.reconcile()
     rotated = base64.b64encode(b"rotated").decode()
     world.kube.edit(secret_ref("s0"), lambda item: item["data"].update(password=rotated))
-    await world.look()
+    await world.reconcile()
     before = [await world.kube.get(secret_ref(f"s{n}")) for n in range(10)]
     monkeypatch.setattr(world_module, "KEY", b"another" * 5)
     await world.start()
     for _ in range(3):
-        result = await world.look()
+        result = await world.reconcile()
         assert result.status.drifted == 1
     after = [await world.kube.get(secret_ref(f"s{n}")) for n in range(10)]
     assert [each and each["data"] for each in after] == [each and each["data"] for each in before]
@@ -300,25 +300,25 @@ async def test_a_lost_fingerprint_key_makes_no_drift_and_reverts_no_rotation(
 async def test_many_secrets_that_drift_at_once_are_not_healed_by_themselves() -> None:
     world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
     world.git.commit({f"{n}.yaml": secret(f"s{n}", f"value-{n}") for n in range(10)})
-    await world.look()
+    await world.reconcile()
     rotated = base64.b64encode(b"rotated").decode()
     for n in range(10):
         world.kube.edit(secret_ref(f"s{n}"), lambda item: item["data"].update(password=rotated))
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
         world.pass_time(61)
     live = await world.kube.get(secret_ref("s0"))
     assert live is not None
     assert live["data"] == {"password": rotated}
     assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
-    parked = [line for line, _ in world.book._lines if line.action == "parked"]
+    parked = [line for line, _ in world.ledger_store._lines if line.action == "parked"]
     assert len(parked) == 1, "told once, not at every look"
 
 
 async def test_a_secret_that_is_rotated_between_look_and_write_is_not_reverted() -> None:
     world = GitopsWorld(route(Remediation.SELF_HEAL), sync=SyncSpec(automatic=True))
     world.git.commit({"s.yaml": secret("s", "declared")})
-    await world.look()
+    await world.reconcile()
     ref = secret_ref("s")
     first, last = (base64.b64encode(text).decode() for text in (b"first", b"rotated"))
     world.kube.edit(ref, lambda item: item["data"].update(password=first))
@@ -331,7 +331,7 @@ async def test_a_secret_that_is_rotated_between_look_and_write_is_not_reverted()
         return await plain(item, **more)  # type: ignore[arg-type]
 
     world.kube.apply = late  # type: ignore[assignment,method-assign]
-    await world.look()
+    await world.reconcile()
     live = await world.kube.get(ref)
     assert live is not None
     assert live["data"] == {"password": last}
@@ -350,15 +350,15 @@ async def test_drift_that_cannot_be_read_any_more_is_not_proposed_as_a_deletion(
     world = await applied(route(Remediation.PULL_REQUEST))
     world.git.down = "git.example.com refused the connection."
     world.kube.edit(config_ref("c3"), lambda item: item["data"].update(x="9"))
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert [drift.object.name for drift in world.drifts] == ["c3"]
     world.git.down = ""
     world.pass_time(1000)
     await one_read_times_out(world)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert not world.forge.pulls
     vars(world.kube).pop("get")
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert [pull.branch for pull in world.forge.pulls.values()] == [
         "holdfast/codify/chat-configmap-c3"
     ]

@@ -53,9 +53,9 @@ class ServedApplications:
         """Do something in the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
-    def look(self, world: GitopsWorld | None = None) -> None:
+    def reconcile(self, world: GitopsWorld | None = None) -> None:
         """Make one pass."""
-        self.run((world or self.worlds[0]).look())
+        self.run((world or self.worlds[0]).reconcile())
 
     def call(self, work: Callable[[], T]) -> T:
         """Do something that does not wait, in the server's loop."""
@@ -74,7 +74,7 @@ class ServedApplications:
 
 async def _reconcile_on_wake(world: GitopsWorld) -> None:
     with suppress(Conflict):  # the next pass reads the ledger anew
-        await world.look()
+        await world.reconcile()
 
 
 def rename_world(
@@ -84,7 +84,7 @@ def rename_world(
     id = ApplicationId(namespace="team", name=name)
     spec = replace(world.application.spec, project=project)
     world.application = replace(world.application, id=id, spec=spec)
-    world.book = book
+    world.ledger_store = book
     return world
 
 
@@ -98,7 +98,7 @@ def serve_applications(
     """Serve these worlds until the block ends. They share the ledger of the first."""
     kept: list[ServedApplications] = []
     for world in worlds:
-        world.book = worlds[0].book
+        world.ledger_store = worlds[0].ledger_store
         world.clock.time = datetime.now(UTC).replace(microsecond=0)
 
     @asynccontextmanager
@@ -112,9 +112,9 @@ def serve_applications(
             server=RunningServer(url="", db=tmp_path), worlds=worlds,
             loop=asyncio.get_running_loop(), services=services, followed=followed,
         )  # fmt: skip
-        services.book, services.hook = first.book, hook
+        services.book, services.hook = first.ledger_store, hook
         services.desk = ReviewService(
-            followed, first.looking, first.syncing, first.clock,
+            followed, first.observer, first.syncer, first.clock,
             wake=lambda id: running.wake(by_id[id]), send=first.tell,
         )  # fmt: skip
         kept.append(running)

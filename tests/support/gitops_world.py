@@ -195,9 +195,15 @@ class MemoryForge:
             return known
         number = len(self.pulls) + 1
         pull = PullRequest(
-            number=number, url=f"https://git.example.com/pulls/{number}", state=PullRequestState.OPEN,
-            branch=new.branch, base=new.base, title=new.title, body=new.body, mergeable=True,
-        )  # fmt: skip
+            number=number,
+            url=f"https://git.example.com/pulls/{number}",
+            state=PullRequestState.OPEN,
+            branch=new.branch,
+            base=new.base,
+            title=new.title,
+            body=new.body,
+            mergeable=True,
+        )
         self.pulls[number] = pull
         return pull
 
@@ -244,10 +250,11 @@ class PlainRenderer:
                 item["metadata"].setdefault("namespace", namespace)  # type: ignore[union-attr]
                 objects.append(
                     DeclaredObject(
-                        ref=ref_of(item), item=item,
+                        ref=ref_of(item),
+                        item=item,
                         origin=Origin(file=name, document=place, lines=document.lines),
                     )
-                )  # fmt: skip
+                )
         made = RenderedSource(
             commit=export.commit, objects=tuple(objects), digest=digest([o.item for o in objects])
         )
@@ -314,10 +321,10 @@ class GitopsWorld:
     ) -> None:
         self.clock = ManualClock()
         self.kube = MemoryKube(clock=self.clock)
-        self.book = MemoryLedgerStore(self.clock)
+        self.ledger_store = MemoryLedgerStore(self.clock)
         self.git = MemoryRepository()
         self.forge = MemoryForge()
-        self.renders = PlainRenderer()
+        self.renderer = PlainRenderer()
         self.notices: list[Notice] = []
         self.client = client or self.kube
         self.application = Application(
@@ -332,52 +339,56 @@ class GitopsWorld:
                 drift=replace(drift or DriftSpec(), routes=routes or None),
             ),
         )
-        self.following: ApplicationContext | None = None
-        self.last: ApplicationResult | None = None
+        self.context: ApplicationContext | None = None
+        self.last_result: ApplicationResult | None = None
 
     async def start(self) -> ApplicationContext:
         """Begin as a controller does that knows nothing but the ledger."""
-        sources = MemorySources(self.git, self.renders, self.forge)
-        keeper = ResourceManager(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
-        surveyor = ObjectObserver(
+        sources = MemorySources(self.git, self.renderer, self.forge)
+        manager = ResourceManager(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
+        object_observer = ObjectObserver(
             self.client,
-            keeper,
+            manager,
             around=no_autoscalers,
             pods=list_pods_with(self.client),
             theirs=ExternalRulesReader(self.client, self.clock),
             key=KEY,
         )
-        looking = ApplicationObserver(surveyor, OrphanFinder(self.client), self.clock)
-        applier = PlanApplier(self.client, keeper, self.clock)
-        self.looking, self.syncing = looking, Syncer(looking, applier, self.clock)
+        observer = ApplicationObserver(object_observer, OrphanFinder(self.client), self.clock)
+        applier = PlanApplier(self.client, manager, self.clock)
+        self.observer, self.syncer = observer, Syncer(observer, applier, self.clock)
         self.reconciler = ApplicationReconciler(
             ReconcilerComponents(
-                looking=looking, healer=DriftHealer(looking, applier, self.clock),
-                sync=self.syncing,
-                pulls=PullRequestFollower(sources, self.codify), clock=self.clock, tell=self.tell, key=KEY,
+                looking=observer,
+                healer=DriftHealer(observer, applier, self.clock),
+                sync=self.syncer,
+                pulls=PullRequestFollower(sources, self.codify),
+                clock=self.clock,
+                tell=self.tell,
+                key=KEY,
             )
-        )  # fmt: skip
-        self.following = ApplicationContext(
+        )
+        self.context = ApplicationContext(
             application=self.application,
-            state=await open_state(self.book, self.application.id, self.clock),
+            state=await open_state(self.ledger_store, self.application.id, self.clock),
             poller=SourcePoller(sources, self.clock, lambda: 0.5),
         )
-        return self.following
+        return self.context
 
     async def tell(self, application: Application, notice: Notice) -> None:
         if notice.id not in {known.id for known in self.notices}:
             self.notices.append(notice)
 
-    def desk(self) -> ReviewService:
+    def review(self) -> ReviewService:
         """Where people decide about this application."""
-        assert self.following is not None
+        assert self.context is not None
         return ReviewService(
-            {self.application.id: self.following}, self.looking, self.syncing, self.clock,
+            {self.application.id: self.context}, self.observer, self.syncer, self.clock,
             wake=lambda application: None, send=self.tell,
         )  # fmt: skip
 
     async def codify(
-        self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+        self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> CodifyResult:
         """Stands in for the editor of files: the whole object as it is."""
         assert seen.declared is not None
@@ -386,26 +397,26 @@ class GitopsWorld:
             files={seen.declared.origin.file: data}, lines=(), layer="file", notes=()
         )
 
-    async def look(self, only: Collection[ObjectRef] | None = None) -> ApplicationResult:
+    async def reconcile(self, only: Collection[ObjectRef] | None = None) -> ApplicationResult:
         """Make one pass."""
-        following = self.following or await self.start()
-        following.application = self.application
-        self.last = await self.reconciler.reconcile(following, only=only)
-        if self.last.status is not None:
-            self.application = replace(self.application, status=self.last.status)
-        return self.last
+        context = self.context or await self.start()
+        context.application = self.application
+        self.last_result = await self.reconciler.reconcile(context, only=only)
+        if self.last_result.status is not None:
+            self.application = replace(self.application, status=self.last_result.status)
+        return self.last_result
 
-    async def fetch_and_look(self) -> ApplicationResult:
+    async def fetch_and_reconcile(self) -> ApplicationResult:
         """Make one pass that asks the repository first."""
-        following = self.following or await self.start()
-        following.poller.hasten()
-        return await self.look()
+        context = self.context or await self.start()
+        context.poller.hasten()
+        return await self.reconcile()
 
     async def sync(self, **more: bool) -> ApplicationResult:
         """Make one pass that a person asked for."""
-        following = self.following or await self.start()
-        following.request = SyncRequest(actor="maria", **more)
-        return await self.look()
+        context = self.context or await self.start()
+        context.request = SyncRequest(actor="maria", **more)
+        return await self.reconcile()
 
     def pass_time(self, seconds: float) -> None:
         self.clock.time += timedelta(seconds=seconds)
@@ -419,5 +430,5 @@ class GitopsWorld:
 
     @property
     def drifts(self) -> list[ObjectDrift]:
-        assert self.following is not None
-        return sorted(self.following.state.drifts.values(), key=lambda each: str(each.object))
+        assert self.context is not None
+        return sorted(self.context.state.drifts.values(), key=lambda each: str(each.object))

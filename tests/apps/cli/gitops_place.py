@@ -58,12 +58,12 @@ class Place:
         texts = {f"{name}.yaml": text for name, text in files.items()}
         self.served.call(lambda: self.world.git.commit(known | texts))
 
-    def look(self) -> None:
-        self.served.run(self.world.fetch_and_look())
+    def reconcile(self) -> None:
+        self.served.run(self.world.fetch_and_reconcile())
 
     def edit(self, ref: ObjectRef, change: Callable[[Any], None]) -> None:
         self.served.call(lambda: self.world.kube.edit(ref, change))
-        self.served.look()
+        self.served.reconcile()
 
     def move(self, value: str = "9") -> str:
         """Somebody changes a declared value; returns the id of the drift."""
@@ -114,7 +114,7 @@ def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Placed]:
             if not world.git.commits:
                 world.git.commit(FILES)
             running = stack.enter_context(serve_applications(tmp_path / "server", world))
-            running.look()
+            running.reconcile()
             use(running.server, monkeypatch, "admin")
             return Place(running, world)
 

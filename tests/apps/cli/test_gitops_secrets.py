@@ -53,7 +53,7 @@ def test_no_planted_secret_is_seen_anywhere(
     world.git.commit(files)
     surfaces = Surfaces()
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         token = running.server.token(PROJECT, ["admin"], name="maria")
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
@@ -96,9 +96,9 @@ def test_no_planted_secret_is_seen_anywhere(
             answer = httpx2.get(f"{base}/{path}", headers=bearer(token))
             surfaces.add(path, answer.text, answer.headers)
         for kind in RecordKind:
-            for record in running.run(world.book.records(kind)):
+            for record in running.run(world.ledger_store.records(kind)):
                 surfaces.add(f"ledger {kind}", record.body)
-        for entry in running.run(world.book.entries(limit=1000)):
+        for entry in running.run(world.ledger_store.entries(limit=1000)):
             surfaces.add("journal", entry)
     assert len(surfaces.seen) > 50
     assert surfaces.leaks(PLANTED.values()) == []
@@ -111,7 +111,7 @@ def test_a_secret_that_drifts_again_is_told_from_before(
     world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"creds.yaml": secret("declared-value")})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_PROJECT", PROJECT)
         monkeypatch.setenv("HOLDFAST_TOKEN", running.server.token(PROJECT, ["admin"]))
@@ -122,8 +122,8 @@ def test_a_secret_that_drifts_again_is_told_from_before(
         assert "*  data.password  hmac " in shown
         assert "its value is never shown" in shown
         holdfast("reject", id, "--comment", "known")
-        place.look()
+        place.reconcile()
         assert world.drifts[0].state == "rejected"
         place.edit(SECRET, set_password("second-value"))
-        place.look()
+        place.reconcile()
         assert world.drifts[0].state == "awaiting-approval"

@@ -87,7 +87,7 @@ def test_a_diff_is_labelled_and_explained(placed: Placed, holdfast: Holdfast) ->
     assert "declared in a.yaml:6" in run.out
     assert "~ drifted: somebody changed it" in run.out
     holdfast("ignore", id, "--field", "data.x", "--for", "7d", "--reason", "load test")
-    place.look()
+    place.reconcile()
     run = holdfast("diff", "shop", "--exit-code")
     assert run.code == 0
     assert f"tolerated: rule {id}-0" in run.out
@@ -143,7 +143,7 @@ def test_an_approval_shows_what_it_does_and_asks_nobody_off_a_terminal(
     run = holdfast("approve", id, "--plan-digest", plan, "--comment", "window agreed")
     assert run.code == 0
     assert "Approved by maria (" in run.out
-    place.look()
+    place.reconcile()
     assert place.data() == {"x": "1"}
     shown = holdfast("drift", "show", id).out
     assert "The declared values were put back after a review." in shown
@@ -241,11 +241,11 @@ def test_the_first_of_two_approvals_says_that_it_waits_for_another_person(
     run = holdfast("approve", first, "nosuch", "--yes")
     assert run.code == 3
     assert "0 of 2 approved, 1 waiting for another person, 1 not." in run.out
-    place.look()
+    place.reconcile()
     assert (place.data("a"), place.data("b")) == ({"x": "9"}, {"w": "5"}), "one person only"
     use(place.served.server, monkeypatch, "approve", name="otto")
     assert holdfast("approve", first, second, "--yes").code == 0
-    place.look()
+    place.reconcile()
     assert (place.data("a"), place.data("b")) == ({"x": "1"}, {"w": "2"})
 
 
@@ -273,7 +273,7 @@ def test_a_decision_can_be_to_leave_it(placed: Placed, holdfast: Holdfast) -> No
     run = holdfast("reject", id, "--comment", "raised for the launch")
     assert run.code == 0
     assert "The live value stays; Git still differs." in run.out
-    place.look()
+    place.reconcile()
     assert place.data() == {"x": "9"}
     assert "raised for the launch" in holdfast("drift", "show", id).out
 
@@ -288,7 +288,7 @@ def test_a_drift_goes_to_git_or_back(placed: Placed, holdfast: Holdfast) -> None
     other = placed_drift(place)
     run = holdfast("revert", other)
     assert "is put back with the next pass" in run.out
-    place.look()
+    place.reconcile()
     assert place.data("b") == {"w": "2"}
 
 
@@ -319,13 +319,13 @@ def test_a_revert_of_what_another_tool_applies_is_refused(
     item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"x": "1"}}
     place.served.call(lambda: place.world.kube.create(item, manager="argocd-controller"))
     place.commit(c=configmap("c", x="1"))
-    place.look()
+    place.reconcile()
     place.edit(config_ref("c"), lambda item: item["data"].update(x="9"))
     run = holdfast("revert", place.id("c"))
     assert run.code == 3, run.screen
     assert "applies this object, so it is observed and never written" in run.err
     assert "put back in place" not in run.screen
-    place.look()
+    place.reconcile()
     assert place.data("c") == {"x": "9"}
 
 
@@ -356,7 +356,7 @@ def test_a_sync_is_planned_done_and_told(placed: Placed, holdfast: Holdfast) -> 
     place = placed(world)
     holdfast("sync", "shop")
     place.commit(b=configmap("b", w="7"), c=configmap("c", z="1"))
-    place.look()
+    place.reconcile()
     run = holdfast("sync", "shop", "--dry-run", "--exit-code")
     assert run.code == 2
     assert "+ ConfigMap chat/c  it is declared and not there" in run.out
@@ -431,7 +431,7 @@ def test_a_stale_source_is_said_and_nothing_is_taken_for_gone(
 ) -> None:
     place = placed()
     place.world.git.down = "git.example.com did not answer"
-    place.look()
+    place.reconcile()
     assert "synced (stale)" in holdfast("status").out
     shown = holdfast("status", "shop").out
     assert "Stale    " in shown
@@ -500,7 +500,7 @@ def test_a_value_of_many_lines_is_shown_as_a_bounded_diff(
     moved = "\n".join([*lines[:1_000], "somebody's", *lines[1_000:]])
     declared = configmap("a", x="TEXT").replace("'TEXT'", json.dumps("\n".join(lines)))
     place.commit(a=declared)
-    place.look()
+    place.reconcile()
     id = place.move(moved)
     for run in (holdfast("diff", "shop"), holdfast("drift", "show", id)):
         assert run.code == 0
@@ -515,7 +515,7 @@ def test_a_drift_of_a_whole_object_says_what_stands_on_either_side(
 ) -> None:
     place = placed()
     place.served.run(place.world.kube.delete(config_ref("a")))
-    place.served.look()
+    place.served.reconcile()
     shown = holdfast("drift", "show", place.id("a")).out
     assert re.search(r"\(whole object\) +\(not there\) +\(declared\) +resource +unknown", shown)
     assert "Evidence for (whole object): the server has no such object" in shown
@@ -541,7 +541,7 @@ def test_several_are_approved_each_by_its_own_digest(placed: Placed, holdfast: H
     assert re.search(rf"^\+ {first}  Approved by maria", run.out, flags=re.M)
     assert re.search(rf"^\+ {second}  Approved by maria", run.out, flags=re.M)
     assert "2 of 2 approved." in run.out
-    place.look()
+    place.reconcile()
     assert (place.data("a"), place.data("b")) == ({"x": "1"}, {"w": "2"})
 
 
@@ -564,7 +564,7 @@ def test_of_several_a_stale_one_is_refused_and_the_rest_approved(
         ("nosuch", "refused", 1),
     ]
     assert items[0]["code"] == "stale-plan"
-    place.look()
+    place.reconcile()
     assert (place.data("a"), place.data("b")) == ({"x": "10"}, {"w": "2"})
 
 

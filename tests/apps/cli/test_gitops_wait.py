@@ -26,7 +26,7 @@ MANUAL = SyncSpec(automatic=False)
 def ahead(place: Place, **files: str) -> None:
     """Git moves, and it is seen."""
     place.commit(**(files or {"b": configmap("b", w="7")}))
-    place.look()
+    place.reconcile()
 
 
 def meanwhile(work: Callable[[], None], after: float = 0.5) -> threading.Timer:
@@ -62,7 +62,7 @@ def test_what_is_being_rolled_out_is_waited_for(placed: Placed, holdfast: Holdfa
 
     def serve() -> None:
         place.served.call(lambda: world.kube.make_ready(DEPLOYMENT))
-        place.served.look()
+        place.served.reconcile()
 
     timer = meanwhile(serve)
     run = holdfast("wait", "shop", "--timeout", "60s")
@@ -91,7 +91,7 @@ def test_what_nobody_applies_by_itself_is_told_at_once(placed: Placed, holdfast:
 def test_what_is_left_over_needs_somebody_who_prunes(placed: Placed, holdfast: Holdfast) -> None:
     place = placed(GitopsWorld(sync=SyncSpec(automatic=True)))
     place.served.call(lambda: place.world.git.commit({"a.yaml": FILES["a.yaml"]}))
-    place.look()
+    place.reconcile()
     for verb in (["wait", "shop"], ["sync", "shop", "--wait"]):
         run = holdfast(*verb)
         assert run.code == 3, run.screen
@@ -108,7 +108,7 @@ def test_a_plan_that_a_guard_parked_ends_the_wait(placed: Placed, holdfast: Hold
     place.served.call(
         lambda: world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
     )
-    place.look()
+    place.reconcile()
     run = holdfast("wait", "shop", "--for", "synced")
     assert run.code == 3
     (plan,) = re.findall(r"Next: holdfast approve (plan-\w+)", run.err)
@@ -190,7 +190,7 @@ def test_a_suspended_application_is_not_waited_for(placed: Placed, holdfast: Hol
     place = placed()
     spec = replace(place.world.application.spec, suspend=True)
     place.world.application = replace(place.world.application, spec=spec)
-    place.look()
+    place.reconcile()
     for goal in ("ready", "synced", "healthy"):
         run = holdfast("wait", "shop", "--for", goal)
         assert run.code == 3
@@ -203,18 +203,18 @@ def test_a_source_that_is_away_is_waited_for_and_a_broken_one_is_not(
 ) -> None:
     place = placed()
     place.world.git.down = "git.example.com did not answer"
-    place.look()
+    place.reconcile()
     run = holdfast("wait", "shop", "--timeout", "200ms")
     assert run.code == 124, "what is newest is not known, so it is not in sync with that"
 
     def back() -> None:
         place.world.git.down = ""
-        place.look()
+        place.reconcile()
 
     timer = meanwhile(back)
     assert holdfast("wait", "shop", "--timeout", "60s").code == 0
     timer.join()
-    place.world.renders.refused = ValidationError("b.yaml:3: this is no YAML.")
+    place.world.renderer.refused = ValidationError("b.yaml:3: this is no YAML.")
     ahead(place, c=configmap("c", z="1"))
     run = holdfast("wait", "shop")
     assert run.code == 1
@@ -264,7 +264,7 @@ def test_a_sync_that_could_not_read_git_does_not_pass_for_one(
     assert "warning: The newest of Git was not followed: " in run.err
     assert "git.example.com did not answer" in run.err
     place.world.git.down = ""
-    place.world.renders.refused = ValidationError("b.yaml:3: this is no YAML.")
+    place.world.renderer.refused = ValidationError("b.yaml:3: this is no YAML.")
     place.commit(c=configmap("c", z="1"))
     for verb in (["sync", "shop"], ["sync", "shop", "--wait"]):
         run = holdfast(*verb)

@@ -61,7 +61,7 @@ def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
 
 def test_a_pass_in_which_nothing_moved_is_no_change(placed: Placed, holdfast: Holdfast) -> None:
     place = placed()
-    place.look()
+    place.reconcile()
     run = holdfast("watch", "shop", "--timeout", "100ms")
     kinds = [json.loads(line)["type"] for line in run.out.splitlines()]
     assert (run.code, kinds) == (0, ["version", "present"])
@@ -74,7 +74,7 @@ def test_on_a_terminal_the_table_is_redrawn_with_the_last_lines(placed: Placed) 
     terminal.read_until("team/shop  synced  healthy")
     assert "project ml-platform" in terminal.seen
     place.commit(c=configmap("c", z="1"))
-    place.look()
+    place.reconcile()
     terminal.read_until("1 to create, 0 to update")
     assert terminal.interrupt() == 130
     assert "Traceback" not in terminal.seen

@@ -145,7 +145,7 @@ class Machine:
         self.kube = kube or MemoryKube(clock=self.clock)
         self.memory = book or MemoryLedgerStore(self.clock)
         self.metrics = GitopsMetrics(ServerMetrics())
-        self.book = MeteredLedger(self.memory, self.metrics, lambda application: "gitea")
+        self.ledger_store = MeteredLedger(self.memory, self.metrics, lambda application: "gitea")
         self.applications = GivenApplications()
         self.repositories: dict[ApplicationId, MemoryRepository] = {}
         self.followed: dict[ApplicationId, ApplicationContext] = {}
@@ -161,7 +161,7 @@ class Machine:
         self.controller = GitopsController(
             applications=self.applications,
             followed=self.followed,
-            book=self.book,
+            book=self.ledger_store,
             reconciler=self._reconciler,
             poller=lambda: SourcePoller(self, self.clock, lambda: 0.5),
             retain=self._retain,

@@ -21,7 +21,7 @@ def channels(world: GitopsWorld) -> NotificationChannels:
     credentials = ApplicationCredentials(SecretCredentialStore(world.kube))
     metrics = GitopsMetrics(ServerMetrics())
     return NotificationChannels(
-        world.book, credentials, world.clock, metrics, key=b"k" * 32, private=False
+        world.ledger_store, credentials, world.clock, metrics, key=b"k" * 32, private=False
     )
 
 

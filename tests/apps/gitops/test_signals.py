@@ -175,7 +175,7 @@ async def test_lines_of_the_log_and_of_the_journal_name_the_project(
         fail_passes_over(machine, id)
         machine.controller.wake(id)
         await eventually(lambda: passes(machine, "error") >= 1, "a failure")
-    entries = await machine.book.entries(application=str(id))
+    entries = await machine.ledger_store.entries(application=str(id))
     lines = [json.loads(logs.JsonFormat().format(record)) for record in caplog.records]
     named = [line for line in lines if "application" in line]
     assert {line["event"] for line in named} == {"not-reconciled"}
@@ -311,4 +311,4 @@ async def open_a_pull(machine: Machine) -> None:
         summary="", detail={}, at=now,
     )  # fmt: skip
     assert isinstance(machine.memory, MemoryLedgerStore)
-    await machine.book.write([put], [entry])
+    await machine.ledger_store.write([put], [entry])

@@ -40,7 +40,7 @@ class Intake:
     async def send(
         self, body: bytes = BODY, *, secret: str = SECRET, delivery: str = "1", event: str = "push"
     ) -> WebhookResponse:
-        following = self.world.following or await self.world.start()
+        following = self.world.context or await self.world.start()
         if not hasattr(self, "hook"):
             self.hook = WebhookReceiver(
                 {self.id: following},

@@ -110,14 +110,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     ):
         running.passes = False
         for world in (mine, theirs):
-            running.look(world)
+            running.reconcile(world)
             running.call(
                 lambda world=world: world.kube.edit(
                     config_ref("c0"), lambda item: item["data"].update(x="9")
                 )
             )
             world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
-            running.run(world.fetch_and_look())
+            running.run(world.fetch_and_reconcile())
         apps = {MINE: mine, THEIRS: theirs}
         yield Place(
             served=running, http=http, headers=identities(running),
@@ -128,8 +128,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def plan_of(world: GitopsWorld) -> str:
-    assert world.following is not None
-    (plan,) = world.following.state.plans
+    assert world.context is not None
+    (plan,) = world.context.state.plans
     return plan
 
 

@@ -32,9 +32,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApplicat
     world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
     with serve_applications(tmp_path_factory.mktemp("fuzz"), world) as found:
-        found.look()
+        found.reconcile()
         found.call(lambda: world.kube.edit(config_ref("a"), lambda item: item["data"].clear()))
-        found.look()
+        found.reconcile()
         found.passes = False
         yield found
 

@@ -63,11 +63,11 @@ def test_no_refusal_tells_back_what_was_sent(
     world.git.commit({"a.yaml": configmap("a", x="1")})
     surfaces = Surfaces()
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         running.call(
             lambda: world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"))
         )
-        running.look()
+        running.reconcile()
         running.passes = False
         drift = world.drifts[0].id
         admin = bearer(running.server.token(PROJECT, ["admin"], name="maria"))
@@ -80,9 +80,9 @@ def test_no_refusal_tells_back_what_was_sent(
             base = f"/api/projects/{PROJECT}/gitops"
             for path in ("history", "holds", "drifts?state=all", "export?what=journal"):
                 surfaces.add(f"afterwards {path}", http.get(f"{base}/{path}").text)
-        for line, detail in world.book._lines:
+        for line, detail in world.ledger_store._lines:
             surfaces.add("journal", repr(line), detail)
-        for name, kept in world.book._records.items():
+        for name, kept in world.ledger_store._records.items():
             surfaces.add("ledger", name, kept.text)
     ours = [each for each in caplog.records if not each.name.startswith("http")]  # not the client's
     surfaces.add("log", *map(logs.JsonFormat().format, ours), *capfd.readouterr())

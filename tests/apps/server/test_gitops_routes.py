@@ -63,10 +63,10 @@ def here(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Here]:
     world = GitopsWorld(route(remediation), drift=DriftSpec(**spec))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="2")})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         found = Here(running, world)
         found.edit("9")
-        running.look()
+        running.reconcile()
         running.passes = False
         with found.http:
             yield found
@@ -96,7 +96,7 @@ def test_no_credential_of_a_repository_is_shown(here: Here) -> None:
     here.world.application = replace(
         application, spec=replace(application.spec, source=SourceSpec(url=url))
     )
-    here.served.run(here.world.fetch_and_look())
+    here.served.run(here.world.fetch_and_reconcile())
     found = here.http.get("/applications/shop")
     assert "s3cretpass1" not in found.text
     assert found.json()["source"]["url"] == "https://git.example.com/acme/deploy.git"
@@ -117,7 +117,7 @@ def test_a_diff_tells_what_git_moved_from_what_somebody_changed(here: Here) -> N
     sync = SyncSpec(automatic=False)
     world.application = replace(world.application, spec=replace(world.application.spec, sync=sync))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", w="7")})
-    here.served.run(world.fetch_and_look())
+    here.served.run(world.fetch_and_reconcile())
     first, second = here.get("/applications/shop/diff")["objects"]
     assert [field["state"] for field in first["fields"]] == ["drifted"]
     assert [(field["path"], field["state"]) for field in second["fields"]] == [
@@ -134,7 +134,7 @@ def test_exactly_the_reviewed_plan_is_approved_and_twice_is_once(here: Here) -> 
     first = here.post(f"/drifts/{drift['id']}/approve", plan=drift["plan"], comment="agreed")
     again = here.post(f"/drifts/{drift['id']}/approve", plan=drift["plan"], comment="agreed")
     assert (first.status_code, again.status_code) == (200, 200)
-    here.served.look()
+    here.served.reconcile()
     later = here.post(f"/drifts/{drift['id']}/approve", plan=drift["plan"])
     assert later.json()["state"] == "resolved"
     assert here.data() == {"x": "1"}
@@ -159,7 +159,7 @@ def test_what_was_rejected_or_put_off_is_not_said_to_be_approved(here: Here) -> 
 def test_a_plan_that_moved_is_refused_with_what_moved(here: Here) -> None:
     drift = here.drift
     here.edit("10")
-    here.served.look()
+    here.served.reconcile()
     answer = here.post(f"/drifts/{drift['id']}/approve", plan=drift["plan"])
     assert (answer.status_code, answer.json()["error"]) == (409, "stale_plan")
     assert "drift of data.x by kubectl-edit" in answer.json()["message"]
@@ -204,11 +204,11 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     here.served.server.revoke(token)
     parts = world.reconciler._parts
     still_allowed = here.served.services.still_deciding
-    healer = DriftHealer(world.looking, parts.healer._applier, world.clock, still_allowed)
+    healer = DriftHealer(world.observer, parts.healer._applier, world.clock, still_allowed)
     world.reconciler._parts = replace(parts, healer=healer)
-    here.served.look()
+    here.served.reconcile()
     assert here.data() == {"x": "9"}, "nothing was applied in the name of a revoked token"
-    here.served.look()
+    here.served.reconcile()
     assert here.drift["state"] == "awaiting-approval"
     assert any("may not approve any more" in each["summary"] for each in
                here.get("/history", subject=drift["id"])["entries"])  # fmt: skip
@@ -232,7 +232,7 @@ def test_a_drift_is_reverted_codified_or_hidden_by_hand(here: Here) -> None:
     drift = here.drift
     rules = here.post(f"/drifts/{drift['id']}/ignore", reason="load test", seconds=3600)
     assert [rule["path"] for rule in rules.json()["rules"]] == ["data.x"]
-    here.served.look()
+    here.served.reconcile()
     assert here.get("/drifts")["drifts"] == []
     (told,) = here.get("/applications/shop/objects")["objects"][0]["tolerated"]
     assert told == {"path": "data.x", "rule": f"{drift['id']}-0"}
@@ -245,7 +245,7 @@ def test_a_drift_is_reverted_codified_or_hidden_by_hand(here: Here) -> None:
 @REPORT
 def test_a_revert_puts_the_declared_value_back(here: Here) -> None:
     assert here.post(f"/drifts/{here.drift['id']}/revert").status_code == 200
-    here.served.look()
+    here.served.reconcile()
     assert here.data() == {"x": "1"}
 
 
@@ -253,7 +253,7 @@ def test_a_revert_puts_the_declared_value_back(here: Here) -> None:
 def test_codify_opens_a_pull_request(here: Here) -> None:
     id = here.drift["id"]
     assert here.http.post(f"/drifts/{id}/codify").status_code == 200
-    here.served.look()
+    here.served.reconcile()
     assert here.get(f"/drifts/{id}")["url"] == here.world.forge.pulls[1].url
 
 
@@ -341,9 +341,9 @@ def parked(tmp_path: Path) -> Iterator[Here]:
     world = GitopsWorld(sync=SyncSpec(automatic=True, prune=True))
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(12)})
-        running.run(world.fetch_and_look())
+        running.run(world.fetch_and_reconcile())
         here = Here(running, world)
         yield here
         here.http.close()
@@ -359,13 +359,13 @@ def test_a_parked_plan_is_shown_and_approved_by_its_digest(tmp_path: Path) -> No
         here.served.passes = False
         taken = here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
         assert taken.json()["approved_by"].startswith("maria (")
-        here.world.syncing._still_allowed = lambda decided_by: False
-        here.served.look()
+        here.world.syncer._still_allowed = lambda decided_by: False
+        here.served.reconcile()
         assert here.data("c19") is not None, "the approver's token was revoked meanwhile"
         assert "approved_by" not in here.get(f"/plans/{plan['id']}")
-        here.world.syncing._still_allowed = lambda decided_by: True
+        here.world.syncer._still_allowed = lambda decided_by: True
         here.post(f"/plans/{plan['id']}/approve", plan=plan["digest"])
-        here.served.look()
+        here.served.reconcile()
         assert here.data("c19") is None
 
 
@@ -379,7 +379,7 @@ def test_a_parked_plan_is_rejected_with_a_comment_and_stays_on_record(tmp_path: 
         assert taken["comment"] == "set back by mistake"
         again = here.post(path, comment="once more")
         assert again.status_code == 409 and "was rejected by maria" in again.text
-        here.served.look()
+        here.served.reconcile()
         assert here.data("c19") is not None
         lines = here.get("/history", subject=plan["id"])["entries"]
         assert "rejected" in [line["action"] for line in lines]
@@ -389,10 +389,10 @@ def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path
     world = GitopsWorld(route(Remediation.REVIEW), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         here = Here(running, world)
         here.edit("9")
-        running.look()
+        running.reconcile()
         running.passes = False
         drift = here.drift
         path, plan = f"/drifts/{drift['id']}/approve", {"plan": drift["plan"]}
@@ -403,7 +403,7 @@ def test_a_drift_that_nobody_is_known_to_have_made_takes_two_to_approve(tmp_path
         joe = bearer(running.server.token(PROJECT, ["approve"], name="joe"))
         second = here.http.post(path, json=plan, headers=joe)
         assert (second.status_code, second.json()["state"]) == (200, DriftState.APPROVED)
-        running.look()
+        running.reconcile()
         assert here.data("a") == {"x": "1"}
         here.http.close()
 
@@ -412,13 +412,13 @@ def test_who_asked_for_it_cannot_approve_it(tmp_path: Path) -> None:
     world = GitopsWorld(route(Remediation.REPORT), drift=DriftSpec(four_eyes=True))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         here = Here(running, world)
         here.edit("9")
-        running.look()
+        running.reconcile()
         running.passes = False
         here.post(f"/drifts/{here.drift['id']}/revert")
-        running.look()
+        running.reconcile()
         drift = here.drift
         assert drift["state"] == DriftState.AWAITING
         own = here.post(f"/drifts/{drift['id']}/approve", plan=drift["plan"])
@@ -474,15 +474,15 @@ def test_an_application_that_changes_its_project_leaves_its_journal_behind(tmp_p
     world = GitopsWorld(route(Remediation.REVIEW))
     world.git.commit({"a.yaml": configmap("a", x="1")})
     with serve_applications(tmp_path, world) as running:
-        running.look()
+        running.reconcile()
         running.call(lambda: world.kube.edit(config_ref("a"), lambda i: i["data"].update(x="9")))
-        running.look()
+        running.reconcile()
         old, new = ("ml-platform", "payments")
         (before,) = ids_of(running, old, "drifts?state=open", "drifts")
         spec = replace(world.application.spec, project=new)
         world.application = replace(world.application, spec=spec)
         running.call(lambda: world.pass_time(60))
-        running.look()
+        running.reconcile()
         (after,) = ids_of(running, new, "drifts?state=open", "drifts")
         assert after != before, "a drift of its own, which nobody of the other project decided on"
         assert ids_of(running, old, "drifts?state=open", "drifts") == []

@@ -130,7 +130,7 @@ def test_the_server_sends_the_first_page_while_the_last_is_not_read(tmp_path: Pa
     from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
     world = GitopsWorld()
-    world.book = book = PagedBook()
+    world.ledger_store = book = PagedBook()
     with serve_applications(tmp_path, world) as running:
         running.run(book.write([drift(number) for number in range(35)], []))
         token = running.server.token(PROJECT, ["read"])

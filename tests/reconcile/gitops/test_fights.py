@@ -21,7 +21,7 @@ async def healing(world: GitopsWorld) -> str:
     world.git.commit({"a.yaml": configmap("a", x="One")})
     await world.sync()
     world.pass_time(40)
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert drift.state is DriftState.FIGHTING
     fight = [each for each in world.notices if each.type == "dev.holdfast.drift.fight.v1"]
@@ -40,7 +40,7 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
     synced = await world.sync()
     assert any(each.reason == "AlteredByAdmission" for each in synced.events)
     world.pass_time(40)
-    result = await world.look()
+    result = await world.reconcile()
     (drift,) = world.drifts
     assert (drift.state, drift.rounds) == (DriftState.BLOCKED, ())
     assert [entry.cause for entry in drift.entries] == [Cause.ADMISSION]
@@ -51,12 +51,12 @@ async def test_a_server_that_stores_a_field_otherwise_is_not_called_another_writ
     assert not [each for each in world.notices if each.type == "dev.holdfast.drift.fight.v1"]
     writes = len(world.kube.writes)
     for _ in range(5):
-        await world.look()
+        await world.reconcile()
     assert len(world.kube.writes) == writes, "what cannot be healed is not written in a loop"
 
     world.kube.apply = inner  # type: ignore[method-assign]  # the policy is gone, without an event
     world.pass_time(301)
-    await world.look()
+    await world.reconcile()
     assert (await world.kube.get(A) or {})["data"] == {"x": "One"}
     assert world.drifts == []
 
@@ -73,7 +73,7 @@ async def test_what_a_heal_left_to_admission_is_not_counted_as_put_back() -> Non
 
     world.kube.apply = lowered  # type: ignore[method-assign,assignment]  # a server that rewrites
     world.kube.edit(A, lambda it: it["data"].update(x="evil"), manager="kubectl-edit")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert (await world.kube.get(A) or {})["data"] == {"x": "one"}
     assert (drift.state, drift.rounds) == (DriftState.BLOCKED, ())
@@ -103,7 +103,7 @@ async def healed_after(world: GitopsWorld, key: str, manager: str) -> bool:
     """Have somebody change a field, look a minute later, and say whether it was put back."""
     world.kube.edit(A, lambda item: item["data"].update({key: "theirs"}), manager=manager)
     world.pass_time(60)
-    await world.look()
+    await world.reconcile()
     data = await world.data("a")
     return isinstance(data, dict) and data[key] == "1"
 
@@ -133,5 +133,5 @@ async def test_a_fight_over_one_field_keeps_no_other_field_from_being_healed() -
     await world.start()  # a restart forgets no fight
     assert not await healed_after(world, "x", "rogue")
     world.pass_time(1800)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "1", "z": "1"}

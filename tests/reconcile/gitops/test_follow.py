@@ -22,7 +22,7 @@ async def followed() -> GitopsWorld:
     world.git = Noting()
     world.git.ages = []
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -35,27 +35,27 @@ async def test_a_hint_wants_an_answer_from_after_it() -> None:
     world = await followed()
     assert ages(world) == [0]
     world.pass_time(10)
-    assert world.following is not None
-    world.following.poller.hasten()
+    assert world.context is not None
+    world.context.poller.hasten()
     world.pass_time(3)
-    await world.look()
+    await world.reconcile()
     assert ages(world) == [0, 3]
 
 
 async def test_a_hint_to_look_later_is_not_answered_by_what_was_said_before_that() -> None:
     world = await followed()
-    assert world.following is not None
-    world.following.poller.hasten(within=5)
+    assert world.context is not None
+    world.context.poller.hasten(within=5)
     world.pass_time(4)
-    await world.look()
+    await world.reconcile()
     assert len(ages(world)) == 1
     world.pass_time(2)
-    await world.look()
+    await world.reconcile()
     assert ages(world) == [0, 1]
 
 
 async def test_at_its_time_an_answer_that_another_application_just_got_will_do() -> None:
     world = await followed()
     world.pass_time(61)
-    await world.look()
+    await world.reconcile()
     assert ages(world) == [0, 13]  # a second late, and a fifth of the minute

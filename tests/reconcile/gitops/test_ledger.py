@@ -20,7 +20,7 @@ async def synced() -> tuple[GitopsWorld, ApplicationState]:
     world = GitopsWorld()
     world.git.commit({"a.yaml": configmap("a", x="1")})
     following = await world.start()
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     return world, following.state
 
 
@@ -62,7 +62,7 @@ async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_r
     shelf.put_rule(rule, ended=True)
     shelf.drop_followed()
     shelf.put_projects(("other",))
-    world.book.failure = SILENT
+    world.ledger_store.failure = SILENT
     with pytest.raises(StoreUnavailable):
         await shelf.commit()
     assert known(shelf) == before
@@ -70,7 +70,7 @@ async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_r
     with pytest.raises(StoreUnavailable):
         await shelf.refresh()
     assert known(shelf) == before
-    world.book.failure = None
+    world.ledger_store.failure = None
     await shelf.refresh()
     assert known(shelf) == before
 
@@ -79,10 +79,10 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
     world, shelf = await synced()
     shelf.put_hold(hold(world))
     await shelf.commit()
-    other = await open_state(world.book, world.application.id, world.clock)
+    other = await open_state(world.ledger_store, world.application.id, world.clock)
     other.put_hold(hold(world), ended=True)
     await other.commit()
-    records = world.book.records
+    records = world.ledger_store.records
     calls = 0
 
     async def breaks_off(*args: object, **more: object) -> object:
@@ -93,7 +93,7 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
         return await records(*args, **more)  # type: ignore[arg-type]
 
     before = known(shelf)
-    world.book.records = breaks_off  # type: ignore[method-assign,assignment]
+    world.ledger_store.records = breaks_off  # type: ignore[method-assign,assignment]
     with pytest.raises(StoreUnavailable):
         await shelf.refresh()
     assert known(shelf) == before

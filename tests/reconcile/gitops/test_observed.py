@@ -25,7 +25,7 @@ def of_argo(world: GitopsWorld) -> None:
 async def test_an_object_of_another_tool_that_is_as_declared_is_in_sync() -> None:
     world = GitopsWorld(route(Remediation.PULL_REQUEST))
     of_argo(world)
-    result = await world.look()
+    result = await world.reconcile()
     assert (result.status.sync, result.status.drifted) == ("synced", 0)
     assert world.forge.pulls == {}
 
@@ -34,7 +34,7 @@ async def test_an_edit_of_such_an_object_is_drift_of_that_field_alone() -> None:
     world = GitopsWorld(route(Remediation.REPORT))
     of_argo(world)
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert [entry.path for entry in drift.entries] == ["data.x"]
     assert drift.causes == (Cause.PERSON,)
@@ -49,23 +49,23 @@ async def test_a_revert_of_such_an_object_is_refused_with_the_reason(
     world = GitopsWorld(route(remediation))
     of_argo(world)
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
-    await world.look()
+    await world.reconcile()
     (before,) = world.drifts
     with pytest.raises(RefusedByPolicy, match="applies this object, so it is observed"):
-        await world.desk().revert("ml-platform", before.id, actor="maria", by_pull=by_pull)
+        await world.review().revert("ml-platform", before.id, actor="maria", by_pull=by_pull)
     assert world.drifts == [before]
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "9"}
 
 
 async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
     world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"a.yaml": configmap("a", x="1")})
-    await world.look()
+    await world.reconcile()
     world.kube.edit(config_ref("a"), lambda item: item["data"].update(x="9"), manager="kubectl")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    desk = world.desk()
+    desk = world.review()
     await desk.pause(
         desk.application("ml-platform", "shop"), actor="maria", reason="INC-1",
         until=world.clock.now() + timedelta(hours=1),

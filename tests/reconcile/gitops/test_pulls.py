@@ -42,22 +42,22 @@ async def proposing(pull: PullRequestKind = PullRequestKind.CODIFY) -> GitopsWor
     """An application of two objects, applied, whose drift goes to pull requests."""
     world = GitopsWorld(route(Remediation.PULL_REQUEST, pull=pull))
     world.git.commit({"a.yaml": configmap("a", x="1"), "b.yaml": configmap("b", x="1")})
-    await world.look()
+    await world.reconcile()
     return world
 
 
 async def test_a_hint_of_the_forge_makes_it_be_asked_before_it_is_time() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     await world.forge.close(1)
-    await world.look()
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.PULL_REQUEST]
-    assert world.following is not None
-    world.following.forge_moved = True
-    await world.look(set())
+    assert world.context is not None
+    world.context.forge_moved = True
+    await world.reconcile(set())
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
-    assert not world.following.forge_moved
+    assert not world.context.forge_moved
 
 
 async def test_a_drift_that_changed_while_git_was_awaited_is_proposed_anew_with_the_answer(
@@ -66,20 +66,20 @@ async def test_a_drift_that_changed_while_git_was_awaited_is_proposed_anew_with_
     """Such a pass only heals, and what it looked at is nobody's reason to look again."""
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
-    assert world.following is not None
+    await world.reconcile()
+    assert world.context is not None
 
     async def unanswered(*_: object) -> None:
         """The repository takes its time."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.following.poller, "follow", unanswered)
-        world.following.poller.hasten()
+        patched.setattr(world.context.poller, "follow", unanswered)
+        world.context.poller.hasten()
         edit(world, "a", "10")
-        await world.look({config_ref("a")})
-        assert world.following.awaiting
+        await world.reconcile({config_ref("a")})
+        assert world.context.awaiting
         assert proposed(world) == ["9"]
-    await world.look(set())
+    await world.reconcile(set())
     assert proposed(world) == ["10"]
 
 
@@ -87,18 +87,18 @@ async def test_a_whole_look_while_git_was_awaited_is_made_again_with_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await proposing()
-    assert world.following is not None
+    assert world.context is not None
 
     async def unanswered(*_: object) -> None:
         """The repository takes its time."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.following.poller, "follow", unanswered)
-        world.following.poller.hasten()
+        patched.setattr(world.context.poller, "follow", unanswered)
+        world.context.poller.hasten()
         edit(world, "a", "9")
-        await world.look()
+        await world.reconcile()
         assert proposed(world) == []
-    await world.look(set())
+    await world.reconcile(set())
     assert proposed(world) == ["9"]
 
 
@@ -107,7 +107,7 @@ async def test_a_drift_that_changed_while_the_forge_was_silent_is_proposed_anew(
 ) -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
 
     async def silent(*_: object, **__: object) -> PullRequest:
         raise TargetUnavailable("No answer.")
@@ -115,12 +115,12 @@ async def test_a_drift_that_changed_while_the_forge_was_silent_is_proposed_anew(
     with monkeypatch.context() as patched:
         patched.setattr(MemoryForge, "open", silent)
         edit(world, "a", "10")
-        await world.look({config_ref("a")})
+        await world.reconcile({config_ref("a")})
         edit(world, "b", "9")
-        result = await world.look({config_ref("b")})  # the forge is left alone for a while
+        result = await world.reconcile({config_ref("b")})  # the forge is left alone for a while
     assert result.requeue_after is not None and result.requeue_after <= 15
     world.pass_time(result.requeue_after)
-    await world.look(set())
+    await world.reconcile(set())
     assert proposed(world) == ["10", "9"]
     assert [pull.number for pull in world.forge.pulls.values()] == [1, 2]
 
@@ -144,7 +144,7 @@ async def test_a_branch_that_was_pushed_is_told_though_its_pull_request_failed(
 
     monkeypatch.setattr(MemoryForge, "open", refused)
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert "Branch holdfast/codify/" in drift.note and "was pushed." in drift.note
     assert NOTHING_CHANGED not in drift.note
@@ -163,13 +163,13 @@ async def test_what_cannot_be_declared_is_told_once_and_keeps_no_other_back() ->
 
     world.codify = refusing  # type: ignore[method-assign]
     await world.start()
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     edit(world, "a", "9")
-    first = await world.look()
+    first = await world.reconcile()
     assert "PullRequestFailed" in [note.reason for note in first.events]
     world.pass_time(1)
     edit(world, "b", "9")
-    second = await world.look()
+    second = await world.reconcile()
     assert "PullRequestFailed" not in [note.reason for note in second.events]
     assert [drift.state for drift in world.drifts] == [
         DriftState.BLOCKED,
@@ -183,25 +183,25 @@ async def test_a_merged_decision_is_carried_out_soon_whatever_else_is_heard() ->
     source = replace(spec.source, interval="1h")
     world.application = replace(world.application, spec=replace(spec, source=source))
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     (branch,) = world.git.branches
     world.git.merge(branch)
-    result = await world.fetch_and_look()
+    result = await world.fetch_and_reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.APPROVED]
     assert timedelta(seconds=result.requeue_after) <= timedelta(seconds=2)
-    await world.look(set())
+    await world.reconcile(set())
     assert await world.data("a") == {"x": "1"}
 
 
 async def test_nobody_is_told_under_a_pull_request_that_is_over() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     world.git.human.update(world.git.branches)
     world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullRequestState.MERGED)
     world.pass_time(120)
     edit(world, "a", "10")
-    await world.look()
+    await world.reconcile()
     assert world.forge.comments == {}
 
 
@@ -209,10 +209,10 @@ async def test_under_a_branch_that_a_person_pushed_to_nothing_is_said_about_its_
     """What merging does is up to what they pushed, which is not what differs."""
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     world.git.human.update(world.git.branches)
     edit(world, "a", "10")
-    await world.look()
+    await world.reconcile()
     ((comment,),) = world.forge.comments.values()
     assert "A person has pushed to this branch" in comment
     assert "`data.x` | `10` | `1`" in comment
@@ -223,7 +223,7 @@ async def test_under_a_branch_that_a_person_pushed_to_nothing_is_said_about_its_
 async def test_a_request_says_whose_pods_are_replaced_when_it_is_merged() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert "nothing is restarted" in pull_request_body(drift)
     hashed = pull_request_body(drift, repointed=[WEB])
@@ -234,13 +234,13 @@ async def test_a_request_says_whose_pods_are_replaced_when_it_is_merged() -> Non
 async def test_a_drift_names_the_line_of_the_container_that_differs() -> None:
     world = GitopsWorld(route(Remediation.REPORT))
     world.git.commit({"web.yaml": TWO_CONTAINERS})
-    await world.look()
+    await world.reconcile()
 
     def change(item: dict[str, Any]) -> None:
         item["spec"]["template"]["spec"]["containers"][1]["image"] = "main:2"
 
     world.kube.edit(WEB, change, manager="kubectl")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert drift.where == "web.yaml:14"
 
@@ -318,10 +318,10 @@ async def pinning(*, sync: SyncSpec | None = None) -> GitopsWorld:
     world.git.commit({"web.yaml": web("registry.example/web:v1")})
     await world.sync()
     run(world, FIRST)
-    await world.look()
+    await world.reconcile()
     await world.kube.delete(pod_of(FIRST))
     run(world, OTHER)
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -338,23 +338,23 @@ async def test_a_merged_pin_of_an_image_ends_its_drift_as_codified(told: bool) -
     (drift,) = world.drifts
     assert drift.state is DriftState.PULL_REQUEST and not drift.healable
     merge(world)
-    assert world.following is not None
-    world.following.forge_moved = told
-    await world.fetch_and_look()
-    await world.look()
+    assert world.context is not None
+    world.context.forge_moved = told
+    await world.fetch_and_reconcile()
+    await world.reconcile()
     assert world.drifts == []
-    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    (record,) = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
     assert record.body["resolution"] == Resolution.CODIFIED
 
 
 async def test_pods_that_run_the_old_image_again_end_its_drift_by_others() -> None:
     world = await pinning()
     world.git.commit({"web.yaml": web("registry.example/web:v1"), "b.yaml": configmap("b")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     await world.kube.delete(pod_of(OTHER))
     run(world, FIRST)
-    await world.look()
-    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    await world.reconcile()
+    (record,) = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
     assert record.body["resolution"] == Resolution.EXTERNAL
 
 
@@ -363,13 +363,13 @@ async def test_a_merged_pin_that_waits_for_a_sync_is_neither_parked_nor_proposed
     merge(world)
     for _ in range(3):
         world.pass_time(120)
-        result = await world.fetch_and_look()
+        result = await world.fetch_and_reconcile()
         assert "PullRequestFailed" not in [note.reason for note in result.events]
         assert [drift.state for drift in world.drifts] == [DriftState.PULL_REQUEST]
     assert len(world.forge.pulls) == 1
     await world.sync()
-    await world.look()
-    (record,) = await world.book.records(RecordKind.DRIFT, state="closed")
+    await world.reconcile()
+    (record,) = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
     assert record.body["resolution"] == Resolution.CODIFIED
 
 
@@ -379,12 +379,12 @@ async def test_what_was_merged_is_not_proposed_again_before_git_is_followed(
 ) -> None:
     world = await proposing(pull)
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     world.forge.pulls[1] = replace(world.forge.pulls[1], state=PullRequestState.MERGED)
     world.git.down = "the host is away"
     for _ in range(3):
         world.pass_time(120)
-        await world.look()
+        await world.reconcile()
         await world.start()
     assert len(world.forge.pulls) == 1
     assert "was merged" in world.drifts[0].note
@@ -393,11 +393,11 @@ async def test_what_was_merged_is_not_proposed_again_before_git_is_followed(
 async def test_what_moved_on_after_the_merge_is_another_question() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     merge(world)
     edit(world, "a", "10")
     world.pass_time(120)
-    await world.look()
+    await world.reconcile()
     assert [pull.state for pull in world.forge.pulls.values()] == [
         PullRequestState.MERGED,
         PullRequestState.OPEN,
@@ -408,31 +408,31 @@ async def test_what_moved_on_after_the_merge_is_another_question() -> None:
 async def test_a_decision_that_was_merged_too_late_is_asked_for_again() -> None:
     world = await proposing(PullRequestKind.REVERT)
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     world.pass_time(timedelta(days=4).total_seconds())
     merge(world)
-    await world.fetch_and_look()
-    await world.look()
+    await world.fetch_and_reconcile()
+    await world.reconcile()
     assert [pull.state for pull in world.forge.pulls.values()] == [
         PullRequestState.MERGED,
         PullRequestState.OPEN,
     ]
     merge(world, 2)
-    await world.fetch_and_look()
-    await world.look()
+    await world.fetch_and_reconcile()
+    await world.reconcile()
     assert await world.data("a") == {"x": "1"}
 
 
 async def test_a_rejected_drift_has_its_pull_request_closed_with_the_reason() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    await world.desk().reject("ml-platform", drift.id, actor="joe", comment="keep it")
-    await world.look()
+    await world.review().reject("ml-platform", drift.id, actor="joe", comment="keep it")
+    await world.reconcile()
     assert world.forge.pulls[1].state is PullRequestState.CLOSED
     assert "was rejected" in world.forge.comments[1][0]
-    await world.look()
+    await world.reconcile()
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
     assert len(world.forge.pulls) == 1
 
@@ -440,10 +440,10 @@ async def test_a_rejected_drift_has_its_pull_request_closed_with_the_reason() ->
 async def test_a_drift_is_asked_about_in_one_way_at_a_time() -> None:
     world = await proposing()
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
-    await world.desk().revert("ml-platform", drift.id, actor="ann", by_pull=True)
-    await world.look()
+    await world.review().revert("ml-platform", drift.id, actor="ann", by_pull=True)
+    await world.reconcile()
     codify, revert = world.forge.pulls.values()
     assert (codify.state, revert.state) == (PullRequestState.CLOSED, PullRequestState.OPEN)
     assert revert.branch == f"holdfast/revert/{drift.id}"
@@ -455,15 +455,15 @@ async def test_an_object_that_comes_and_goes_does_not_flood_the_forge() -> None:
     for _ in range(6):
         edit(world, "a", "9")
         world.pass_time(61)
-        await world.look()
+        await world.reconcile()
         edit(world, "a", "1")
-        await world.look()
+        await world.reconcile()
     assert len(world.forge.pulls) == 3
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     assert "within the hour" in world.drifts[0].note
     world.pass_time(3600)
-    await world.look()
+    await world.reconcile()
     assert len(world.forge.pulls) == 4
 
 
@@ -494,32 +494,32 @@ class Two:
         self.old = world
         self.new = GitopsWorld(*(world.application.spec.drift or DriftSpec()).routes or ())
         self.new.application = world.application
-        for name in ("clock", "kube", "book", "git", "client"):
+        for name in ("clock", "kube", "ledger_store", "git", "client"):
             setattr(self.new, name, getattr(world, name))
         self.old.forge = self.new.forge = self.forge
 
     async def begin(self) -> None:
         for each in (self.old, self.new):
             await each.start()
-            await each.look()
+            await each.reconcile()
 
-    async def look(self, world: GitopsWorld) -> None:
+    async def reconcile(self, world: GitopsWorld) -> None:
         """A pass, and another when the ledger was written by the other one."""
         with suppress(Conflict):
-            await world.look()
+            await world.reconcile()
 
     async def open_after_the_claim(self) -> None:
         """Have the new one open a pull request, once the claim of the old one is too old."""
-        await self.look(self.new)
+        await self.reconcile(self.new)
         assert not self.forge.pulls, "a claim is left to who made it, for a while"
         self.new.pass_time(120)
-        await self.look(self.new)
+        await self.reconcile(self.new)
 
     async def rest(self) -> None:
         for _ in range(3):
             self.old.pass_time(120)
-            await self.look(self.old)
-            await self.look(self.new)
+            await self.reconcile(self.old)
+            await self.reconcile(self.new)
 
 
 async def close_first(forge: MemoryForge) -> None:
@@ -540,7 +540,7 @@ async def test_one_that_a_person_answered_while_another_controller_opens_one_is_
         two.forge.pulls[1] = answered
 
     two.forge.before_opening = meanwhile
-    await two.look(two.old)
+    await two.reconcile(two.old)
     await two.rest()
     assert [pull.state for pull in two.forge.pulls.values()] == [decided, PullRequestState.CLOSED]
     (said,) = two.forge.comments[2]
@@ -566,12 +566,12 @@ async def test_one_too_many_is_closed_although_its_controller_ended_at_once() ->
         two.forge.after_opening = killed
 
     two.forge.before_opening = meanwhile
-    await two.look(two.old)
+    await two.reconcile(two.old)
     assert two.forge.pulls[2].state is PullRequestState.OPEN
-    two.old.following = None
+    two.old.context = None
     for _ in range(3):
         two.new.pass_time(120)
-        await two.look(two.new)
+        await two.reconcile(two.new)
     assert [pull.state for pull in two.forge.pulls.values()] == [PullRequestState.CLOSED] * 2
     (drift,) = two.new.drifts
     assert (drift.state, drift.decided_by) == (DriftState.REJECTED, "maria")
@@ -589,11 +589,11 @@ async def test_a_lost_answer_and_a_person_who_closes_leave_nothing_open() -> Non
 
     forge.after_opening = killed
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     await world.start()
     for _ in range(3):
         world.pass_time(120)
-        await world.look()
+        await world.reconcile()
     assert [pull.state for pull in forge.pulls.values()] == [PullRequestState.CLOSED]
     assert [drift.state for drift in world.drifts] == [DriftState.REJECTED]
 
@@ -608,13 +608,13 @@ async def test_one_whose_controller_ended_is_closed_although_its_drift_went_away
 
     forge.after_opening = killed
     edit(world, "a", "9")
-    await world.look()
+    await world.reconcile()
     edit(world, "a", "1")
     await world.start()
-    await world.look()
+    await world.reconcile()
     assert [pull.state for pull in forge.pulls.values()] == [PullRequestState.CLOSED]
     assert "is gone" in forge.comments[1][0]
-    assert world.following is not None and not world.following.state.pulls
+    assert world.context is not None and not world.context.state.pulls
 
 
 async def test_who_knows_an_old_ledger_opens_nothing() -> None:
@@ -627,15 +627,15 @@ async def test_who_knows_an_old_ledger_opens_nothing() -> None:
         following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
     ) -> CodifyResult:
         two.old.codify = codify  # type: ignore[method-assign]
-        await two.look(two.new)
+        await two.reconcile(two.new)
         await close_first(two.forge)
         two.new.pass_time(120)
-        await two.look(two.new)
+        await two.reconcile(two.new)
         return await codify(following, drift, seen)
 
     two.old.codify = slowly  # type: ignore[method-assign]
     await two.old.start()
-    await two.look(two.old)
+    await two.reconcile(two.old)
     await two.rest()
     assert len(two.forge.pulls) == 1
     assert [drift.state for drift in two.new.drifts] == [DriftState.REJECTED]

@@ -52,7 +52,7 @@ async def serving(world: GitopsWorld) -> GitopsWorld:
     world.pass_time(60)
     await start_pod(world, "p-1")
     world.pass_time(60)
-    await world.look()
+    await world.reconcile()
     assert world.drifts == []
     return world
 
@@ -70,7 +70,7 @@ async def token(world: GitopsWorld) -> str:
 async def test_a_secret_that_pods_read_through_env_is_healed_and_nobody_is_accused() -> None:
     world = await serving(GitopsWorld(route(Remediation.SELF_HEAL)))
     edit(world, "evil")
-    await world.look()
+    await world.reconcile()
     assert await token(world) == "one"
     assert not [each for each in world.notices if "fight" in each.type]
     assert DriftState.FIGHTING not in {each.state for each in world.drifts}
@@ -79,9 +79,9 @@ async def test_a_secret_that_pods_read_through_env_is_healed_and_nobody_is_accus
 async def test_pods_that_started_before_an_edit_that_was_put_back_have_the_right_value() -> None:
     world = await serving(GitopsWorld(route(Remediation.SELF_HEAL)))
     edit(world, "evil")
-    await world.look()
+    await world.reconcile()
     world.pass_time(60)
-    result = await world.look()
+    result = await world.reconcile()
     assert world.drifts == []
     assert result.status.sync == "synced"
 
@@ -89,13 +89,13 @@ async def test_pods_that_started_before_an_edit_that_was_put_back_have_the_right
 async def test_pods_that_started_while_a_secret_was_edited_are_told_of() -> None:
     world = await serving(GitopsWorld())
     edit(world, "evil")
-    await world.look()
+    await world.reconcile()
     world.pass_time(60)
     await start_pod(world, "p-2")
     world.pass_time(60)
     await world.sync()
     assert await token(world) == "one"
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert not drift.healable
     assert "p-2" in drift.entries[0].evidence and "p-1" not in drift.entries[0].evidence
@@ -104,9 +104,9 @@ async def test_pods_that_started_while_a_secret_was_edited_are_told_of() -> None
 async def test_pods_that_have_the_value_of_the_commit_before_are_told_of() -> None:
     world = await serving(GitopsWorld())
     world.git.commit({"s.yaml": secret("two")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     world.pass_time(60)
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert not drift.healable and "p-1" in drift.entries[0].evidence
     assert await token(world) == "two"
@@ -117,11 +117,11 @@ async def test_a_secret_of_an_unknown_past_is_judged_by_when_it_was_written_last
     world = await serving(GitopsWorld())
     edit(world, "two")
     world.git.commit({"s.yaml": secret("two")})
-    assert world.following is not None
-    shelf = world.following.state
+    assert world.context is not None
+    shelf = world.context.state
     known = shelf.inventory[SECRET]
     shelf.put_applied(replace(known, data={}))
     await shelf.commit()
     world.pass_time(60)
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert [each.healable for each in world.drifts] == [False]

@@ -52,7 +52,7 @@ async def forge(
 async def at_rest(world: GitopsWorld, **data: str) -> GitopsWorld:
     world.git.commit({"a.yaml": configmap("a", **data)})
     await world.sync()
-    await world.look()
+    await world.reconcile()
     assert world.drifts == []
     return world
 
@@ -65,7 +65,7 @@ def detected(world: GitopsWorld) -> list[str]:
 async def test_an_edit_that_is_signed_as_ours_is_drift_and_told(applied: str | None) -> None:
     world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "evil", "v": "one"}, applied=applied)
-    result = await world.look()
+    result = await world.reconcile()
     (drift,) = world.drifts
     assert "data.x" in [entry.path for entry in drift.entries]
     assert "data.v" not in [entry.path for entry in drift.entries]
@@ -77,17 +77,17 @@ async def test_an_edit_that_is_signed_as_ours_is_drift_and_told(applied: str | N
 async def test_an_edit_that_is_signed_as_ours_is_healed_where_healing_is_asked_for() -> None:
     world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     await forge(world, {"x": "evil"})
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "one"}
     assert len(detected(world)) == 1
-    await world.look()
+    await world.reconcile()
     assert world.drifts == []
 
 
 async def test_fields_that_are_added_or_left_out_under_our_name_are_drift() -> None:
     world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "one", "z": "added"}, applied=None)
-    await world.look()
+    await world.reconcile()
     (drift,) = world.drifts
     assert {"data.v", "data.z"} <= {entry.path for entry in drift.entries}
     assert not [each for each in world.drifts if each.state is DriftState.RESOLVED]
@@ -97,25 +97,25 @@ async def test_an_edit_under_our_name_is_not_lost_in_a_commit_that_comes_at_the_
     world = await at_rest(GitopsWorld(), x="one", v="one", z="one")
     await forge(world, {"x": "evil", "v": "one", "z": "one"})
     world.git.commit({"a.yaml": configmap("a", x="two", v="two", z="one")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     (drift,) = world.drifts
     assert "data.x" in [entry.path for entry in drift.entries]
     assert "data.v" not in [entry.path for entry in drift.entries]
     assert len(detected(world)) == 1
     assert await world.data("a") == {"x": "evil", "v": "two", "z": "one"}
     for _ in range(3):
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
     (drift,) = world.drifts
     assert [entry.path for entry in drift.entries] == ["data.x"]
 
     world.git.commit({"a.yaml": configmap("a", x="three", v="two", z="one")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert (await world.data("a")) == {"x": "evil", "v": "two", "z": "one"}, (
         "what was left must not become what we applied"
     )
     await world.sync()
     assert (await world.data("a")) == {"x": "three", "v": "two", "z": "one"}
-    await world.look()
+    await world.reconcile()
     assert world.drifts == []
 
 
@@ -123,7 +123,7 @@ async def test_a_key_that_git_drops_is_drift_when_somebody_changed_it_under_our_
     world = await at_rest(GitopsWorld(), x="one", v="one")
     await forge(world, {"x": "one", "v": "evil"}, applied=None)
     world.git.commit({"a.yaml": configmap("a", x="one")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert [entry.path for drift in world.drifts for entry in drift.entries] == ["data.v"]
     assert await world.data("a") == {"x": "one", "v": "evil"}
 
@@ -132,7 +132,7 @@ async def test_what_git_declares_anew_lands_as_ever() -> None:
     world = await at_rest(GitopsWorld(), x="one", v="one", z="one")
     for number in ("two", "three"):
         world.git.commit({"a.yaml": configmap("a", x=number, v="one", w=number)})
-        await world.fetch_and_look()
+        await world.fetch_and_reconcile()
         assert await world.data("a") == {"x": number, "v": "one", "w": number}
         assert world.drifts == []
     assert detected(world) == []
@@ -141,26 +141,26 @@ async def test_what_git_declares_anew_lands_as_ever() -> None:
 async def test_a_record_without_values_is_completed_as_soon_as_the_object_is_as_declared() -> None:
     """An inventory that an older version wrote."""
     world = await at_rest(GitopsWorld(), x="one")
-    assert world.following is not None
-    shelf = world.following.state
+    assert world.context is not None
+    shelf = world.context.state
     shelf.put_applied(replace(shelf.inventory[A], values=""))
     await shelf.commit()
-    await world.look()
+    await world.reconcile()
     assert shelf.inventory[A].values
     world.git.commit({"a.yaml": configmap("a", x="two")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "two"}
 
 
 async def test_without_recorded_values_what_differs_is_told_and_not_trusted() -> None:
     world = await at_rest(GitopsWorld(), x="one")
-    assert world.following is not None
-    shelf = world.following.state
+    assert world.context is not None
+    shelf = world.context.state
     shelf.put_applied(replace(shelf.inventory[A], values=""))
     await shelf.commit()
     await forge(world, {"x": "evil"}, applied=None)
     world.git.commit({"a.yaml": configmap("a", x="two")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     (drift,) = world.drifts
     assert any("unknown" in entry.evidence for entry in drift.entries)
     assert await world.data("a") == {"x": "evil"}
@@ -168,16 +168,16 @@ async def test_without_recorded_values_what_differs_is_told_and_not_trusted() ->
 
 async def test_a_record_that_a_crash_lost_is_made_again_from_what_is_there() -> None:
     world = await at_rest(GitopsWorld(), x="one")
-    assert world.following is not None
-    before = world.following.state.inventory[A]
+    assert world.context is not None
+    before = world.context.state.inventory[A]
     world.git.commit({"a.yaml": configmap("a", x="two")})
-    await world.fetch_and_look()
-    world.following.state.put_applied(before)
-    await world.following.state.commit()
-    await world.look()
+    await world.fetch_and_reconcile()
+    world.context.state.put_applied(before)
+    await world.context.state.commit()
+    await world.reconcile()
     assert world.drifts == []
     world.git.commit({"a.yaml": configmap("a", x="three")})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "three"} and world.drifts == []
 
 
@@ -191,7 +191,7 @@ async def test_what_is_signed_as_the_seed_of_replicas_is_drift_and_can_be_taken_
         "data": {"z": "added"},
     }
     await world.kube.apply(item, manager="holdfast-replicas", force=True)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "one"}
 
 
@@ -217,7 +217,7 @@ async def test_a_mark_of_another_tool_does_not_stop_healing_what_is_ours(
 ) -> None:
     world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     mark(world, marks, x="evil")
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "one"}
 
 
@@ -238,7 +238,7 @@ async def test_a_mark_that_git_declares_is_another_tools() -> None:
     world.git.commit({"a.yaml": text.replace("metadata:\n", f"metadata:\n{note}", 1)})
     await world.sync()
     mark(world, {}, x="other")
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "other"}
 
 
@@ -253,13 +253,13 @@ async def test_what_others_marked_is_pruned_once_somebody_agrees(
     await world.sync()
     mark(world, marks)
     world.git.commit({name: text for name, text in files.items() if name != "a.yaml"})
-    await world.fetch_and_look()
+    await world.fetch_and_reconcile()
     assert await world.live("a") is not None
-    assert world.following is not None
-    (plan,) = world.following.state.plans.values()
+    assert world.context is not None
+    (plan,) = world.context.state.plans.values()
     assert plan.reasons == (ApprovalReason.CLAIMED,)
-    await world.desk().approve_plan("ml-platform", plan.id, plan=plan.digest, actor="maria")
-    await world.look()
+    await world.review().approve_plan("ml-platform", plan.id, plan=plan.digest, actor="maria")
+    await world.reconcile()
     assert await world.live("a") is None
 
 
@@ -274,15 +274,15 @@ async def test_an_annotation_that_is_renewed_for_ever_does_not_hold_for_ever() -
     pause(world, 2)
     held = 0
     for _ in range(40):
-        await world.look()
+        await world.reconcile()
         held += (await world.data("a")) == {"x": "evil"}
         if (await world.data("a")) == {"x": "one"}:
             mark(world, {}, x="evil")
         world.pass_time(3600)
         pause(world, 2)
     assert 23 <= held <= 25
-    assert world.following is not None
-    refused = [line for line, _ in world.book._lines if line.action == "hold-refused"]
+    assert world.context is not None
+    refused = [line for line, _ in world.ledger_store._lines if line.action == "hold-refused"]
     assert len(refused) == 1, "told once, however often it is asked for"
     assert "kubectl-edit" in refused[0].actor
 
@@ -290,21 +290,21 @@ async def test_an_annotation_that_is_renewed_for_ever_does_not_hold_for_ever() -
 async def test_a_hold_that_used_its_budget_up_gets_more_a_week_later_and_no_sooner() -> None:
     world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     pause(world, 100)
-    await world.look()
-    assert world.following is not None
-    (hold,) = world.following.state.holds.values()
+    await world.reconcile()
+    assert world.context is not None
+    (hold,) = world.context.state.holds.values()
     assert hold.until == world.clock.now() + timedelta(hours=24)
     assert "kubectl-edit" in hold.by
     world.pass_time(24 * 3600 + 1)
-    await world.look()
+    await world.reconcile()
     await world.start()  # the budget outlives a restart
     pause(world, 100)
-    await world.look()
-    assert not world.following.state.holds
+    await world.reconcile()
+    assert not world.context.state.holds
     world.pass_time(7 * 24 * 3600)
     pause(world, 3)
-    await world.look()
-    assert [each.until for each in world.following.state.holds.values()] == [
+    await world.reconcile()
+    assert [each.until for each in world.context.state.holds.values()] == [
         world.clock.now() + timedelta(hours=3)
     ]
 
@@ -313,10 +313,10 @@ async def test_what_changed_under_a_hold_that_was_cut_short_goes_its_own_way() -
     world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL)), x="one")
     mark(world, {}, x="evil")
     pause(world, 1000)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "evil"}
     world.pass_time(24 * 3600 + 1)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "one"}, "no pull request keeps it alive"
 
 
@@ -329,6 +329,6 @@ async def test_annotations_hold_nothing_where_that_was_said(by_spec: bool) -> No
         world.reconciler = ApplicationReconciler(parts)
     mark(world, {}, x="evil")
     pause(world, 2)
-    await world.look()
+    await world.reconcile()
     assert await world.data("a") == {"x": "one"}
-    assert world.following is not None and not world.following.state.holds
+    assert world.context is not None and not world.context.state.holds

@@ -33,7 +33,7 @@ def test_the_verbs_that_connect_are_known_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "spoken"),
+    ("text", "as_typed"),
     [
         ("holdfast status", "holdfast --url https://x --project p status"),
         (

@@ -119,7 +119,7 @@ def test_a_plan_that_a_guard_parked_ends_the_wait(placed: Placed, holdfast: Hold
 
 
 @pytest.mark.parametrize(
-    ("remediation", "told", "todo"),
+    ("remediation", "told", "hint"),
     [
         (Remediation.REVIEW, "waits for a review.", "approve"),
         (Remediation.REPORT, "is only reported.", "revert"),
@@ -194,7 +194,7 @@ def test_a_suspended_application_is_not_waited_for(placed: Placed, holdfast: Hol
     for goal in ("ready", "synced", "healthy"):
         run = holdfast("wait", "shop", "--for", goal)
         assert run.code == 3
-        assert "team/shop is suspended: nothing of it is looked at or written." in run.err
+        assert "team/shop is suspended: nothing of it is observed or written." in run.err
         assert "Next: Set spec.suspend of the Application to false." in run.err
 
 
@@ -261,7 +261,7 @@ def test_a_sync_that_could_not_read_git_does_not_pass_for_one(
     place.world.git.down = "git.example.com did not answer"
     run = holdfast("sync", "shop")
     assert run.code == 1
-    assert "warning: The newest of Git was not followed: " in run.err
+    assert "warning: The newest commit was not followed: " in run.err
     assert "git.example.com did not answer" in run.err
     place.world.git.down = ""
     place.world.renderer.refused = ValidationError("b.yaml:3: this is no YAML.")

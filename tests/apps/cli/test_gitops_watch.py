@@ -142,7 +142,7 @@ def test_the_table_says_what_matters_and_keeps_to_the_width(
         summary="ConfigMap chat/a: drift\x1b[31m of data.x by kubectl-edit.",
     )  # fmt: skip
     draw_applications(
-        Screen(), found, [entry], place="https://x, project p", silent_since=NOW, now=NOW
+        Screen(), found, [entry], connected_to="https://x, project p", silent_since=NOW, now=NOW
     )
     lines = capsys.readouterr().out.removeprefix("\x1b[H\x1b[2J").splitlines()
     assert all(display_width(line) <= 96 for line in lines)
@@ -165,7 +165,7 @@ def test_what_needs_to_be_seen_is_seen_where_there_is_little_room(
     found = [application(f"team/{number:02}") for number in range(30)]
     found[20] = application("team/bad", health=ObjectHealth.DEGRADED)
     found[25] = application("team/moved", sync="drifted")
-    draw_applications(Screen(), found, [], place="here", silent_since=None, now=NOW)
+    draw_applications(Screen(), found, [], connected_to="here", silent_since=None, now=NOW)
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
     assert names == ["team/bad", "team/moved", "team/00", "team/01", "team/02", "25"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -14,6 +15,10 @@ from tests.apps.cli.conftest import Holdfast
 from holdfast.apps.cli.exits import EXIT_MEANINGS, Exit
 from holdfast.apps.cli.help import ENVIRONMENT_VARIABLES, reference_page
 from holdfast.apps.cli.main import SECTIONS, cli
+from holdfast.apps.gitops.settings import GitopsSettings
+from holdfast.apps.operator.settings import OperatorSettings
+from holdfast.apps.server.config import ServerConfig
+from holdfast.install.settings import Installation
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,6 +47,27 @@ def test_every_command_has_examples_before_its_options(context: click.Context) -
 def test_every_option_is_explained(context: click.Context) -> None:
     for option in context.command.params:
         assert not isinstance(option, click.Option) or option.help, option.name
+
+
+def test_every_option_of_a_program_that_stays_is_one_of_its_settings() -> None:
+    """They are handed on by name, which no type checker follows."""
+    by_hand = {
+        "gitops": {"kubectl"},
+        "operator": {"domain"},
+        "serve": {"target", "workload_url", "rate"},
+        "install": {"export", "domain", "writes", "secrets", "storage", "ledger"},
+    }
+    settings = {
+        "gitops": GitopsSettings,
+        "operator": OperatorSettings,
+        "serve": ServerConfig,
+        "install": Installation,
+    }
+    for name, form in settings.items():
+        command = cli.get_command(ALL[0], name)
+        assert command is not None
+        given = {each.name for each in command.params if each.expose_value} - by_hand[name]
+        assert given <= {field.name for field in fields(form)}
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:

@@ -1,4 +1,7 @@
-"""Waits for an application, for `wait` and `sync --wait`: until it is there, or cannot be."""
+"""Waits for an application, for `wait` and `sync --wait`: until it is there, or cannot be.
+
+Better to say at once that somebody has to approve something than to wait for that in silence.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +21,39 @@ from holdfast.core.quantity import format_seconds
 from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStandingForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
-Goal = Literal["ready", "synced", "healthy"]
+GoalState = Literal["ready", "synced", "healthy"]
+POLL_SECONDS = 1.0
 _TRANSIENT_SUMMARIES = (SourceUnavailable.summary, TargetUnavailable.summary)
-"""How the reasons begin for which a source is asked again; the others ask for somebody's commit."""
+"""How errors begin that may pass by themselves; the others need somebody's commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitGoal:
     """What is waited for."""
 
-    goal: Goal
-    asked: bool = False
-    """A sync was asked for just now, so what only waits for that is under way."""
+    state: GoalState
+    requested: bool = False
+    """A sync was requested just now, so what only waits for that is under way."""
     prunes: bool = False
-    """It was asked to delete, too."""
+    """The sync deletes what is no longer declared."""
 
     def is_reached(self, found: FollowedForm) -> bool:
-        """True once it is so. An object that Git has suspended is as ready as it can be."""
+        """True once it is so. An object that is suspended in Git is as ready as it can be."""
         if found.suspended:
             return False
         synced = found.sync == "synced" and not found.source.stale
-        if self.goal == "synced":
+        if self.state == "synced":
             return synced
-        if self.goal == "healthy":
+        if self.state == "healthy":
             return found.health == "healthy"
         return synced and found.health in ("healthy", "suspended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """Why it cannot come true by itself, and what to do."""
+    """Why the goal cannot be reached without a person, and what to do."""
 
-    told: str
+    message: str
     hint: str
     exit: Exit = Exit.POLICY
 
@@ -58,30 +62,30 @@ def first_blocker(
     found: FollowedForm,
     drifts: Sequence[ApplicationDriftForm],
     objects: Sequence[ObjectStandingForm],
-    wish: WaitGoal,
+    goal: WaitGoal,
     *,
     until: datetime,
 ) -> Blocker | None:
     """Say what a person has to do first; None while it may still come true by `until`."""
-    return next(_blockers(found, drifts, objects, wish, until), None)
+    return next(_blockers(found, drifts, objects, goal, until), None)
 
 
 def _blockers(
     found: FollowedForm,
     drifts: Sequence[ApplicationDriftForm],
     objects: Sequence[ObjectStandingForm],
-    wish: WaitGoal,
+    goal: WaitGoal,
     until: datetime,
 ) -> Iterator[Blocker]:
     if found.suspended:
         yield Blocker(
-            told=f"{found.id} is suspended: nothing of it is looked at or written.",
+            message=f"{found.id} is suspended: nothing of it is observed or written.",
             hint="Set spec.suspend of the Application to false.",
         )
-    if wish.goal == "healthy":
+    if goal.state == "healthy":
         if found.health == "suspended":
             yield Blocker(
-                told=f"Part of {found.id} is suspended, and stays so until somebody resumes it.",
+                message=f"Part of {found.id} is suspended, and stays so until somebody resumes it.",
                 hint=f"holdfast status {found.id} -o wide shows which.",
             )
         return
@@ -90,20 +94,20 @@ def _blockers(
     if found.sync in ("ahead", "drifted"):
         yield from _hold_blockers(found.holds, until)
     for drift in drifts:
-        yield from _drift_blockers(drift, wish, until)
+        yield from _drift_blockers(drift, goal, until)
     if found.sync == "ahead":
-        yield from _out_of_sync_blockers(found, objects, wish, until)
+        yield from _out_of_sync_blockers(found, objects, goal, until)
 
 
 def _source_blockers(found: FollowedForm) -> Iterator[Blocker]:
     for each in found.conditions:
         if each.reason == "DeclaredTwice":
-            todo = "Have one Application alone declare it."
-            yield Blocker(told=each.message, hint=todo, exit=Exit.ERROR)
+            hint = "Have one Application alone declare it."
+            yield Blocker(message=each.message, hint=hint, exit=Exit.ERROR)
     stale = found.source.stale
     if stale and not found.plans and not stale.startswith(_TRANSIENT_SUMMARIES):
         yield Blocker(
-            told=f"{found.id} cannot follow its repository: {stale}",
+            message=f"{found.id} cannot follow its repository: {stale}",
             hint="Fix it in Git or in the Application, then wait again.",
             exit=Exit.ERROR,
         )
@@ -113,12 +117,12 @@ def _plan_blockers(found: FollowedForm) -> Iterator[Blocker]:
     for plan in found.plans:
         if plan.rejected_by:
             yield Blocker(
-                told=f"{plan.id} of {found.id} was rejected by {plan.rejected_by}. {plan.told}",
+                message=f"{plan.id} of {found.id} was rejected by {plan.rejected_by}. {plan.told}",
                 hint=f"holdfast sync {found.id} has it asked about again.",
             )
         elif not plan.approved_by:
             yield Blocker(
-                told=f"{plan.id} of {found.id} waits for a person. {plan.told}",
+                message=f"{plan.id} of {found.id} waits for a person. {plan.told}",
                 hint=f"holdfast approve {plan.id}",
             )
 
@@ -127,106 +131,108 @@ def _hold_blockers(holds: Sequence[HoldForm], until: datetime) -> Iterator[Block
     for hold in holds:
         if hold.object is None and hold.until > until:
             yield Blocker(
-                told=f"{hold.application} is on hold until {format_time(hold.until)}, by {hold.by}: "
-                f"{hold.reason}",
+                message=f"{hold.application} is on hold until {format_time(hold.until)}, "
+                f"by {hold.by}: {hold.reason}",
                 hint=f"holdfast resume {hold.application}",
             )
 
 
 def _drift_blockers(
-    drift: ApplicationDriftForm, wish: WaitGoal, until: datetime
+    drift: ApplicationDriftForm, goal: WaitGoal, until: datetime
 ) -> Iterator[Blocker]:
-    """A drift that heals by itself, or is being healed, is no hindrance."""
+    """A drift that heals by itself, or is being healed, blocks nothing."""
     what = f"{object_name(drift.object)} has drifted, and {drift.id}"
     show = f"holdfast drift show {drift.id}"
     match drift.state:
         case "awaiting-approval":
-            yield Blocker(told=f"{what} waits for a review.", hint=f"holdfast approve {drift.id}")
+            yield Blocker(
+                message=f"{what} waits for a review.", hint=f"holdfast approve {drift.id}"
+            )
         case "held" | "snoozed" if drift.until is not None and drift.until > until:
-            told = f"{what} is {drift.state} until {format_time(drift.until)}."
-            yield Blocker(told=told, hint=show)
+            message = f"{what} is {drift.state} until {format_time(drift.until)}."
+            yield Blocker(message=message, hint=show)
         case "rejected":
-            yield Blocker(told=f"{what} stays, as somebody decided.", hint=show)
+            yield Blocker(message=f"{what} stays, as somebody decided.", hint=show)
         case "fighting":
-            yield Blocker(told=f"{what} comes back each time that it is healed.", hint=show)
+            yield Blocker(message=f"{what} comes back each time that it is healed.", hint=show)
         case "pull-request":
-            told = f"{what} is in a pull request: {drift.url or 'being opened'}"
-            yield Blocker(told=told, hint=f"Merge or close it, or holdfast revert {drift.id}")
+            message = f"{what} is in a pull request: {drift.url or 'being opened'}"
+            yield Blocker(message=message, hint=f"Merge or close it, or holdfast revert {drift.id}")
         case "detected" | "parked" | "approved" | "healing" if not drift.healable:
-            yield Blocker(told=f"{what} cannot be put back by applying Git.", hint=show)
+            yield Blocker(message=f"{what} cannot be put back by applying Git.", hint=show)
         case "detected" | "parked" if drift.entries and all(
             each.cause == "admission" for each in drift.entries
         ):
-            told = f"{what} cannot be put back: the API server changes what is written."
-            yield Blocker(told=told, hint=show)
+            message = f"{what} cannot be put back: the API server changes what is written."
+            yield Blocker(message=message, hint=show)
         case "parked" if drift.until is not None and drift.until > until:
-            yield Blocker(told=f"{what} waits until {format_time(drift.until)}.", hint=show)
-        case "detected" if drift.remediation == "report" and not wish.asked:
-            yield Blocker(told=f"{what} is only reported.", hint=f"holdfast revert {drift.id}")
+            yield Blocker(message=f"{what} waits until {format_time(drift.until)}.", hint=show)
+        case "detected" if drift.remediation == "report" and not goal.requested:
+            yield Blocker(message=f"{what} is only reported.", hint=f"holdfast revert {drift.id}")
 
 
 def _out_of_sync_blockers(
-    found: FollowedForm, objects: Sequence[ObjectStandingForm], wish: WaitGoal, until: datetime
+    found: FollowedForm, objects: Sequence[ObjectStandingForm], goal: WaitGoal, until: datetime
 ) -> Iterator[Blocker]:
-    if not (found.automatic or wish.asked):
+    if not (found.automatic or goal.requested):
         yield Blocker(
-            told=f"Git moved ahead, and {found.id} is synced only when somebody asks for it.",
+            message=f"Git moved ahead, and {found.id} is synced only when somebody asks for it.",
             hint=f"holdfast sync {found.id} --wait",
         )
-    apart = [each for each in objects if each.standing in ("ahead", "left-over")]
-    left = [each for each in apart if each.standing == "left-over"]
-    if left and len(left) == len(apart) and not (found.prunes or wish.prunes):
-        more = f" and {count(len(left) - 1, 'other object')}" if len(left) > 1 else ""
+    out_of_sync = [each for each in objects if each.standing in ("ahead", "left-over")]
+    prunable = [each for each in out_of_sync if each.standing == "left-over"]
+    if prunable and len(prunable) == len(out_of_sync) and not (found.prunes or goal.prunes):
+        others = len(prunable) - 1
+        more = f" and {count(others, 'other object')}" if others else ""
         yield Blocker(
-            told=f"{object_name(left[0].object)}{more} of {found.id} is no longer declared, and is "
-            "deleted only when somebody asks for it.",
+            message=f"{object_name(prunable[0].object)}{more} of {found.id} is no longer declared, "
+            "and is deleted only when somebody asks for it.",
             hint=f"holdfast sync {found.id} --prune --wait",
         )
-    for each in apart:
+    for each in out_of_sync:
         if each.held_until is not None and each.held_until > until:
             yield Blocker(
-                told=f"{object_name(each.object)} is on hold until {format_time(each.held_until)}.",
+                message=f"{object_name(each.object)} is on hold "
+                f"until {format_time(each.held_until)}.",
                 hint=f"holdfast resume {found.id} {object_address(each.object)}",
             )
-
-
-POLL_SECONDS = 1.0
 
 
 def wait_for_application(
     session: Session,
     controller: ControllerClient,
     name: str,
-    wish: WaitGoal,
+    goal: WaitGoal,
     *,
     end: float,
     timeout: float,
 ) -> tuple[FollowedForm, Blocker | None]:
-    """Return the application once the wish is true, or with what a person has to do first.
+    """Return the application once the goal is reached, or with what a person has to do first.
 
     `end` is the moment, of the monotonic clock, when the time that was given is up. A controller
-    that starts anew meanwhile is waited for.
+    that restarts meanwhile is waited for.
     """
-    found, told = None, ""
+    found, progress = None, ""
     while True:
         left = end - time.monotonic()
         try:
             found = controller.call(controller.api.application(name))
+            if goal.is_reached(found):
+                return found, None
             until = datetime.now(UTC) + timedelta(seconds=max(0.0, left))
-            stopped = (
-                None if wish.is_reached(found) else _find_blocker(controller, found, wish, until)
-            )
-            if wish.is_reached(found) or stopped is not None:
-                return found, stopped
-            now = f"{found.id} is {found.sync} and {found.health}. {_describe_missing(controller, found)}"
+            blocker = _find_blocker(controller, found, goal, until)
+            if blocker is not None:
+                return found, blocker
+            missing = _describe_missing(controller, found)
+            now = f"{found.id} is {found.sync} and {found.health}. {missing}".rstrip()
         except TargetUnavailable as error:
             now = f"{one_line(error.happened)} Still waiting."
-        if now != told:
-            session.screen.note(now.rstrip())
-            told = now
+        if now != progress:
+            session.screen.info(now)
+            progress = now
         if left <= 0:
             raise WaitTimeout(
-                f"After {format_seconds(timeout)} {told}".rstrip(),
+                f"After {format_seconds(timeout)} {progress}".rstrip(),
                 changed="The controller carries on.",
                 hint=f"holdfast status {found.id if found else name} shows what is missing.",
             )
@@ -234,16 +240,16 @@ def wait_for_application(
 
 
 def _find_blocker(
-    controller: ControllerClient, found: FollowedForm, wish: WaitGoal, until: datetime
+    controller: ControllerClient, found: FollowedForm, goal: WaitGoal, until: datetime
 ) -> Blocker | None:
-    """Look closer at what is not as declared: only drifts and objects tell who has to act."""
+    """Read drifts and objects where some are not as declared: they say who has to act."""
     drifts = controller.call(controller.api.drifts(application=found.id)) if found.drifted else []
     objects = controller.call(controller.api.objects(found.id)) if found.ahead else []
-    return first_blocker(found, drifts, objects, wish, until=until)
+    return first_blocker(found, drifts, objects, goal, until=until)
 
 
 def _describe_missing(controller: ControllerClient, found: FollowedForm) -> str:
-    """Say what is missing: once all of it is applied, the first object that does not do well."""
+    """Say what is missing: once all of it is applied, the first object that is not healthy."""
     if found.sync == "synced" and not found.source.stale:
         for each in controller.call(controller.api.objects(found.id)):
             if each.health != "healthy":
@@ -251,10 +257,7 @@ def _describe_missing(controller: ControllerClient, found: FollowedForm) -> str:
     return one_line(found.source.stale or found.message)
 
 
-def show_blocker(session: Session, stopped: Blocker) -> None:
+def show_blocker(session: Session, blocker: Blocker) -> None:
     """Write why waiting is of no use."""
-    session.screen.error(
-        "waits-for-a-person",
-        stopped.told,
-        [f"Next: {session.caller.as_typed(stopped.hint)}"],
-    )
+    hint = f"Next: {session.caller.as_typed(blocker.hint)}"
+    session.screen.error("waits-for-a-person", blocker.message, [hint])

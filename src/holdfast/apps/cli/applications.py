@@ -1,4 +1,4 @@
-"""The verbs of `holdfast drift` where a GitOps controller answers."""
+"""What `holdfast drift` and `holdfast watch` do where a GitOps controller answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ from holdfast.apps.cli.views.applications import draw_applications
 from holdfast.apps.cli.views.drifts import show_causes
 from holdfast.apps.cli.views.output import masked_json
 from holdfast.core.errors import NotFound, TargetUnavailable
-from holdfast.wire.gitops_http_v1 import FollowedForm, JournalEntryForm, JournalForm
+from holdfast.wire.gitops_http_v1 import FollowedForm, JournalEntryForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+POLL_SECONDS = 2.0
+"""The controller answers from its memory and its ledger, so asking often is cheap."""
+JOURNAL_PAGE = 100
+RECENT_LINES = 8
+"""Lines of the journal that are listed under the table."""
 
 
 def list_application_drifts(
@@ -42,7 +48,7 @@ def list_application_drifts(
     )
     now = datetime.now(UTC)
     if grouped:
-        show_causes(session.screen, [summarize_application_drift(each) for each in found], now=now)
+        show_causes(session.screen, [*map(summarize_application_drift, found)], now=now)
     else:
         tolerated = 0
         if state == "open" and not (kind or namespace):
@@ -98,22 +104,15 @@ def next_command_for(drift: ApplicationDriftForm) -> str:
             return f"holdfast revert {drift.id} puts Git's value back, codify keeps the live one"
 
 
-POLL_SECONDS = 2.0
-"""Seconds between two looks. Both are answered from the controller's memory and ledger."""
-JOURNAL_PAGE = 100
-RECENT_LINES = 8
-"""Lines of the journal that are listed under the table."""
-
-
 @dataclass(kw_only=True)
 class ApplicationSnapshot:
     """What the controller said last."""
 
     applications: Sequence[FollowedForm] = ()
     lines: Sequence[JournalEntryForm] = ()
-    """New since the look before, oldest first; at the first look the last few."""
+    """New since the snapshot before, oldest first; in the first one the last few."""
     silent_since: datetime | None = None
-    """When it stopped answering; what is shown is from before."""
+    """When the controller stopped answering; what is shown is from before."""
 
 
 def watch_applications(
@@ -121,18 +120,18 @@ def watch_applications(
 ) -> None:
     """Follow one application, or all of the project, until the time is up or Ctrl-C."""
     id = controller.call(controller.api.application(name)).id if name else ""
-    looks = _SnapshotPoller(controller, id)
     end = None if timeout is None else time.monotonic() + timeout
+    snapshots = _SnapshotPoller(controller, id).until(end)
     if session.screen.live and session.screen.output != "jsonl":
-        _redraw_table(session, looks.until(end))
+        _redraw_table(session, snapshots)
     else:
-        _stream_changes(session.screen, looks.until(end))
+        _stream_changes(session.screen, snapshots)
 
 
 def application_changes(
     before: Mapping[str, FollowedForm] | None, after: Mapping[str, FollowedForm]
 ) -> Iterator[tuple[str, FollowedForm]]:
-    """Compare two looks; `before` is None at the first. That it was looked at is no change."""
+    """Compare two snapshots; `before` is None at first. That it was observed again is no change."""
     for id, found in after.items():
         if before is None:
             yield "present", found
@@ -152,11 +151,11 @@ def _without_timestamps(found: FollowedForm) -> FollowedForm:
 
 @dataclass
 class _SnapshotPoller:
-    """Asks again and again; a controller that is away is waited for."""
+    """Takes snapshots; a controller that does not answer is waited for."""
 
     controller: ControllerClient
     id: str
-    seen: int | None = field(default=None, init=False)
+    last_seq: int | None = field(default=None, init=False)
     """The newest line of the journal that was given."""
 
     def until(self, end: float | None) -> Iterator[ApplicationSnapshot]:
@@ -181,46 +180,48 @@ class _SnapshotPoller:
 
     def _lines(self) -> Sequence[JournalEntryForm]:
         found: list[JournalEntryForm] = []
-        first, before = self.seen is None, 0
+        first, before = self.last_seq is None, 0
         while True:
-            page = self._page(before, RECENT_LINES if first else JOURNAL_PAGE)
-            new = [each for each in page.entries if each.seq > (self.seen or 0)]
+            limit = RECENT_LINES if first else JOURNAL_PAGE
+            page = self.controller.call(
+                self.controller.api.history(application=self.id, before=before, limit=limit)
+            )
+            new = [each for each in page.entries if each.seq > (self.last_seq or 0)]
             found += new
             if first or page.next is None or len(new) < len(page.entries):
                 break
             before = page.next
-        self.seen = found[0].seq if found else self.seen or 0
+        self.last_seq = found[0].seq if found else self.last_seq or 0
         return found[::-1]
 
-    def _page(self, before: int, limit: int) -> JournalForm:
-        return self.controller.call(
-            self.controller.api.history(application=self.id, before=before, limit=limit)
-        )
 
-
-def _stream_changes(screen: Screen, looks: Iterator[ApplicationSnapshot]) -> None:
+def _stream_changes(screen: Screen, snapshots: Iterator[ApplicationSnapshot]) -> None:
     """Write each change as a line of JSON. The journal begins where the watch does."""
     screen.record({"type": "version", "apiVersion": API_VERSION, "kind": "Watch"})
     known: dict[str, FollowedForm] | None = None
-    for look in looks:
-        if look.silent_since is not None:
+    for snapshot in snapshots:
+        if snapshot.silent_since is not None:
             continue
         if known is not None:
-            for line in look.lines:
+            for line in snapshot.lines:
                 screen.record({"type": "journal", "at": line.at, "entry": masked_json(line)})
-        after = {each.id: each for each in look.applications}
+        after = {each.id: each for each in snapshot.applications}
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         for kind, found in application_changes(known, after):
             screen.record({"type": kind, "at": at, "application": masked_json(found)})
         known = after
 
 
-def _redraw_table(session: Session, looks: Iterator[ApplicationSnapshot]) -> None:
+def _redraw_table(session: Session, snapshots: Iterator[ApplicationSnapshot]) -> None:
     recent: list[JournalEntryForm] = []
-    for look in looks:
-        recent = [*recent, *look.lines][-RECENT_LINES:]
+    for snapshot in snapshots:
+        recent = [*recent, *snapshot.lines][-RECENT_LINES:]
         draw_applications(
-            session.screen, look.applications, recent, place=session.place,
-            silent_since=look.silent_since, now=datetime.now(UTC),
-        )  # fmt: skip
+            session.screen,
+            snapshot.applications,
+            recent,
+            connected_to=session.connected_to,
+            silent_since=snapshot.silent_since,
+            now=datetime.now(UTC),
+        )
     session.screen.next("holdfast status")

@@ -14,7 +14,6 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.settings import NAMES, PROJECT_FILE, project_file, read_file, user_file
-from holdfast.apps.cli.views.text import format_table
 from holdfast.apps.sdk import settings
 from holdfast.core.errors import ValidationError
 from holdfast.core.names import require_slug
@@ -54,10 +53,9 @@ def view(session: Session, show_origin: bool) -> None:
         rows.append([name, value, *([origin] if show_origin else [])])
         items.append({"name": name, "value": value, "origin": origin})
     if screen.for_people:
-        for line in format_table(["SETTING", "VALUE", *(["FROM"] if show_origin else [])], rows):
-            screen.line(line)
-        screen.next("holdfast config set NAME VALUE" if show_origin
-                    else "holdfast config view --show-origin")  # fmt: skip
+        screen.table(["SETTING", "VALUE", *(["FROM"] if show_origin else [])], rows)
+        following = "set NAME VALUE" if show_origin else "view --show-origin"
+        screen.next(f"holdfast config {following}")
     else:
         screen.document("Config", {"settings": items})
 
@@ -113,7 +111,8 @@ def _write_settings(path: Path, values: dict[str, str]) -> None:
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()
     ]
-    mode = 0o600 if "token" in values else stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644  # fmt: skip  # noqa: E501
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+    mode = 0o600 if "token" in values else mode
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         file.writelines(lines)
@@ -123,10 +122,8 @@ def _write_settings(path: Path, values: dict[str, str]) -> None:
 
 
 def _mask_token(name: str, value: str) -> str:
-    if name != "token":
-        return redact(value)
     masked = redact(value)
-    return masked if masked != value else "(set)"
+    return "(set)" if name == "token" and masked == value else masked
 
 
 def _default_value(name: str) -> str:

@@ -1,4 +1,8 @@
-"""Opens the SDK's own client where the settings point, under the command line's name."""
+"""Opens what the settings point to: the SDK's client, a store file, or a GitOps controller.
+
+Verbs that work on workloads and on applications ask with `find_controller` which it is; those that
+decide about drift need `require_controller`.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +19,44 @@ from holdfast.core.errors import AuthError, ConfigurationError
 from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from holdfast.adapters.http.gitops import RemoteApplications
     from holdfast.adapters.store import Store
-    from holdfast.apps.cli.session import Session
     from holdfast.apps.sdk import settings as sdk
     from holdfast.apps.sdk.management import ManagementClient
     from holdfast.wire.gitops_http_v1 import FollowedForm
 
+T = TypeVar("T")
 MANAGER = "holdfast-cli"
 """What writes made here are attributed to."""
 
 
 def connect(
-    settings: CliSettings, *, project: str | None, patience: float | None = None
+    settings: CliSettings, *, project: str | None, once_within: float | None = None
 ) -> ManagementClient:
-    """Return a client; nothing is asked yet. With `patience` it asks once, for so many seconds."""
+    """Return a client; nothing is requested yet. `once_within` seconds, it tries only once."""
     from holdfast.apps.sdk.management import ManagementClient
 
-    place = connection_settings(settings)
-    if place.is_remote and place.token is None:
-        raise missing_token_error(place.url)
-    token = settings.get("token") if place.is_remote else None
-    if patience is None:
-        return ManagementClient(place.url, project=project, token=token, manager=MANAGER)
+    target = connection_settings(settings)
+    if target.is_remote and target.token is None:
+        raise missing_token_error(target.url)
+    token = settings.get("token") if target.is_remote else None
+    if once_within is None:
+        return ManagementClient(target.url, project=project, token=token, manager=MANAGER)
     return ManagementClient(
-        place.url, project=project, token=token, manager=MANAGER, timeout=patience, max_retries=0
+        target.url,
+        project=project,
+        token=token,
+        manager=MANAGER,
+        timeout=once_within,
+        max_retries=0,
     )
 
 
 @contextmanager
 def open_store(session: Session, db: str | None) -> Iterator[Store]:
-    """Open a store file on this machine beside whoever uses it."""
+    """Open a store file on this machine, also while a server has it open."""
     from holdfast.adapters.store import OpenMode, Store
 
     path = connection_settings(session.settings, db=db).path
@@ -61,7 +70,7 @@ def open_store(session: Session, db: str | None) -> Iterator[Store]:
 
 
 def missing_token_error(url: str) -> AuthError:
-    """A control plane needs a token, and none is set."""
+    """Make the error for a control plane without a token."""
     return AuthError(
         f"There is no token for {url}.",
         hint="Set HOLDFAST_TOKEN. Where the server runs, make one with: "
@@ -73,10 +82,10 @@ def default_project(settings: CliSettings) -> str | None:
     """Return the project that a cluster's address or its context stands for; None elsewhere."""
     if not (settings.get("url") or "").startswith("kubernetes:"):
         return None
-    from holdfast.apps.sdk.connect import default_project as of_the_cluster
+    from holdfast.apps.sdk.connect import default_project as project_of_cluster
     from holdfast.apps.sdk.settings import resolve_connection
 
-    return of_the_cluster(resolve_connection(settings.get("url"), environ={}))
+    return project_of_cluster(resolve_connection(settings.get("url"), environ={}))
 
 
 def default_url() -> str:
@@ -99,9 +108,6 @@ def connection_settings(settings: CliSettings, *, db: str | None = None) -> sdk.
     )
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class ControllerClient:
     """A controller that answered, and the applications it follows in this project."""
@@ -109,12 +115,12 @@ class ControllerClient:
     api: RemoteApplications
     applications: list[FollowedForm]
 
-    def call(self, question: Coroutine[Any, Any, T]) -> T:  # Any: nothing is sent or yielded
-        """Have a question answered, blocking."""
-        return run_sync(question)
+    def call(self, request: Coroutine[Any, Any, T]) -> T:  # Any: nothing is sent or yielded
+        """Wait for the response to a request."""
+        return run_sync(request)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Go through answers as they come, blocking."""
+        """Yield items as they come."""
         return iterate_sync(items)
 
 
@@ -122,7 +128,7 @@ class ControllerClient:
 def find_controller(
     session: Session,
     *,
-    patience: float | None = None,
+    once_within: float | None = None,
     until: float | None = None,
     timeout: float = 0.0,
 ) -> Iterator[ControllerClient | None]:
@@ -130,22 +136,21 @@ def find_controller(
 
     With `until`, a moment of the monotonic clock, a server that does not answer yet is waited for.
     """
-    place = connection_settings(session.settings)
-    if not place.is_remote:
+    target = connection_settings(session.settings)
+    if not target.is_remote:
         yield None
         return
-    if place.token is None:
-        raise missing_token_error(place.url)
+    if target.token is None:
+        raise missing_token_error(target.url)
     from holdfast.adapters.http.gitops import RemoteApplications
     from holdfast.apps.sdk.connect import ClientOptions, make_transport
 
+    retries = 2 if once_within is None else 0
     options = ClientOptions(
-        timeout=patience or 30.0, max_retries=2 if patience is None else 0, manager=MANAGER,
-        blocking=True,
-    )  # fmt: skip
-    api = RemoteApplications(
-        make_transport(place, options, place.token), session.project, request_timeout=patience
+        timeout=once_within or 30.0, max_retries=retries, manager=MANAGER, blocking=True
     )
+    transport = make_transport(target, options, target.token)
+    api = RemoteApplications(transport, session.project, request_timeout=once_within)
     try:
         if until is None:
             found = run_sync(api.follows())
@@ -164,8 +169,8 @@ def require_controller(session: Session) -> Iterator[ControllerClient]:
     with find_controller(session) as controller:
         if controller is None:
             raise ConfigurationError(
-                f"There is no GitOps controller at {session.place}: this is about applications "
-                "that it follows.",
+                f"There is no GitOps controller at {session.connected_to}: "
+                "this is about applications that it follows.",
                 hint="Set HOLDFAST_URL, or --url, to where holdfast gitops answers.",
             )
         yield controller

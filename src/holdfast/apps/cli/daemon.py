@@ -1,4 +1,4 @@
-"""What the verbs that run until they are stopped have alike: `serve`, `gitops` and `operator`."""
+"""What the verbs that run until they are stopped share: `serve`, `gitops` and `operator`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def listen_options(function: F) -> F:
             "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
         ),
         click.option(
-            "--db", type=click.Path(dir_okay=False), help="Store file (default: the user's own)."
+            "--db",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Store file (default: the user's own).",
         ),
     ):
         function = option(function)
@@ -66,7 +68,7 @@ def context_option(function: F) -> F:
 
 
 def lease_namespace_option(function: F) -> F:
-    """Where the one that acts is agreed on."""
+    """Where the Lease is."""
     return click.option(
         "--lease-namespace",
         metavar="NS",
@@ -75,24 +77,28 @@ def lease_namespace_option(function: F) -> F:
 
 
 def choose_log_format(chosen: str | None = None) -> str:
-    """Text where a person looks on, unless told."""
+    """Text on a terminal, unless another format was chosen."""
     return chosen or ("text" if sys.stderr.isatty() else "json")
 
 
-def store_path(chosen: str | None) -> Path:
-    """The store to open, in a folder that is there."""
+def store_path(chosen: Path | None) -> Path:
+    """Return the store to open, and make its folder."""
     from holdfast.apps.sdk.settings import default_store_file
 
-    path = Path(chosen) if chosen else default_store_file()
+    path = chosen or default_store_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def show_how_to_connect(screen: Screen, db: Path, url: str, *, follow: str) -> None:
     """Say how to make a token, and what to do next."""
-    screen.line()
-    screen.line("Make a token, in another terminal:")
-    screen.line(f"  holdfast token create --name me --scope admin --db {db} -p PROJECT")
-    screen.line("Then connect:")
-    screen.line(f"  export HOLDFAST_URL={url} HOLDFAST_PROJECT=PROJECT HOLDFAST_TOKEN=ik_sdk_…")
+    screen.lines(
+        [
+            "",
+            "Make a token, in another terminal:",
+            f"  holdfast token create --name me --scope admin --db {db} -p PROJECT",
+            "Then connect:",
+            f"  export HOLDFAST_URL={url} HOLDFAST_PROJECT=PROJECT HOLDFAST_TOKEN=ik_sdk_…",
+        ]
+    )
     screen.next(follow)

@@ -45,24 +45,24 @@ def command(
     if bool(workloads) == bool(paths):
         ctx.fail("Give either the names of workloads or -f.")
     screen = session.screen
-    wanted = [session.workload(name) for name in workloads] or [
+    ids = [session.workload(name) for name in workloads] or [
         WorkloadId(project=each.spec.project or session.project, slug=each.spec.slug)
         for each in load_specs(paths, recursive=recursive)
     ]
-    if not yes and not _confirm(ctx, session, wanted):
+    if not yes and not _confirm(ctx, session, ids):
         return
-    items, gone = [], list[str]()
+    items, deleted = [], list[str]()
     with session.client() as client:
-        for where in wanted:
-            with report_changes(f"Deleted before that: {', '.join(gone)}." if gone else ""):
-                deleted = client.delete(where.slug, project=where.project)
-            gone += [str(where)] if deleted else []
-            outcome = "deleted" if deleted else "absent"
-            items.append({"project": where.project, "slug": where.slug, "outcome": outcome})
+        for id in ids:
+            with report_changes(f"Deleted before that: {', '.join(deleted)}." if deleted else ""):
+                existed = client.delete(id.slug, project=id.project)
+            deleted += [str(id)] if existed else []
+            outcome = "deleted" if existed else "absent"
+            items.append({"project": id.project, "slug": id.slug, "outcome": outcome})
             if screen.output == "table":
-                screen.line(f"- {where}  {'deleted' if deleted else 'was not there'}")
+                screen.line(f"- {id}  {'deleted' if existed else 'was not there'}")
             elif screen.output == "name":
-                screen.line(str(where))
+                screen.line(str(id))
     if screen.output == "jsonl":
         screen.records("DeleteResult", items)
     elif screen.output in ("json", "yaml"):
@@ -70,18 +70,17 @@ def command(
     screen.next("holdfast status")
 
 
-def _confirm(ctx: click.Context, session: Session, wanted: list[WorkloadId]) -> bool:
-    names = ", ".join(map(str, wanted))
+def _confirm(ctx: click.Context, session: Session, ids: list[WorkloadId]) -> bool:
+    names, what = ", ".join(map(str, ids)), count(len(ids), "workload")
     if not session.screen.interactive:
         session.screen.error(
             "confirmation-needed",
-            f"Deleting {count(len(wanted), 'workload')} needs confirmation, and there is nobody to "
-            "ask.",
+            f"Deleting {what} needs confirmation, and there is nobody to ask.",
             ["Nothing was changed.", f"Next: add --yes to delete {names}"],
         )
         ctx.exit(Exit.POLICY)
-    session.screen.note(f"This stops and deletes {names} in {session.place}.")
+    session.screen.info(f"This stops and deletes {names} in {session.connected_to}.")
     if click.confirm("Delete?", err=True):
         return True
-    session.screen.note("Nothing was changed.")
+    session.screen.info("Nothing was changed.")
     return False

@@ -14,7 +14,8 @@ from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.output import show_unified_diff
 from holdfast.apps.cli.views.plan import show_plan
-from holdfast.apps.cli.views.text import count, format_table
+from holdfast.apps.cli.views.text import count
+from holdfast.core.drift import DriftedField
 from holdfast.core.plan import Action, Plan
 from holdfast.core.show import MAX_VALUE_WIDTH, show_value, value_diff
 from holdfast.core.tree import show_path
@@ -89,12 +90,15 @@ def _show_application_diff(session: Session, name: str) -> bool:
 
 
 def _show_table(screen: Screen, plan: Plan) -> None:
+    def side(field: DriftedField, *, live: bool) -> str:
+        return show_value(field, live=live, width=MAX_VALUE_WIDTH, ascii_only=screen.ascii_only)
+
     rows = [
         [
             str(step.id),
             show_path(field.change.path),
-            show_value(field, live=True, width=MAX_VALUE_WIDTH, ascii_only=screen.ascii_only),
-            show_value(field, live=False, width=MAX_VALUE_WIDTH, ascii_only=screen.ascii_only),
+            side(field, live=True),
+            side(field, live=False),
             field.kind.value,
             str(field.writer or "unknown"),
         ]
@@ -108,8 +112,7 @@ def _show_table(screen: Screen, plan: Plan) -> None:
     ]
     if rows:
         heads = ["WORKLOAD", "FIELD", "LIVE", "DECLARED", "KIND", "CHANGED BY"]
-        for line in format_table(heads, rows):
-            screen.line(line)
+        screen.table(heads, rows)
         for step in plan.changes:
             for field in step.fields:
                 lines = value_diff(field, ascii_only=screen.ascii_only)

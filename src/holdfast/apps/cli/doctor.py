@@ -37,7 +37,7 @@ class CheckStatus(StrEnum):
     FAIL = "fail"
 
 
-_INKS = {
+_STYLES = {
     CheckStatus.OK: TextStyle.CREATE,
     CheckStatus.WARN: TextStyle.CHANGE,
     CheckStatus.FAIL: TextStyle.REMOVE,
@@ -46,10 +46,10 @@ _INKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at."""
+    """One thing that was checked."""
 
     name: str
-    verdict: CheckStatus = CheckStatus.OK
+    status: CheckStatus = CheckStatus.OK
     found: str
     fix: str = ""
 
@@ -100,21 +100,21 @@ def command(ctx: click.Context, session: Session) -> None:
     screen = session.screen
     checks = list(_run_checks(session))
     bodies = [
-        {"name": each.name, "verdict": each.verdict, "found": each.found, "fix": each.fix}
+        {"name": each.name, "verdict": each.status, "found": each.found, "fix": each.fix}
         for each in checks
     ]
-    failed = [each for each in checks if each.verdict is CheckStatus.FAIL]
+    failed = [each for each in checks if each.status is CheckStatus.FAIL]
     if screen.output == "jsonl":
         screen.records("Diagnosis", bodies)
     elif not screen.for_people:
         screen.document("Diagnosis", {"healthy": not failed, "checks": bodies})
     else:
         for each in checks:
-            mark = screen.paint(f"{each.verdict:<4}", _INKS[each.verdict])
+            mark = screen.paint(f"{each.status:<4}", _STYLES[each.status])
             screen.line(f"{mark}  {each.name:<11} {printable(each.found)}")
             if each.fix:
                 screen.line(f"{'':<18}Fix: {printable(each.fix)}")
-        screen.next("mend what failed, then holdfast doctor" if failed else "holdfast status")
+        screen.next("fix what failed, then holdfast doctor" if failed else "holdfast status")
     if failed:
         ctx.exit(Exit.ERROR)
 
@@ -143,7 +143,7 @@ def _check_python() -> Check:
     good = sys.version_info >= (3, 11)
     return Check(
         name="python",
-        verdict=CheckStatus.OK if good else CheckStatus.FAIL,
+        status=CheckStatus.OK if good else CheckStatus.FAIL,
         found=f"{platform.python_version()} on {platform.platform(terse=True)}",
         fix="" if good else "Use Python 3.11 or newer.",
     )
@@ -156,7 +156,7 @@ def _check_sqlite() -> Check:
     good = tuple(int(part) for part in version.split(".")[:3]) >= SAFE_SQLITE
     return Check(
         name="sqlite",
-        verdict=CheckStatus.OK if good else CheckStatus.WARN,
+        status=CheckStatus.OK if good else CheckStatus.WARN,
         found=f"{version} (apsw {apsw.apsw_version()})",
         fix="" if good else "Update apsw: SQLite below 3.51.3 can damage a store in rare cases.",
     )
@@ -171,7 +171,7 @@ def _check_extra(extra: Extra) -> Check:
         missing = isinstance(error, ModuleNotFoundError)
         return Check(
             name=extra.name,
-            verdict=CheckStatus.WARN,
+            status=CheckStatus.WARN,
             found=f"{error.name} is not installed" if missing else f"it cannot be used: {error}",
             fix=f"{install_extra(extra.name)}, if this machine is to {extra.purpose}.",
         )
@@ -194,7 +194,7 @@ def _check_store(path: Path) -> Iterator[Check]:
     size = path.stat().st_size / 2**20
     yield Check(
         name="store",
-        verdict=CheckStatus.FAIL if problems else CheckStatus.OK,
+        status=CheckStatus.FAIL if problems else CheckStatus.OK,
         found=f"{len(problems)} problems, first: {problems[0]}"
         if problems
         else f"{path}, {size:.1f} MiB, whole",
@@ -205,7 +205,7 @@ def _check_store(path: Path) -> Iterator[Check]:
     try:
         Store.open(path, mode=OpenMode.CLIENT).close()
     except StoreHeld as error:
-        yield Check(name="holder", verdict=CheckStatus.WARN, found=error.happened, fix=error.hint)
+        yield Check(name="holder", status=CheckStatus.WARN, found=error.happened, fix=error.hint)
     except HoldfastError as error:
         yield _failed_check("holder", error)
     else:
@@ -218,31 +218,31 @@ def _check_remote(session: Session, settings: ConnectionSettings) -> Iterator[Ch
     from holdfast.reconcile.sync_bridge import run_sync
 
     options = ClientOptions(timeout=5.0, max_retries=0, manager=MANAGER, blocking=True)
-    line = make_transport(settings, options, None)
+    client = make_transport(settings, options, None)
     try:
-        answer = run_sync(line.request("GET", "/readyz", deadline=deadline_in(5.0, line.clock)))
+        deadline = deadline_in(5.0, client.clock)
+        response = run_sync(client.request("GET", "/readyz", deadline=deadline))
     except HoldfastError as error:
         yield _failed_check("reach", error)
         return
     finally:
-        run_sync(line.aclose())
-    if answer.status == 200:
+        run_sync(client.aclose())
+    if response.status == 200:
         yield Check(name="reach", found=f"{settings.url} answers and is ready")
     else:
         yield Check(
             name="reach",
-            verdict=CheckStatus.FAIL,
-            found=f"{settings.url}/readyz answered {answer.status}",
+            status=CheckStatus.FAIL,
+            found=f"{settings.url}/readyz answered {response.status}",
             fix="Check that this is a Holdfast control plane, and its log.",
         )
         return
     try:
-        with session.client() as client:
-            found = client.list()
+        with session.client() as reader:
+            count = len(reader.list())
     except HoldfastError as error:
         yield _failed_check("token", error)
     else:
-        count = len(found)
         yield Check(name="token", found=f"reads project {session.project} ({count} workloads)")
 
 
@@ -261,11 +261,11 @@ def _check_cluster(session: Session) -> Iterator[Check]:
     if waiting:
         yield Check(
             name="operator",
-            verdict=CheckStatus.WARN,
+            status=CheckStatus.WARN,
             found=f"{len(waiting)} workloads were taken up by no operator",
             fix="Check that it runs: kubectl get pods -A -l app.kubernetes.io/name=holdfast",
         )
 
 
 def _failed_check(name: str, error: HoldfastError) -> Check:
-    return Check(name=name, verdict=CheckStatus.FAIL, found=error.happened, fix=error.hint)
+    return Check(name=name, status=CheckStatus.FAIL, found=error.happened, fix=error.hint)

@@ -14,6 +14,7 @@ from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.drifts import (
     drift_body,
+    show_causes,
     show_drift,
     show_drift_explanation,
     show_drifts,
@@ -100,9 +101,14 @@ def list_open(
             from holdfast.apps.cli.applications import list_application_drifts
 
             found = list_application_drifts(
-                session, controller, name or "", state=state or "open", kind=kind or "",
-                namespace=object_namespace or "", grouped=group_by is not None,
-            )  # fmt: skip
+                session,
+                controller,
+                name or "",
+                state=state or "open",
+                kind=kind or "",
+                namespace=object_namespace or "",
+                grouped=group_by is not None,
+            )
             if found and exit_code:
                 ctx.exit(Exit.CHANGES)
             return
@@ -110,23 +116,16 @@ def list_open(
         ctx.fail("--state and --object-namespace are for a server that follows applications.")
     drifts = [each for each in _read_drifts(session, name) if not kind or kind in each.kinds]
     unknown = _workloads_with_unknown_drift(session, name)
+    now = datetime.now(UTC)
     if group_by:
-        from holdfast.apps.cli.views.drifts import show_causes
-
-        show_causes(
-            session.screen, [summarize_drift(each) for each in drifts], now=datetime.now(UTC)
-        )
+        show_causes(session.screen, [summarize_drift(each) for each in drifts], now=now)
     else:
-        show_drifts(session.screen, drifts, now=datetime.now(UTC), certain=not unknown)
+        show_drifts(session.screen, drifts, now=now, certain=not unknown)
     _warn_unknown_drift(session, unknown)
-    if drifts:
-        session.screen.next(f"holdfast drift show {drifts[0].id}")
-    else:
-        session.screen.next("holdfast drift history")
-    if drifts and exit_code:
-        ctx.exit(Exit.CHANGES)
-    if unknown and exit_code:
-        ctx.exit(Exit.ERROR)
+    following = f"show {drifts[0].id}" if drifts else "history"
+    session.screen.next(f"holdfast drift {following}")
+    if exit_code and (drifts or unknown):
+        ctx.exit(Exit.CHANGES if drifts else Exit.ERROR)
 
 
 @command.command("show", cls=Verb, examples=["holdfast drift show drift-aac97b798ad9 -o json"])
@@ -169,7 +168,7 @@ def show(session: Session, id: str) -> None:
 def explain(session: Session, name: str | None) -> None:
     """Explain open drifts in sentences: what moved, who moved it, and what follows.
 
-    When nothing is open, the last drift that ended is explained, if it is remembered.
+    When nothing is open, the last drift that ended is explained, if it is on record.
     """
     with find_controller(session) as controller:
         if controller is not None:
@@ -178,12 +177,12 @@ def explain(session: Session, name: str | None) -> None:
             explain_application_drifts(session, controller, name or "")
             return
     every = _read_drifts(session, name, resolved=True, ids=True)
-    still = [each for each in every if each.resolved_at is None]
-    chosen = still or list(every[:1])
+    still_open = [each for each in every if each.resolved_at is None]
+    chosen = still_open or list(every[:1])
     if not session.screen.for_people:
         show_drifts(session.screen, chosen, now=datetime.now(UTC))
         return
-    if not still:
+    if not still_open:
         _warn_unknown_drift(session, _workloads_with_unknown_drift(session, name))
         session.screen.line("No drift is open." + (" The last one:" if chosen else ""))
     for each in chosen:

@@ -130,5 +130,5 @@ def _apply_saved_plan(session: Session, name: str) -> list[WorkloadOutcome]:
         ) from error
     with session.client() as client:
         lives = client.apply(plan)
-    session.screen.note(f"{plan.id} still matched what is live, and was applied.")
+    session.screen.info(f"{plan.id} still matched what is live, and was applied.")
     return outcomes_of_plan(plan, lives)

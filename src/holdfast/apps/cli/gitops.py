@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,16 +36,16 @@ _LEDGER_VARIABLE = "HOLDFAST_LEDGER"
 )
 @click.option(
     "--key-file",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Holds the key that marks Secrets (default: one of its own beside the store).",
 )
 @click.option(
     "--cache",
-    type=click.Path(file_okay=False),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Where copies of repositories are kept (default: beside the store).",
 )
 @daemon.context_option
-@click.option("--cluster-name", default="", help="How notices name the cluster.")
+@click.option("--cluster-name", "cluster", default="", help="How notices name the cluster.")
 @click.option(
     "--namespace",
     "namespaces",
@@ -57,12 +58,12 @@ _LEDGER_VARIABLE = "HOLDFAST_LEDGER"
     "--file",
     "files",
     multiple=True,
-    type=click.Path(exists=True),
+    type=click.Path(exists=True, path_type=Path),
     help="Follow the Applications of a file or folder, not those of the cluster.",
 )
 @click.option(
     "--credentials",
-    type=click.Path(exists=True, file_okay=False),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="With -f: a folder for each credential, as Kubernetes mounts Secrets.",
 )
 @click.option("--kustomize", metavar="PROGRAM", help="The kustomize program (default: on PATH).")
@@ -76,6 +77,7 @@ _LEDGER_VARIABLE = "HOLDFAST_LEDGER"
 )
 @click.option(
     "--allow-local",
+    "local",
     is_flag=True,
     help="Let Applications name repositories and forges on this machine: paths and loopback.",
 )
@@ -130,36 +132,7 @@ _LEDGER_VARIABLE = "HOLDFAST_LEDGER"
 @daemon.logging_options
 @options.colour
 @pass_session
-def command(
-    session: Session,
-    db: str | None,
-    host: str,
-    port: int,
-    ledger: str | None,
-    key_file: str | None,
-    cache: str | None,
-    context: str | None,
-    cluster_name: str,
-    namespaces: tuple[str, ...],
-    files: tuple[str, ...],
-    credentials: str | None,
-    kustomize: str | None,
-    kubectl: str | None,
-    sops: str | None,
-    unconfined: bool,
-    allow_local: bool,
-    unbound: bool,
-    private: bool,
-    annotation_holds: str,
-    workers: int,
-    resync: float,
-    keep: float,
-    lease_namespace: str | None,
-    elect: bool,
-    accept_rollback: bool,
-    log_format: str | None,
-    log_level: str,
-) -> None:
+def command(session: Session, /, **given: Any) -> None:  # Any: each is a field of GitopsSettings
     """Run the GitOps controller.
 
     Compares what repositories declare with what runs in the cluster, all the time, and handles
@@ -173,43 +146,21 @@ def command(
         from holdfast.apps.gitops.main import run_gitops
         from holdfast.apps.gitops.settings import GitopsSettings
 
-    if kustomize and kubectl:
+    kubectl = given.pop("kubectl")
+    if given["kustomize"] and kubectl:
         raise click.UsageError("--kustomize and --kubectl do the same: give one of them.")
-    if credentials and not files:
+    if given["credentials"] and not given["files"]:
         raise click.UsageError("Without -f they are Secrets in the cluster: drop --credentials.")
-    path = daemon.store_path(db)
-    address = ledger or os.environ.get(_LEDGER_VARIABLE)
-    run_gitops(
-        GitopsSettings(
-            db=path,
-            host=host,
-            port=port,
-            ledger=Secret(address) if address else None,
-            key_file=Path(key_file) if key_file else None,
-            cache=Path(cache) if cache else None,
-            context=context,
-            cluster=cluster_name,
-            namespaces=namespaces,
-            files=tuple(map(Path, files)),
-            credentials=Path(credentials) if credentials else None,
-            kustomize=kustomize or kubectl,
-            sops=sops,
-            unconfined=unconfined,
-            local=allow_local,
-            unbound=unbound,
-            private=private,
-            annotation_holds=AnnotationHolds(annotation_holds),
-            workers=workers,
-            resync=resync,
-            keep=keep,
-            lease_namespace=lease_namespace,
-            elect=elect,
-            accept_rollback=accept_rollback,
-            log_format=daemon.choose_log_format(log_format),
-            log_level=log_level,
-            on_ready=lambda url: _show_greeting(session, path, url),
-        )
-    )
+    ledger = given["ledger"] or os.environ.get(_LEDGER_VARIABLE)
+    db = daemon.store_path(given["db"])
+    given |= {
+        "db": db,
+        "ledger": Secret(ledger) if ledger else None,
+        "kustomize": given["kustomize"] or kubectl,
+        "annotation_holds": AnnotationHolds(given["annotation_holds"]),
+        "log_format": daemon.choose_log_format(given["log_format"]),
+    }
+    run_gitops(GitopsSettings(**given, on_ready=lambda url: _show_greeting(session, db, url)))
 
 
 def _show_greeting(session: Session, db: Path, url: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from holdfast.apps.cli.exits import Exit, exit_code_of, show_crash, show_error, show_usage_error
+from holdfast.apps.cli.screen import Caller
 from holdfast.apps.cli.session import Session
-from holdfast.apps.cli.views.text import with_program_name
 from holdfast.core.errors import HoldfastError
 
 
@@ -152,8 +152,9 @@ def _run(main: Any, session: Session, args: Any, more: Any) -> int:  # Any: clic
 def _write_examples(
     examples: Sequence[str], ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    program = ctx.find_root().info_name or "holdfast"
+    caller = Caller(ctx.find_root().info_name or "holdfast")
     if examples:
         with formatter.section("Examples"):
-            for line in (with_program_name(program, each) for each in examples):
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+            for example in examples:
+                indent = " " * formatter.current_indent
+                formatter.write(f"{indent}{caller.in_program(example)}\n")

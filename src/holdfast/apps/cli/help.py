@@ -1,4 +1,4 @@
-"""`holdfast help`: topics that belong to no single command, and the whole reference."""
+"""`holdfast help`, with topics and the whole reference, and `holdfast completion`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import EXIT_MEANINGS
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.text import format_table
 
 ENVIRONMENT_VARIABLES = {
     "HOLDFAST_URL": "Control plane (https://…) or embedded store (sqlite:///PATH).",
@@ -48,15 +47,10 @@ def command(ctx: click.Context, session: Session, topic: tuple[str, ...], markdo
     if markdown:
         click.echo(reference_page(ctx.find_root().command), nl=False)
     elif topic == ("exit-codes",):
-        for line in format_table(
-            ["CODE", "MEANING"], [[str(int(c)), t] for c, t in EXIT_MEANINGS.items()]
-        ):
-            screen.line(line)
+        rows = [[str(int(code)), text] for code, text in EXIT_MEANINGS.items()]
+        screen.table(["CODE", "MEANING"], rows)
     elif topic == ("environment",):
-        for line in format_table(
-            ["VARIABLE", "MEANING"], [list(each) for each in ENVIRONMENT_VARIABLES.items()]
-        ):
-            screen.line(line)
+        screen.table(["VARIABLE", "MEANING"], [*ENVIRONMENT_VARIABLES.items()])
         screen.next("holdfast config view --show-origin")
     else:
         screen.line(_help_of(ctx.find_root(), topic))

@@ -8,7 +8,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.drifts import show_history
+from holdfast.apps.cli.views.history import show_history, show_journal
 
 
 @click.command(
@@ -38,8 +38,6 @@ def command(
     """
     with find_controller(session) as controller:
         if controller is not None:
-            from holdfast.apps.cli.views.history import show_journal
-
             page = controller.call(
                 controller.api.history(application=name or "", subject=about or "", limit=limit)
             )

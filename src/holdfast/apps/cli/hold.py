@@ -1,4 +1,4 @@
-"""`holdfast pause`: hold an application, or one object, for an emergency change."""
+"""`holdfast pause` and `resume`: hold an application, or one object, for an emergency change."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import require_controller
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.applications import object_address, object_name, show_hold
-from holdfast.apps.cli.views.output import masked_json
+from holdfast.apps.cli.views.applications import hold_lines, object_address, object_name
+from holdfast.apps.cli.views.output import masked_json, show_list, show_result
 from holdfast.apps.cli.views.text import one_line
 from holdfast.core.gitops.application import HoldEnd
+from holdfast.wire.gitops_http_v1 import HoldForm
 
 
 @click.command(
@@ -38,7 +39,7 @@ from holdfast.core.gitops.application import HoldEnd
 @options.output(*options.SINGLE_FORMATS)
 @pass_session
 def pause(
-    session: Session, application: str, object: str, seconds: float, reason: str, then: str | None
+    session: Session, application: str, object: str, seconds: int, reason: str, then: str | None
 ) -> None:
     """Hold an application, or one object of it: nothing is written to it meanwhile.
 
@@ -46,22 +47,21 @@ def pause(
     to Git by a pull request at its end, or is put back; it is never forgotten.
     """
     with require_controller(session) as controller:
+        end = HoldEnd(then) if then else None
         hold = controller.call(
             controller.api.pause(
-                application, object=object, seconds=max(1, int(seconds)), reason=reason,
-                end=HoldEnd(then) if then else None,
+                application, object=object, seconds=seconds, reason=reason, end=end
             )
-        )  # fmt: skip
-    screen = session.screen
-    match screen.output:
-        case "table":
-            show_hold(screen, hold, now=datetime.now(UTC))
-        case "name":
-            screen.line(hold.id)
-        case _:
-            screen.document("Hold", masked_json(hold))
+        )
+    show_result(
+        session.screen,
+        "Hold",
+        lines=hold_lines(hold, now=datetime.now(UTC)),
+        names=[hold.id],
+        body=lambda: masked_json(hold),
+    )
     what = f" {object_address(hold.object)}" if hold.object else ""
-    screen.next(f"holdfast resume {hold.application}{what}")
+    session.screen.next(f"holdfast resume {hold.application}{what}")
 
 
 @click.command(
@@ -77,20 +77,22 @@ def pause(
 def resume(session: Session, application: str, object: str) -> None:
     """End the holds of an application, or those of one object, before their time.
 
-    Drift that was held then goes the way of its route. A hold that an annotation began ends when
+    Drift that was held is then handled by its route. A hold that an annotation began ends when
     the annotation is removed.
     """
     with require_controller(session) as controller:
         ended = controller.call(controller.api.resume(application, object=object))
-    screen = session.screen
-    match screen.output:
-        case "table":
-            for hold in ended:
-                what = object_name(hold.object) if hold.object else f"all of {hold.application}"
-                screen.line(f"No longer on hold: {one_line(what)} ({one_line(hold.reason)})")
-        case "name":
-            for hold in ended:
-                screen.line(hold.id)
-        case _:
-            screen.document("HoldList", {"items": [masked_json(each) for each in ended]})
-    screen.next(f"holdfast status {application}")
+
+    def describe(hold: HoldForm) -> str:
+        what = object_name(hold.object) if hold.object else f"all of {hold.application}"
+        return f"No longer on hold: {one_line(what)} ({one_line(hold.reason)})"
+
+    show_list(
+        session.screen,
+        "HoldList",
+        ended,
+        lines=map(describe, ended),
+        name=lambda hold: hold.id,
+        body=masked_json,
+    )
+    session.screen.next(f"holdfast status {application}")

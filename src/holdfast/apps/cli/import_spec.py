@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import read_file_documents
 from holdfast.apps.cli.render import resource_document
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.output import show_documents
 from holdfast.core.errors import (
     NotFound,
     Problem,
@@ -21,7 +21,6 @@ from holdfast.core.errors import (
 )
 from holdfast.core.tree import Fields, Tree
 from holdfast.wire.spec_v1 import spec_from_document, spec_to_document
-from holdfast.wire.yaml import write_document
 
 if TYPE_CHECKING:
     from holdfast.core.service.importer import ImportedDeployment
@@ -106,13 +105,9 @@ def command(
     documents = [_service_document(session, each, form) for each in services]
     for each in deployments:
         documents.append(_deployment_document(session, each, objects, model, backend, form))
-    if session.screen.output == "json":
-        for document in documents:
-            click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo("---\n".join(write_document(each) for each in documents), nl=False)
+    show_documents(session.screen, documents)
     if deployments:
-        session.screen.note(
+        session.screen.info(
             "Declared, this makes new objects beside the Deployment, which stays until you "
             "delete it."
         )

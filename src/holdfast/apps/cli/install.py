@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import click
 
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.output import show_documents
 from holdfast.core.service.children import Gateway
 from holdfast.install.settings import (
     DEFAULT_IMAGE,
@@ -103,22 +105,11 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 def command(
     ctx: click.Context,
     session: Session,
+    /,
     export: bool,
-    namespace: str,
-    image: str,
-    watched: tuple[str, ...],
     gateway: str | None,
     domain: str | None,
-    prometheus: str | None,
-    replicas: int,
-    gitops: bool,
-    writes: bool,
-    secrets: bool,
-    storage: str,
-    ledger: str | None,
-    monitoring: bool,
-    runbooks: str,
-    grafana: str,
+    **given: Any,  # Any: fields of Installation, and what --gitops-… said
 ) -> None:
     """Print what the operator, and the GitOps controller, need in a cluster, offline.
 
@@ -129,37 +120,33 @@ def command(
     if not export:
         ctx.fail("Nothing is installed from here. Give --export, and hand the result to kubectl.")
     from holdfast.install.objects import installation_objects
-    from holdfast.wire.yaml import write_document
 
-    if image == DEFAULT_IMAGE:
+    if given["image"] == DEFAULT_IMAGE:
         session.screen.warn(
-            f"No registry has {DEFAULT_IMAGE}. Build deploy/Containerfile, push it, and give --image."
+            f"No registry has {DEFAULT_IMAGE}. "
+            "Build deploy/Containerfile, push it, and give --image."
         )
-    found = installation_objects(
-        Installation(
-            namespace=_check_namespace(ctx, "--namespace", namespace),
-            image=_check_image(ctx, image),
-            replicas=replicas,
-            watched=tuple(
-                dict.fromkeys(_check_namespace(ctx, "--watch-namespace", each) for each in watched)
-            ),
-            gateway=gateway_of(ctx, gateway, domain),
-            prometheus=None
-            if prometheus is None
-            else _check_address(ctx, "--prometheus", prometheus),
-            gitops=_gitops_choices(ctx, gitops, writes, secrets, storage, ledger),
-            monitoring=monitoring,
-            runbooks=runbooks
-            if runbooks == DEFAULT_RUNBOOKS
-            else _check_address(ctx, "--runbooks", runbooks),
-            grafana=_check_address(ctx, "--grafana", grafana) if grafana else "",
-        )
-    )
+    for name in (namespace := given["namespace"], *given["watched"]):
+        option = "--namespace" if name is namespace else "--watch-namespace"
+        if not _NAME.fullmatch(name):
+            ctx.fail(f"{option} {name[:80]!a} is no name of a namespace.")
+    if not re.fullmatch(r"[a-z0-9][!-~]{0,499}", given["image"]):
+        ctx.fail(f"--image {given['image'][:80]!a} is no name of an image.")
+    for name, default in (("prometheus", None), ("runbooks", DEFAULT_RUNBOOKS), ("grafana", "")):
+        url = given[name]
+        if url != default:
+            if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
+                ctx.fail(f"--{name} is no http:// or https:// address without credentials.")
+            given[name] = url.rstrip("/")
+    given["watched"] = tuple(dict.fromkeys(given["watched"]))
+    gitops = _gitops_choices(ctx, given)
+    chosen = Installation(gateway=gateway_of(ctx, gateway, domain), gitops=gitops, **given)
+    objects = installation_objects(chosen)
     if session.screen.output == "json":
-        whole = {"apiVersion": "v1", "kind": "List", "items": list(found)}
+        whole = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         click.echo(json.dumps(whole, indent=2))
     else:
-        click.echo("---\n".join(write_document(each) for each in found), nl=False)
+        show_documents(session.screen, objects)
 
 
 def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> Gateway | None:
@@ -176,33 +163,17 @@ def gateway_of(ctx: click.Context, gateway: str | None, domain: str | None) -> G
     return Gateway(name=name, namespace=namespace, domain=domain)
 
 
-def _check_namespace(ctx: click.Context, option: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        ctx.fail(f"{option} {name[:80]!a} is no name of a namespace.")
-    return name
-
-
-def _check_image(ctx: click.Context, image: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][!-~]{0,499}", image):
-        ctx.fail(f"--image {image[:80]!a} is no name of an image.")
-    return image
-
-
-def _check_address(ctx: click.Context, option: str, url: str) -> str:
-    if not re.fullmatch(r"https?://[!-~]+", url) or "@" in url:
-        ctx.fail(f"{option} is no http:// or https:// address without credentials.")
-    return url.rstrip("/")
-
-
-def _gitops_choices(
-    ctx: click.Context, wanted: bool, writes: bool, secrets: bool, storage: str, ledger: str | None
-) -> GitopsInstallation | None:
-    if not wanted:
-        if writes or secrets or ledger is not None or storage != GitopsInstallation().storage:
+def _gitops_choices(ctx: click.Context, given: dict[str, Any]) -> GitopsInstallation | None:
+    """Take the choices about GitOps out of what was given."""  # Any: as above
+    chosen = GitopsInstallation(
+        **{name: given.pop(name) for name in ("writes", "secrets", "storage", "ledger")}
+    )
+    if not given.pop("gitops"):
+        if chosen != GitopsInstallation():
             ctx.fail("The options --gitops-… go with --gitops.")
         return None
-    if not re.fullmatch(STORAGE_PATTERN, storage):
-        ctx.fail(f"--gitops-storage {storage[:80]!a} is no size such as 10Gi.")
-    if ledger is not None and not _SECRET.fullmatch(ledger):
+    if not re.fullmatch(STORAGE_PATTERN, chosen.storage):
+        ctx.fail(f"--gitops-storage {chosen.storage[:80]!a} is no size such as 10Gi.")
+    if chosen.ledger is not None and not _SECRET.fullmatch(chosen.ledger):
         ctx.fail("--gitops-ledger is the name of a Secret, whose key url is the address.")
-    return GitopsInstallation(writes=writes, secrets=secrets, storage=storage, ledger=ledger)
+    return chosen

@@ -40,5 +40,5 @@ def command(session: Session, workload: str, follow: bool, tail: int) -> None:
             session.screen.line(one_line(line.rstrip("\r\n")))
             lines += 1
     if not lines:
-        session.screen.note(f"{where} has written nothing yet.")
+        session.screen.info(f"{where} has written nothing yet.")
         session.screen.next(f"holdfast status {where} -o wide")

@@ -33,9 +33,12 @@ SECTIONS = {
         "sync": ("sync", "Have an application brought to what Git declares now."),
         "approve": (
             "review:approve",
-            "Approve the plans of drifts, and plans that a guard parked.",
+            "Approve the plans of drifts, and plans that a guard blocked.",
         ),
-        "reject": ("review:reject", "Reject plans of drifts, and parked ones: nothing is changed."),
+        "reject": (
+            "review:reject",
+            "Reject plans of drifts, and blocked ones: nothing is changed.",
+        ),
         "snooze": (
             "review:snooze",
             "Put off the decision about a drift. Nothing is written meanwhile.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -66,20 +67,7 @@ from holdfast.core.errors import requires_extra
     help="Look at everything once, then end; refused while another operator is at work.",
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    context: str | None,
-    namespaces: tuple[str, ...],
-    workers: int,
-    resync: float,
-    gateway: str | None,
-    domain: str | None,
-    prometheus: str | None,
-    metrics_address: str,
-    lease_namespace: str | None,
-    elect: bool,
-    once: bool,
-) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:  # Any: fields of OperatorSettings
     """Run the Kubernetes operator.
 
     Keeps the children of every InferenceService as declared. It reaches the cluster as kubectl
@@ -92,17 +80,5 @@ def command(
         from holdfast.apps.operator.main import run
         from holdfast.apps.operator.settings import OperatorSettings
 
-    settings = OperatorSettings(
-        context=context,
-        namespaces=namespaces,
-        workers=workers,
-        resync=resync,
-        gateway=gateway_of(ctx, gateway, domain),
-        prometheus=prometheus,
-        metrics_address=metrics_address,
-        lease_namespace=lease_namespace,
-        elect=elect,
-        once=once,
-        log_format=daemon.choose_log_format(),
-    )
-    sys.exit(run(settings))
+    given["gateway"] = gateway_of(ctx, given["gateway"], given.pop("domain"))
+    sys.exit(run(OperatorSettings(**given, log_format=daemon.choose_log_format())))

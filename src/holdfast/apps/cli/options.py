@@ -90,15 +90,14 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     session = ctx.ensure_object(Session)
     try:
-        session.settings = resolve_settings(
-            session.flags
-        )  # without its warnings, which would be shown
-        with find_controller(session, patience=2.0) as controller:
+        # Without its warnings, which the shell would show.
+        session.settings = resolve_settings(session.flags)
+        with find_controller(session, once_within=2.0) as controller:
             if controller is not None:
                 names = [each.id for each in controller.applications]
                 short = [each.rpartition("/")[2] for each in names]
                 return [name for name in (*short, *names) if name.startswith(incomplete)]
-        with connect(session.settings, project=session.project, patience=2.0) as client:
+        with connect(session.settings, project=session.project, once_within=2.0) as client:
             names = [live.id.slug for live in client.list()]
     except HoldfastError:
         return []
@@ -219,6 +218,7 @@ def for_duration(default: str | None = None) -> Callable[[F], F]:
         type=DecisionPeriod(),
         required=default is None,
         show_default=default is not None,
+        callback=lambda ctx, param, value: value and int(value),
         metavar="TIME",
         help=f"How long, such as 2h or 7d; {MAX_DAYS} days at most.",
         **_default_keyword(default),

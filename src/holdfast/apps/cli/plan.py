@@ -56,14 +56,16 @@ def command(
     declared = load_specs(paths, recursive=recursive)
     with session.client() as client:
         if screen.for_people:
-            screen.note(f"Comparing {count(len(declared), 'workload')} with {session.place}\n")
+            screen.info(
+                f"Comparing {count(len(declared), 'workload')} with {session.connected_to}\n"
+            )
         plan = client.plan([each.spec for each in declared])
     if out:
         save_plan(plan, out)
     show_plan(screen, plan)
     given = options.repeat_files(paths, recursive=recursive)
     if out:
-        screen.note(f"Saved {plan.id} in {out}.")
+        screen.info(f"Saved {plan.id} in {out}.")
         if plan:
             screen.next(f"holdfast ensure --plan {out}")
     elif plan:

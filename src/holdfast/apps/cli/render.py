@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -12,10 +11,10 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import DeclaredWorkload, load_specs
 from holdfast.apps.cli.install import gateway_of
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.output import show_documents
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.tree import Fields
 from holdfast.wire.spec_v1 import spec_to_document
-from holdfast.wire.yaml import write_document
 
 if TYPE_CHECKING:
     from holdfast.core.service.children import Gateway
@@ -84,11 +83,7 @@ def command(
             documents.append(resource_document(service))
         else:
             documents += _child_objects(session, service, route)
-    if session.screen.output == "json":
-        for document in documents:
-            click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo("---\n".join(write_document(document) for document in documents), nl=False)
+    show_documents(session.screen, documents)
 
 
 def _as_service(declared: DeclaredWorkload, namespace: str | None) -> InferenceService:
@@ -117,7 +112,7 @@ def _child_objects(
     from holdfast.core.service.children import Facts, manifests
 
     if service.spec.canary is not None:
-        session.screen.note(
+        session.screen.info(
             f"{service.name}: the canary is shown before it is ready, when it gets no requests."
         )
     return list(manifests(service, Facts(gateway=gateway)))

@@ -1,4 +1,4 @@
-"""`holdfast approve`: agree to plans, each by its digest."""
+"""The verbs that decide about drift and plans: approve, reject, snooze, codify, revert, ignore."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.applications import next_command_for
 from holdfast.apps.cli.connect import ControllerClient, require_controller
-from holdfast.apps.cli.exits import Exit, exit_code_of
+from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.decisions import (
@@ -19,25 +19,28 @@ from holdfast.apps.cli.views.decisions import (
     DecisionOutcome,
     describe_effect,
     show_approval,
+    show_decision,
     show_decisions,
-    show_drift_decision,
     show_plan_approval,
-    show_plan_decision,
 )
-from holdfast.apps.cli.views.output import masked_json
+from holdfast.apps.cli.views.output import masked_json, show_list
 from holdfast.apps.cli.views.text import count, format_time, one_line
 from holdfast.core.errors import HoldfastError, ValidationError, WaitTimeout, report_changes
 from holdfast.core.quantity import format_seconds
-from holdfast.wire.gitops_http_v1 import Via, WaitingPlanForm
+from holdfast.wire.gitops_http_v1 import IgnoredForm, Via, WaitingPlanForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
+
+_POLL_SECONDS = 0.5
+"""Between two questions whether the pull request is there."""
+_VIA = {"direct": Via.DIRECT, "pr": Via.PULL_REQUEST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingApproval:
-    """A drift or a parked plan, and the digest that is approved."""
+    """A drift or a blocked plan, and the digest that is approved."""
 
     id: str
-    found: ApplicationDriftForm | WaitingPlanForm
+    form: ApplicationDriftForm | WaitingPlanForm
     digest: str
 
 
@@ -47,7 +50,7 @@ class PendingApproval:
     examples=[
         "holdfast approve drf-57557f5b59",
         "holdfast approve drf-57557f5b59 --comment 'window agreed' --yes",
-        "holdfast approve plan-1f0a77c2 plan-88be01d3         # several, which guards parked",
+        "holdfast approve plan-1f0a77c2 plan-88be01d3         # several, which guards blocked",
         "holdfast approve --all                               # all that wait, after one question",
         "holdfast approve drf-57557f5b59 --plan-digest sha256:a44c…   # what was reviewed before",
     ],
@@ -76,7 +79,7 @@ def approve(
     digests: tuple[str, ...],
     yes: bool,
 ) -> None:
-    """Approve the plans of drifts, and plans that a guard parked.
+    """Approve the plans of drifts, and plans that a guard blocked.
 
     Shows what is approved, its effect and its digest, and asks on a terminal. Elsewhere it needs
     --yes or --plan-digest, and ends with exit code 3 without. When a plan is another one by now,
@@ -113,44 +116,45 @@ def _pending_ids(controller: ControllerClient) -> list[str]:
 def _find_pending(controller: ControllerClient, id: str, digest: str | None) -> PendingApproval:
     """Find what an id names. Raises ValidationError for a drift that waits for nothing."""
     if id.startswith("plan-"):
-        kept = controller.call(controller.api.waiting_plan(id))
-        return PendingApproval(id=id, found=kept, digest=digest or kept.digest)
+        plan = controller.call(controller.api.waiting_plan(id))
+        return PendingApproval(id=id, form=plan, digest=digest or plan.digest)
     drift = controller.call(controller.api.drift(id))
-    plan = digest or drift.plan
-    if not plan or (drift.resolved_at is not None and digest is None):
-        stands = f"it ended ({drift.resolution})" if drift.resolved_at else f"it is {drift.state}"
+    reviewed = digest or drift.plan
+    if not reviewed or (drift.resolved_at is not None and digest is None):
+        state = f"it ended ({drift.resolution})" if drift.resolved_at else f"it is {drift.state}"
         raise ValidationError(
-            f"{id} is not waiting for approval: {stands}. Its policy is {drift.remediation}.",
+            f"{id} is not waiting for approval: {state}. Its policy is {drift.remediation}.",
             hint=next_command_for(drift),
         )
-    return PendingApproval(id=id, found=drift, digest=plan)
+    return PendingApproval(id=id, form=drift, digest=reviewed)
 
 
-def _show_pending(session: Session, waiting: PendingApproval) -> None:
+def _show_pending(session: Session, pending: PendingApproval) -> None:
     """Show what would be approved, if it is what waits now."""
     now = datetime.now(UTC)
-    if isinstance(waiting.found, WaitingPlanForm):
-        show_plan_approval(session.screen, waiting.found, now=now)
-    elif waiting.found.plan == waiting.digest:
-        show_approval(session.screen, waiting.found, now=now)
+    if isinstance(pending.form, WaitingPlanForm):
+        show_plan_approval(session.screen, pending.form, now=now)
+    elif pending.form.plan == pending.digest:
+        show_approval(session.screen, pending.form, now=now)
 
 
 def _send_approval(
-    controller: ControllerClient, waiting: PendingApproval, comment: str
+    controller: ControllerClient, pending: PendingApproval, comment: str
 ) -> DecisionOutcome:
-    api = controller.api
-    if isinstance(waiting.found, WaitingPlanForm):
-        plan = controller.call(api.approve_plan(waiting.id, plan=waiting.digest, comment=comment))
-        told = f"Approved by {plan.approved_by}; carried out with the next pass, if the same."
-        return DecisionOutcome(id=waiting.id, told=told, form=plan)
-    drift = controller.call(api.approve(waiting.id, plan=waiting.digest, comment=comment))
-    told = f"Approved by {drift.decided_by}; it is applied with the next pass, if nothing moves."
+    id, api = pending.id, controller.api
+    if isinstance(pending.form, WaitingPlanForm):
+        plan = controller.call(api.approve_plan(id, plan=pending.digest, comment=comment))
+        message = f"Approved by {plan.approved_by}; carried out with the next pass, if the same."
+        return DecisionOutcome(id=id, message=message, form=plan)
+    drift = controller.call(api.approve(id, plan=pending.digest, comment=comment))
     if drift.state == "awaiting-approval":
-        told = f"Approved by {drift.first_approver}, the first of two; it waits for another person."
-        return DecisionOutcome(id=waiting.id, told=told, form=drift, waits=True)
+        first = f"Approved by {drift.first_approver}, the first of two"
+        message = f"{first}; it waits for another person."
+        return DecisionOutcome(id=id, message=message, form=drift, waits=True)
+    message = f"Approved by {drift.decided_by}; it is applied with the next pass, if nothing moves."
     if drift.resolved_at is not None:
-        told = f"Approved by {drift.decided_by}, and applied."
-    return DecisionOutcome(id=waiting.id, told=told, form=drift)
+        message = f"Approved by {drift.decided_by}, and applied."
+    return DecisionOutcome(id=id, message=message, form=drift)
 
 
 def _approve_one(
@@ -163,22 +167,22 @@ def _approve_one(
     yes: bool,
 ) -> None:
     screen = session.screen
-    waiting = _find_pending(controller, id, digest)
+    pending = _find_pending(controller, id, digest)
     if screen.for_people:
-        _show_pending(session, waiting)
-    if not _confirm(ctx, session, [waiting], sure=yes or digest is not None):
+        _show_pending(session, pending)
+    if not _confirm(ctx, session, [pending], sure=yes or digest is not None):
         return
-    after = _send_approval(controller, waiting, comment)
-    if isinstance(after.form, ApplicationDriftForm):
-        show_drift_decision(screen, after.form, [after.told])
-        if after.waits:
-            _report_second_approval_needed(session, after.form)
-            ctx.exit(Exit.POLICY)
+    outcome = _send_approval(controller, pending, comment)
+    form = outcome.form
+    assert form is not None  # noqa: S101  # it was not refused
+    show_decision(screen, form, [outcome.message])
+    if isinstance(form, WaitingPlanForm):
+        screen.next(f"holdfast status {form.application}")
+    elif outcome.waits:
+        _report_second_approval_needed(session, form)
+        ctx.exit(Exit.POLICY)
+    else:
         screen.next(f"holdfast drift show {id}")
-        return
-    assert isinstance(after.form, WaitingPlanForm)  # noqa: S101  # there are two sorts
-    show_plan_decision(screen, after.form, after.told)
-    screen.next(f"holdfast status {after.form.application}")
 
 
 def _approve_several(
@@ -193,27 +197,26 @@ def _approve_several(
     """Approve each by the digest that was shown; what cannot be approved stops none of the rest."""
     screen = session.screen
     done: dict[str, DecisionOutcome] = {}
-    found: list[PendingApproval] = []
+    pending: list[PendingApproval] = []
     for id, digest in zip(ids, digests or [None] * len(ids), strict=True):
         try:
-            found.append(_find_pending(controller, id, digest))
+            pending.append(_find_pending(controller, id, digest))
         except HoldfastError as error:
             done[id] = DecisionOutcome(id=id, error=error)
     if screen.for_people:
-        for waiting in found:
-            _show_pending(session, waiting)
+        for each in pending:
+            _show_pending(session, each)
             screen.line()
-    if found and not _confirm(ctx, session, found, sure=yes or bool(digests), several=True):
+    if pending and not _confirm(ctx, session, pending, sure=yes or bool(digests), several=True):
         return
-    for waiting in found:
+    for each in pending:
         try:
-            done[waiting.id] = _send_approval(controller, waiting, comment)
+            done[each.id] = _send_approval(controller, each, comment)
         except HoldfastError as error:
-            done[waiting.id] = DecisionOutcome(id=waiting.id, error=error)
+            done[each.id] = DecisionOutcome(id=each.id, error=error)
     show_decisions(screen, [done[id] for id in ids], verb="approved")
     screen.next("holdfast status")
-    code = next((done[id].exit for id in ids if done[id].exit is not Exit.OK), Exit.OK)
-    ctx.exit(code)
+    ctx.exit(next((done[id].exit for id in ids if done[id].exit is not Exit.OK), Exit.OK))
 
 
 def _report_second_approval_needed(session: Session, drift: ApplicationDriftForm) -> None:
@@ -242,20 +245,20 @@ def _confirm(
     screen = session.screen
     if not screen.interactive:
         digests = " ".join(f"--plan-digest {each.digest}" for each in plans)
-        todo = f"add {digests}, or --yes"
+        hint = f"add {digests}, or --yes"
         if several:  # a digest goes with an ID, which --all has none of
-            named = f"holdfast approve {' '.join(each.id for each in plans)} {digests}"
-            todo = f"{session.caller.as_typed(named)}, or add --yes"
+            command = f"holdfast approve {' '.join(each.id for each in plans)} {digests}"
+            hint = f"{session.caller.as_typed(command)}, or add --yes"
         screen.error(
             APPROVAL_NEEDED,
             "Approving needs confirmation, and there is nobody to ask.",
-            ["Nothing was changed.", f"Next: {todo}"],
+            ["Nothing was changed.", f"Next: {hint}"],
         )
         ctx.exit(Exit.POLICY)
     what = "this plan" if len(plans) == 1 else f"these {count(len(plans), 'plan')}"
     if click.confirm(f"Approve exactly {what}?", err=True):
         return True
-    screen.note("Nothing was changed.")
+    screen.info("Nothing was changed.")
     return False
 
 
@@ -275,51 +278,43 @@ def _confirm(
 @pass_session
 @click.pass_context
 def reject(ctx: click.Context, session: Session, ids: tuple[str, ...], comment: str) -> None:
-    """Reject plans of drifts, and parked ones: nothing is changed.
+    """Reject plans of drifts, and blocked ones: nothing is changed.
 
-    The live side of a drift stays as it is, and a parked plan is not carried out. Each is asked
-    about again only when it changes; of a parked plan also when somebody asks for a sync. Of
+    The live side of a drift stays as it is, and a blocked plan is not carried out. Each is asked
+    about again only when it changes; a blocked plan also when somebody asks for a sync. Of
     several, each has a line of its own; the exit code is that of the first that could not be
     rejected.
     """
     chosen = list(dict.fromkeys(ids))
     with require_controller(session) as controller:
-        if len(chosen) == 1:
-            _show_rejection(session, _send_rejection(controller, chosen[0], comment))
-            return
-        decided = [_try_reject(controller, id, comment) for id in chosen]
-    show_decisions(session.screen, decided, verb="rejected")
-    session.screen.next("holdfast drift list")
-    refused = next((each.error for each in decided if each.error is not None), None)
-    if refused is not None:
-        ctx.exit(exit_code_of(refused))
+        outcomes = [_send_rejection(controller, id, comment) for id in chosen]
+    first, form = outcomes[0], outcomes[0].form
+    if len(chosen) > 1:
+        show_decisions(session.screen, outcomes, verb="rejected")
+        session.screen.next("holdfast drift list")
+        ctx.exit(next((each.exit for each in outcomes if each.error is not None), Exit.OK))
+    if first.error is not None:
+        raise first.error
+    assert form is not None  # noqa: S101  # it was not refused
+    show_decision(session.screen, form, [first.message])
+    if isinstance(form, WaitingPlanForm):
+        session.screen.next(f"holdfast status {form.application}")
+    else:
+        session.screen.next(f"holdfast codify {form.id} writes the live value to Git")
 
 
 def _send_rejection(controller: ControllerClient, id: str, comment: str) -> DecisionOutcome:
-    if id.startswith("plan-"):
-        plan = controller.call(controller.api.reject_plan(id, comment=comment))
-        told = f"{id} was rejected by {plan.rejected_by}. It is not carried out; Git still differs."
-        return DecisionOutcome(id=id, told=told, form=plan)
-    drift = controller.call(controller.api.reject(id, comment=comment))
-    told = f"{id} was rejected by {drift.decided_by}. The live value stays; Git still differs."
-    return DecisionOutcome(id=id, told=told, form=drift)
-
-
-def _try_reject(controller: ControllerClient, id: str, comment: str) -> DecisionOutcome:
+    api = controller.api
     try:
-        return _send_rejection(controller, id, comment)
+        if id.startswith("plan-"):
+            plan = controller.call(api.reject_plan(id, comment=comment))
+            message = f"{id} was rejected by {plan.rejected_by}. It is not carried out"
+            return DecisionOutcome(id=id, message=f"{message}; Git still differs.", form=plan)
+        drift = controller.call(api.reject(id, comment=comment))
+        message = f"{id} was rejected by {drift.decided_by}. The live value stays"
+        return DecisionOutcome(id=id, message=f"{message}; Git still differs.", form=drift)
     except HoldfastError as error:
         return DecisionOutcome(id=id, error=error)
-
-
-def _show_rejection(session: Session, decided: DecisionOutcome) -> None:
-    screen, form = session.screen, decided.form
-    if isinstance(form, WaitingPlanForm):
-        show_plan_decision(screen, form, decided.told)
-        screen.next(f"holdfast status {form.application}")
-    elif form is not None:
-        show_drift_decision(screen, form, [decided.told])
-        screen.next(f"holdfast codify {decided.id} writes the live value to Git")
 
 
 @click.command("snooze", cls=Verb, examples=["holdfast snooze drf-57557f5b59 --for 4h"])
@@ -329,23 +324,17 @@ def _show_rejection(session: Session, decided: DecisionOutcome) -> None:
 @options.connection
 @options.output(*options.SINGLE_FORMATS)
 @pass_session
-def snooze(session: Session, id: str, seconds: float, comment: str) -> None:
+def snooze(session: Session, id: str, seconds: int, comment: str) -> None:
     """Put off the decision about a drift. Nothing is written meanwhile.
 
     It is asked about again when the time is over, or as soon as it changes.
     """
     with require_controller(session) as controller:
-        after = controller.call(
-            controller.api.snooze(id, seconds=max(1, int(seconds)), comment=comment)
-        )
+        after = controller.call(controller.api.snooze(id, seconds=seconds, comment=comment))
     until = format_time(after.until) if after.until else "later"
-    told = f"{id} is left alone until {until}, or until it changes."
-    show_drift_decision(session.screen, after, [told])
+    message = f"{id} is left alone until {until}, or until it changes."
+    show_decision(session.screen, after, [message])
     session.screen.next("holdfast drift list --state awaiting-approval")
-
-
-_POLL_SECONDS = 0.5
-"""Seconds between two questions."""
 
 
 @click.command(
@@ -370,12 +359,12 @@ def codify(session: Session, id: str, wait: bool, timeout: float) -> None:
         if wait:
             with report_changes(f"{id} was marked to be proposed."):
                 after = _wait_for_pull_request(controller, id, timeout)
-    told = f"{id}: a pull request is opened with the next pass."
+    message = f"{id}: a pull request is opened with the next pass."
     if after.url:
-        told = f"{id} is proposed in {after.url}"
+        message = f"{id} is proposed in {after.url}"
     elif after.state == "pull-request":
-        told = f"{id} is proposed by a branch: its repository has no pull requests."
-    show_drift_decision(session.screen, after, [told])
+        message = f"{id} is proposed by a branch: its repository has no pull requests."
+    show_decision(session.screen, after, [message])
     session.screen.next(f"holdfast drift show {id}")
 
 
@@ -397,12 +386,9 @@ def _wait_for_pull_request(
             raise WaitTimeout(
                 f"{id} has no pull request after {format_seconds(timeout)}.{why}",
                 changed="",
-                hint=f"holdfast drift show {id} tells when it is there.",
+                hint=f"holdfast drift show {id} shows when it is there.",
             )
         time.sleep(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
-
-
-_VIA = {"direct": Via.DIRECT, "pr": Via.PULL_REQUEST}
 
 
 @click.command(
@@ -432,7 +418,7 @@ def revert(session: Session, id: str, via: str, comment: str) -> None:
     """
     with require_controller(session) as controller:
         after = controller.call(controller.api.revert(id, via=_VIA[via], comment=comment))
-    show_drift_decision(session.screen, after, list(_describe_revert(after)))
+    show_decision(session.screen, after, _describe_revert(after))
     session.screen.next(f"holdfast drift show {id}")
 
 
@@ -463,9 +449,7 @@ def _describe_revert(drift: ApplicationDriftForm) -> list[str]:
 @options.connection
 @options.output(*options.SINGLE_FORMATS)
 @pass_session
-def ignore(
-    session: Session, id: str, field: str, manager: str, reason: str, seconds: float
-) -> None:
+def ignore(session: Session, id: str, field: str, manager: str, reason: str, seconds: int) -> None:
     """Hide a drift, or one field of it, for a limited time.
 
     A hidden field is neither reported nor written. A field that concerns security can be hidden
@@ -473,22 +457,20 @@ def ignore(
     """
     with require_controller(session) as controller:
         rules = controller.call(
-            controller.api.ignore(
-                id, seconds=max(1, int(seconds)), reason=reason, path=field, manager=manager
-            )
+            controller.api.ignore(id, seconds=seconds, reason=reason, path=field, manager=manager)
         )
-    screen = session.screen
-    match screen.output:
-        case "table":
-            for rule in rules:
-                by = f" while {one_line(rule.manager)} wrote it" if rule.manager else ""
-                what = f"{one_line(rule.path)} of {one_line(rule.object)}"
-                screen.line(
-                    f"= {what} is hidden until {format_time(rule.expires)}{by} ({rule.name})"
-                )
-        case "name":
-            for rule in rules:
-                screen.line(rule.name)
-        case _:
-            screen.document("IgnoreRuleList", {"items": [masked_json(each) for each in rules]})
-    screen.next("holdfast drift list")
+
+    def describe(rule: IgnoredForm) -> str:
+        by = f" while {one_line(rule.manager)} wrote it" if rule.manager else ""
+        what = f"{one_line(rule.path)} of {one_line(rule.object)}"
+        return f"= {what} is hidden until {format_time(rule.expires)}{by} ({rule.name})"
+
+    show_list(
+        session.screen,
+        "IgnoreRuleList",
+        rules,
+        lines=map(describe, rules),
+        name=lambda rule: rule.name,
+        body=masked_json,
+    )
+    session.screen.next("holdfast drift list")

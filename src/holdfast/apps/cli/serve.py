@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,8 @@ from holdfast.core.errors import requires_extra
 
 if TYPE_CHECKING:
     from holdfast.apps.server.config import ClusterLocation, ServerConfig
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command(
@@ -48,10 +50,8 @@ if TYPE_CHECKING:
     help="Where a workload of the cluster answers (default: "
     "http://{name}-svc.{namespace}.svc:8000).",
 )
-@click.option("--home", type=click.Path(file_okay=False), help="Where logs of workloads are kept.")
-@click.option(
-    "--secrets-dir", type=click.Path(file_okay=False), help="Where secrets are read from."
-)
+@click.option("--home", type=_FOLDER, help="Where logs of workloads are kept.")
+@click.option("--secrets-dir", type=_FOLDER, help="Where secrets are read from.")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0.1),
@@ -62,23 +62,7 @@ if TYPE_CHECKING:
 @daemon.logging_options
 @options.colour
 @pass_session
-def command(
-    session: Session,
-    db: str | None,
-    host: str,
-    port: int,
-    run: bool | None,
-    shared_runner: bool,
-    target: str | None,
-    workload_url: str | None,
-    home: str | None,
-    secrets_dir: str | None,
-    rate: float | None,
-    accept_rollback: bool,
-    leave_running: bool,
-    log_format: str | None,
-    log_level: str,
-) -> None:
+def command(session: Session, /, **given: Any) -> None:  # Any: each is a field of ServerConfig
     """Run the control plane, and the workloads, on this machine.
 
     Stops in order on Ctrl-C: requests under way end, then the processes are stopped. It speaks
@@ -91,24 +75,14 @@ def command(
         from holdfast.apps.server.config import ServerConfig, ServerLimits
         from holdfast.apps.server.main import serve
 
-    path = daemon.store_path(db)
-    config = ServerConfig(
-        db=path,
-        host=host,
-        port=port,
-        run=run,
-        shared_runner=shared_runner,
-        home=Path(home) if home else None,
-        secrets_dir=Path(secrets_dir) if secrets_dir else None,
-        cluster=_cluster_target(target, workload_url, run),
-        accept_rollback=accept_rollback,
-        leave_running=leave_running,
-        log_format=daemon.choose_log_format(log_format),
-        log_level=log_level,
-        limits=ServerLimits(rate=rate),
-        on_ready=lambda url: _show_greeting(session, config, url),
-    )
-    if shared_runner and not config.runs:
+    given |= {
+        "db": daemon.store_path(given["db"]),
+        "cluster": _cluster_target(given.pop("target"), given.pop("workload_url"), given["run"]),
+        "limits": ServerLimits(rate=given.pop("rate")),
+        "log_format": daemon.choose_log_format(given["log_format"]),
+    }
+    config = ServerConfig(**given, on_ready=lambda url: _show_greeting(session, config, url))
+    if config.shared_runner and not config.runs:
         raise click.UsageError("--shared-runner is for a server that runs workloads (--run).")
     serve(config)
 
@@ -126,8 +100,8 @@ def _cluster_target(
         return None
     if run:
         raise click.UsageError("--run starts workloads here; with --target the cluster does.")
-    place = resolve_connection(target, environ={})
-    if place.scheme != "kubernetes":
+    connection = resolve_connection(target, environ={})
+    if connection.scheme != "kubernetes":
         raise click.UsageError("--target takes kubernetes://CONTEXT/NAMESPACE.")
     url = workload_url or WORKLOAD_URL
     try:
@@ -139,7 +113,7 @@ def _cluster_target(
             "--workload-url is an http:// address with {name} and {namespace} to be filled in."
         )
     return ClusterLocation(
-        context=place.context, namespace=place.namespace, workload_url=url.rstrip("/")
+        context=connection.context, namespace=connection.namespace, workload_url=url.rstrip("/")
     )
 
 

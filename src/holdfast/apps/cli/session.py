@@ -73,7 +73,7 @@ class Session:
         return given.value
 
     @property
-    def place(self) -> str:
+    def connected_to(self) -> str:
         """Where the client connects, for people."""
         from holdfast.apps.cli.connect import default_url
         from holdfast.core.redact import redact

@@ -1,4 +1,4 @@
-"""`holdfast status`: how workloads or applications do, and whether they are as declared."""
+"""`holdfast status`: how workloads or applications are, and whether they are as declared."""
 
 from __future__ import annotations
 
@@ -42,21 +42,16 @@ def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_c
             if _show_applications(session, controller, names) and exit_code:
                 ctx.exit(Exit.CHANGES)
             return
-    seen = read_workloads(session, names)
-    show_workloads(session.screen, seen, now=datetime.now(UTC))
-    drifted = [each for each in seen if each.sync == "drifted"]
-    failed = [each for each in seen if each.live.status.phase == "error"]
-    if not seen:
+    workloads = _read_workloads(session, names)
+    show_workloads(session.screen, workloads, now=datetime.now(UTC))
+    drifted = [each for each in workloads if each.sync == "drifted"]
+    failed = [each for each in workloads if each.live.status.phase == "error"]
+    if not workloads:
         session.screen.next("holdfast ensure -f FILE")
-    elif drifted:
-        found = drifted[0]
-        session.screen.next(
-            f"holdfast drift show {found.drifts[0].id}"
-            if found.drifts
-            else f"holdfast logs {found.live.id}"
-        )
-    elif failed:
-        session.screen.next(f"holdfast logs {failed[0].live.id}")
+    elif drifted and drifted[0].drifts:
+        session.screen.next(f"holdfast drift show {drifted[0].drifts[0].id}")
+    elif drifted or failed:
+        session.screen.next(f"holdfast logs {(drifted or failed)[0].live.id}")
     else:
         session.screen.next("holdfast watch")
     if drifted and exit_code:
@@ -86,12 +81,12 @@ def _show_applications(
             session.screen.next(f"holdfast history {found[0].id}")
     else:
         show_applications(session.screen, found, now=now)
-        apart = next((each.id for each in found if each.sync != "synced" or each.awaiting), "")
-        session.screen.next(f"holdfast status {apart}" if apart else "holdfast history")
+        first = next((each.id for each in found if each.sync != "synced" or each.awaiting), "")
+        session.screen.next(f"holdfast status {first}" if first else "holdfast history")
     return any(each.sync in ("drifted", "ahead") for each in found)
 
 
-def read_workloads(session: Session, names: tuple[str, ...]) -> list[ObservedWorkload]:
+def _read_workloads(session: Session, names: tuple[str, ...]) -> list[ObservedWorkload]:
     """Read the named workloads, or all of the project."""
     with session.client() as client:
         if not names:

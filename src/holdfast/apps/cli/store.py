@@ -1,4 +1,4 @@
-"""`holdfast project`: make and list projects, in a store file on this machine."""
+"""`holdfast project` and `backup`: administer a store file on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import open_store
 from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.output import show_list
 from holdfast.apps.cli.views.text import age, format_table
-
-_url = options.connection
 
 
 @click.group(
@@ -31,20 +30,20 @@ def project() -> None:
 @project.command("create", cls=Verb, examples=["holdfast project create acme --db holdfast.db"])
 @click.argument("slug")
 @options.db
-@_url
+@options.connection
 @options.colour
 @pass_session
 def create(session: Session, slug: str, db: str | None) -> None:
     """Create a project."""
     with open_store(session, db) as store:
-        project = store.write(lambda tx: tx.create_project(slug))
-    session.screen.line(f"Project {project.slug} is created.")
-    session.screen.next(f"holdfast token create --name me --scope admin -p {project.slug}")
+        created = store.write(lambda tx: tx.create_project(slug))
+    session.screen.line(f"Project {created.slug} is created.")
+    session.screen.next(f"holdfast token create --name me --scope admin -p {created.slug}")
 
 
 @project.command("list", cls=Verb, examples=["holdfast project list -o json"])
 @options.db
-@_url
+@options.connection
 @options.output("table", "json", "yaml", "jsonl", "name")
 @pass_session
 def list_all(session: Session, db: str | None) -> None:
@@ -52,34 +51,23 @@ def list_all(session: Session, db: str | None) -> None:
     with open_store(session, db) as store:
         projects = store.projects()
         counts = {each.slug: len(store.records(each.slug)) for each in projects}
-    screen, now = session.screen, datetime.now(UTC)
-    items = [
-        {
+    now = datetime.now(UTC)
+    rows = [[each.slug, str(counts[each.slug]), age(each.created_at, now)] for each in projects]
+    table = format_table(["PROJECT", "WORKLOADS", "AGE"], rows)
+    show_list(
+        session.screen,
+        "ProjectList",
+        projects,
+        lines=table if rows else ["No projects."],
+        name=lambda each: each.slug,
+        body=lambda each: {
             "slug": each.slug,
             "id": each.id,
             "workloads": counts[each.slug],
             "createdAt": each.created_at,
-        }
-        for each in projects
-    ]
-    match screen.output:
-        case "name":
-            for each in projects:
-                screen.line(each.slug)
-        case "jsonl":
-            screen.records("ProjectList", items)
-        case "table":
-            rows = [
-                [each.slug, str(counts[each.slug]), age(each.created_at, now)] for each in projects
-            ]
-            lines = (
-                format_table(["PROJECT", "WORKLOADS", "AGE"], rows) if rows else ["No projects."]
-            )
-            for line in lines:
-                screen.line(line)
-            screen.next("holdfast project create SLUG")
-        case _:
-            screen.document("ProjectList", {"items": items})
+        },
+    )
+    session.screen.next("holdfast project create SLUG")
 
 
 @click.command(
@@ -100,6 +88,6 @@ def backup(session: Session, copy: str, db: str | None) -> None:
     """
     with open_store(session, db) as store:
         store.backup(copy)
-        shown = store.path
-    session.screen.line(f"{copy} is a copy of {shown}.")
+        original = store.path
+    session.screen.line(f"{copy} is a copy of {original}.")
     session.screen.next("holdfast serve --accept-rollback, once, if you ever put it in place")

@@ -25,7 +25,7 @@ from holdfast.core.errors import report_changes
 from holdfast.wire.gitops_http_v1 import MAX_WAIT_SECONDS, FollowedForm, SyncedForm
 
 PASS_SECONDS = 10
-"""Seconds that are given to the pass which takes it up; whether it serves is for --wait."""
+"""How long to wait for the pass that applies it; whether it serves is for --wait."""
 
 
 @click.command(
@@ -69,80 +69,75 @@ def command(
     Exit code 3 says that somebody has to approve or resume something first, 1 that Git could not
     be read or that objects were refused.
     """
-    screen = session.screen
     with require_controller(session) as controller:
         if dry_run:
-            if (
-                _show_dry_run(session, controller, application, prune=prune, force=force)
-                and exit_code
-            ):
+            if _show_dry_run(session, controller, application, prune, force) and exit_code:
                 ctx.exit(Exit.CHANGES)
             return
+        goal = WaitGoal(state="ready", requested=True, prunes=prune)
         if wait:
-            outcome, stopped = _sync_and_wait(
-                session, controller, application, prune=prune, force=force, timeout=timeout
+            outcome, blocker = _sync_and_wait(
+                session, controller, application, goal, force=force, timeout=timeout
             )
         else:
-            outcome = _request_sync(controller, application, prune, force, PASS_SECONDS)
-            wish, now = WaitGoal(goal="ready", asked=True, prunes=prune), datetime.now(UTC)
-            stopped = first_blocker(outcome.application, (), (), wish, until=now)
-    show_sync_result(screen, outcome)
-    if stopped is not None and not _undecided_plan(outcome.application):
-        show_blocker(session, stopped)
-        ctx.exit(stopped.exit)
+            api = controller.api
+            outcome = controller.call(
+                api.sync(application, prune=prune, force=force, wait=PASS_SECONDS)
+            )
+            now = datetime.now(UTC)
+            blocker = first_blocker(outcome.application, (), (), goal, until=now)
+    show_sync_result(session.screen, outcome)
+    if blocker is not None and not _undecided_plan(outcome.application):
+        show_blocker(session, blocker)
+        ctx.exit(blocker.exit)
     _finish(ctx, session, outcome)
-
-
-def _request_sync(
-    controller: ControllerClient, name: str, prune: bool, force: bool, wait: int
-) -> SyncedForm:
-    return controller.call(controller.api.sync(name, prune=prune, force=force, wait=wait))
 
 
 def _sync_and_wait(
     session: Session,
     controller: ControllerClient,
     name: str,
+    goal: WaitGoal,
     *,
-    prune: bool,
     force: bool,
     timeout: float,
 ) -> tuple[SyncedForm, Blocker | None]:
-    """Have it synced, and wait until it is ready; not where objects were refused."""
+    """Request a sync, and wait until the application is ready; not where objects were refused."""
     end = time.monotonic() + timeout
     with hint_on_interrupt(session, "ready", [name], timeout, going_on="the controller carries on"):
-        first = min(MAX_WAIT_SECONDS, max(1, int(timeout)))
-        outcome = _request_sync(controller, name, prune, force, first)
+        wait = min(MAX_WAIT_SECONDS, max(1, int(timeout)))
+        outcome = controller.call(
+            controller.api.sync(name, prune=goal.prunes, force=force, wait=wait)
+        )
         if outcome.refused:
             return outcome, None
-        wish = WaitGoal(goal="ready", asked=True, prunes=prune)
         with report_changes(f"The sync of {name} was begun."):
-            found, stopped = wait_for_application(
-                session, controller, name, wish, end=end, timeout=timeout
+            outcome.application, blocker = wait_for_application(
+                session, controller, name, goal, end=end, timeout=timeout
             )
-    outcome.application, outcome.done = found, outcome.done or stopped is None
-    return outcome, stopped
+    outcome.done = outcome.done or blocker is None
+    return outcome, blocker
 
 
 def _show_dry_run(
-    session: Session, controller: ControllerClient, name: str, *, prune: bool, force: bool
+    session: Session, controller: ControllerClient, name: str, prune: bool, force: bool
 ) -> bool:
     """Show what a sync would do; True when it would do something."""
     plan = controller.call(controller.api.plan(name, prune=prune))
-    taken = ("report", "self-heal", "review", "pull-request") if force else ("report", "self-heal")
+    healed = ("report", "self-heal", "review", "pull-request") if force else ("report", "self-heal")
     drifts = [
         each
         for each in controller.call(controller.api.drifts(application=name))
-        if each.remediation in taken
+        if each.remediation in healed
         and each.healable
         and each.state != "held"
         and (each.where or each.remediation != "report")  # what nobody declared stays
     ]
     show_sync_plan(session.screen, plan, drifts)
     more = " --prune" * prune + " --force" * force
-    something = bool(plan.steps or drifts)
-    session.screen.next(f"holdfast sync {name}{more}" if something else f"holdfast diff {name}")
-    return something
+    changes = bool(plan.steps or drifts)
+    session.screen.next(f"holdfast sync {name}{more}" if changes else f"holdfast diff {name}")
+    return changes
 
 
 def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
@@ -155,7 +150,7 @@ def _finish(ctx: click.Context, session: Session, outcome: SyncedForm) -> None:
     else:
         session.screen.next(f"holdfast status {found.id}")
     if found.source.stale and not plan:
-        session.screen.warn(f"The newest of Git was not followed: {found.source.stale}")
+        session.screen.warn(f"The newest commit was not followed: {found.source.stale}")
     if outcome.refused or (found.source.stale and not plan):
         ctx.exit(Exit.ERROR)
     if plan:

@@ -1,4 +1,8 @@
-"""`holdfast token`: make, list and revoke credentials."""
+"""`holdfast token`: make, list and revoke credentials.
+
+They are kept in a store file on this machine, or behind a control plane. The file is opened beside
+a running server, so the first token needs nobody's permission but the file's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -18,6 +22,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import MANAGER, connection_settings, missing_token_error
 from holdfast.apps.cli.group import Verb, VerbGroup
 from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.views.output import show_list
 from holdfast.apps.cli.views.text import age, count, format_table
 from holdfast.core import tokens
 from holdfast.core.errors import NotFound
@@ -27,7 +32,6 @@ from holdfast.core.redact import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from holdfast.adapters.http.client import HttpClient
     from holdfast.adapters.store import Store, Token, Transaction
@@ -92,28 +96,25 @@ def create(
     """
     if bool(scopes) == bool(workload):
         ctx.fail("Give either --scope (control plane) or --workload (data key).")
-    order = TokenRequest(
+    request = TokenRequest(
         name=name,
         scopes=scopes,
         workload=require_slug(workload, field="workload") if workload else None,
         lifetime=expires,
     )
-    with open_token_admin(session, db) as desk:
-        row, secret = desk.create(order)
+    with open_token_admin(session, db) as admin:
+        row, secret = admin.create(request)
     screen = session.screen
-    # The one place where a secret is meant to be seen; it cannot be asked for again.
+    # The one place where a secret is meant to be seen; it cannot be shown again.
     if screen.output == "name":
         click.echo(secret.reveal())
     elif not screen.for_people:
         screen.document("Token", {**_row_body(row), "token": secret.reveal()})
     else:
         variable = "HOLDFAST_API_KEY" if row.kind == "live" else "HOLDFAST_TOKEN"
-        screen.line(
-            f"Token {row.id} for {row.name}, project {row.project}: {_describe_scopes(row)}."
-        )
-        screen.line()
-        click.echo(f"  export {variable}={secret.reveal()}")
-        screen.line()
+        allowed = _describe_scopes(row)
+        screen.line(f"Token {row.id} for {row.name}, project {row.project}: {allowed}.\n")
+        click.echo(f"  export {variable}={secret.reveal()}\n")
         screen.line("Keep it now: only a hash is stored, so it cannot be shown again.")
         screen.next(f"holdfast token list -p {row.project}")
 
@@ -125,33 +126,24 @@ def create(
 @pass_session
 def list_all(session: Session, db: str | None) -> None:
     """List the tokens of a project, the revoked ones too. Secrets are not kept."""
-    with open_token_admin(session, db) as desk:
-        rows = desk.list()
-    screen, now = session.screen, datetime.now(UTC)
-    match screen.output:
-        case "name":
-            for row in rows:
-                screen.line(row.id)
-        case "jsonl":
-            screen.records("TokenList", [_row_body(row) for row in rows])
-        case "table":
-            table = [
-                [
-                    row.id,
-                    row.name,
-                    _describe_scopes(row),
-                    age(row.created_at, now),
-                    _state(row, now),
-                ]
-                for row in rows
-            ]
-            if table:
-                for line in format_table(["ID", "NAME", "FOR", "AGE", "STATE"], table):
-                    screen.line(line)
-            screen.line(f"{count(len(rows), 'token')} in project {session.project}.")
-            screen.next("holdfast token create --name NAME --scope read")
-        case _:
-            screen.document("TokenList", {"items": [_row_body(row) for row in rows]})
+    with open_token_admin(session, db) as admin:
+        rows = admin.list()
+    now = datetime.now(UTC)
+    table = [
+        [row.id, row.name, _describe_scopes(row), age(row.created_at, now), _state(row, now)]
+        for row in rows
+    ]
+    heads = ["ID", "NAME", "FOR", "AGE", "STATE"]
+    summary = f"{count(len(rows), 'token')} in project {session.project}."
+    show_list(
+        session.screen,
+        "TokenList",
+        rows,
+        lines=[*(format_table(heads, table) if table else ()), summary],
+        name=lambda row: row.id,
+        body=_row_body,
+    )
+    session.screen.next("holdfast token create --name NAME --scope read")
 
 
 @command.command("revoke", cls=Verb, examples=["holdfast token revoke 3f9a01bc -p acme"])
@@ -162,8 +154,8 @@ def list_all(session: Session, db: str | None) -> None:
 @pass_session
 def revoke(session: Session, id: str, db: str | None) -> None:
     """Revoke a token: its next request is refused. Saying it twice is no error."""
-    with open_token_admin(session, db) as desk:
-        ended = desk.revoke(id)
+    with open_token_admin(session, db) as admin:
+        ended = admin.revoke(id)
     session.screen.line(f"Token {id} {'is revoked' if ended else 'was not valid any more'}.")
     session.screen.next("holdfast token list")
 
@@ -230,21 +222,10 @@ class TokenRequest:
         return "live" if self.workload else "sdk"
 
 
-class TokenAdmin(Protocol):
-    """Makes and ends the tokens of one project."""
-
-    def list(self) -> Sequence[TokenRow]:
-        """Return every token, the revoked ones too."""
-
-    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
-        """Make a token; its secret exists nowhere else."""
-
-    def revoke(self, id: str) -> bool:
-        """End a token at once; False when it was not valid any more."""
-
-
 @contextmanager
-def open_token_admin(session: Session, db: str | None) -> Iterator[TokenAdmin]:
+def open_token_admin(
+    session: Session, db: str | None
+) -> Iterator[StoreTokenAdmin | RemoteTokenAdmin]:
     """Choose the store file when one is named or configured, else the control plane."""
     settings = connection_settings(session.settings, db=db)
     if settings.path is not None:
@@ -259,11 +240,11 @@ def open_token_admin(session: Session, db: str | None) -> Iterator[TokenAdmin]:
     from holdfast.reconcile.sync_bridge import run_sync
 
     options = ClientOptions(timeout=30.0, max_retries=2, manager=MANAGER, blocking=True)
-    line = make_transport(settings, options, settings.token)
+    client = make_transport(settings, options, settings.token)
     try:
-        yield RemoteTokenAdmin(line, session.project)
+        yield RemoteTokenAdmin(client, session.project)
     finally:
-        run_sync(line.aclose())
+        run_sync(client.aclose())
 
 
 class StoreTokenAdmin:
@@ -273,39 +254,34 @@ class StoreTokenAdmin:
         self._store = store
         self._project = project
 
-    @property
-    def path(self) -> Path:
-        """The store's file."""
-        return self._store.path
-
     def list(self) -> Sequence[TokenRow]:
-        """Read them all."""
+        """Return every token, the revoked ones too."""
         return [_row_of(token) for token in self._store.tokens(self._project)]
 
-    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
-        """Make one, and its project when there is none."""
+    def create(self, request: TokenRequest) -> tuple[TokenRow, Secret]:
+        """Make a token, and its project when there is none."""
         from holdfast.adapters.store import TokenKind, TokenScope
 
-        minted = tokens.mint(order.kind, os.urandom(tokens.RANDOM_BYTES))
+        minted = tokens.mint(request.kind, os.urandom(tokens.RANDOM_BYTES))
 
         def work(tx: Transaction) -> Token:
             tx.ensure_project(self._project, writer=_cli_writer())
             uid = None
-            if order.workload:
-                where = WorkloadId(project=self._project, slug=order.workload)
+            if request.workload:
+                where = WorkloadId(project=self._project, slug=request.workload)
                 record = tx.record(where)
                 if record is None:
                     raise NotFound(
                         f"There is no workload {where}.", hint="holdfast status lists them."
                     )
                 uid = record.uid
-            lifetime = timedelta(seconds=order.lifetime) if order.lifetime else None
+            lifetime = timedelta(seconds=request.lifetime) if request.lifetime else None
             return tx.create_token(
                 id=minted.id,
-                kind=TokenKind(order.kind),
+                kind=TokenKind(request.kind),
                 project=self._project,
-                name=order.name,
-                scopes=[TokenScope(scope) for scope in order.scopes],
+                name=request.name,
+                scopes=[TokenScope(scope) for scope in request.scopes],
                 secret_hash=minted.secret_hash,
                 workload_uid=uid,
                 expires_at=BlockingClock().now() + lifetime if lifetime else None,
@@ -315,7 +291,7 @@ class StoreTokenAdmin:
         return _row_of(self._store.write(work)), minted.secret
 
     def revoke(self, id: str) -> bool:
-        """End one of this project."""
+        """Revoke a token at once; False when it was not valid any more."""
         token = self._store.token(id)
         if token is None or token.project != self._project:
             raise _unknown_token_error(id, self._project)
@@ -325,47 +301,48 @@ class StoreTokenAdmin:
 class RemoteTokenAdmin:
     """Tokens behind a control plane; needs a token with the scope admin."""
 
-    def __init__(self, line: HttpClient, project: str) -> None:
-        self._line = line
+    def __init__(self, client: HttpClient, project: str) -> None:
+        self._client = client
         self._project = project
         self._path = f"/api/projects/{quote(project, safe='')}/tokens"
 
     def list(self) -> Sequence[TokenRow]:
-        """Ask for them all."""
-        return msgspec.json.decode(self._ask("GET", self._path), type=_TokenList).tokens
+        """Return every token, the revoked ones too."""
+        return msgspec.json.decode(self._request("GET", self._path), type=_TokenList).tokens
 
-    def create(self, order: TokenRequest) -> tuple[TokenRow, Secret]:
-        """Ask for one; the answer holds its secret, this once."""
-        body: dict[str, object] = {"name": order.name, "kind": order.kind}
-        if order.workload:
-            body["workload"] = order.workload
+    def create(self, request: TokenRequest) -> tuple[TokenRow, Secret]:
+        """Make a token; the response holds its secret, this once."""
+        body: dict[str, object] = {"name": request.name, "kind": request.kind}
+        if request.workload:
+            body["workload"] = request.workload
         else:
-            body["scopes"] = list(order.scopes)
-        if order.lifetime:
-            body["expires_in"] = max(1, int(order.lifetime))
-        made = msgspec.json.decode(self._ask("POST", self._path, body), type=_NewTokenRow)
+            body["scopes"] = list(request.scopes)
+        if request.lifetime:
+            body["expires_in"] = max(1, int(request.lifetime))
+        made = msgspec.json.decode(self._request("POST", self._path, body), type=_NewTokenRow)
         return made, Secret(made.token)
 
     def revoke(self, id: str) -> bool:
-        """Ask for its end."""
-        if not any(token.id == id and token.revoked_at is None for token in self.list()):
-            if any(token.id == id for token in self.list()):
-                return False
+        """Revoke a token at once; False when it was not valid any more."""
+        token = next((each for each in self.list() if each.id == id), None)
+        if token is None:
             raise _unknown_token_error(id, self._project)
-        self._ask("DELETE", f"{self._path}/{quote(id, safe='')}")
+        if token.revoked_at is not None:
+            return False
+        self._request("DELETE", f"{self._path}/{quote(id, safe='')}")
         return True
 
-    def _ask(self, method: str, path: str, body: object = None) -> bytes:
+    def _request(self, method: str, path: str, body: object = None) -> bytes:
         from holdfast.adapters.http.responses import response_error
         from holdfast.adapters.http.transports import deadline_in
         from holdfast.reconcile.sync_bridge import run_sync
 
         data = None if body is None else msgspec.json.encode(body)
-        deadline = deadline_in(30.0, self._line.clock)
-        answer = run_sync(self._line.request(method, path, deadline=deadline, body=data))
-        if answer.status >= 300:
-            raise response_error(answer)
-        return answer.body
+        deadline = deadline_in(30.0, self._client.clock)
+        response = run_sync(self._client.request(method, path, deadline=deadline, body=data))
+        if response.status >= 300:
+            raise response_error(response)
+        return response.body
 
 
 def _row_of(token: Token) -> TokenRow:

@@ -8,7 +8,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import DeclaredApplication, load_specs_and_applications
 from holdfast.apps.cli.session import Session, pass_session
-from holdfast.apps.cli.views.text import count, format_table
+from holdfast.apps.cli.views.text import count
 
 
 @click.command(
@@ -30,24 +30,21 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
     """
     screen = session.screen
     declared, applications = load_specs_and_applications(paths, recursive=recursive)
-    items = [{"slug": each.spec.slug, "source": each.source} for each in declared]
-    followed = [{"id": _name(each), "source": each.source} for each in applications]
+    workloads = [{"slug": each.spec.slug, "source": each.source} for each in declared]
+    found = [{"id": _name(each), "source": each.source} for each in applications]
     match screen.output:
         case "name":
-            for name in [*(each.spec.slug for each in declared), *map(_name, applications)]:
-                screen.line(name)
+            screen.lines([*(each.spec.slug for each in declared), *map(_name, applications)])
         case "jsonl":
-            screen.records("Validation", [*items, *followed])
+            screen.records("Validation", [*workloads, *found])
         case "table":
             if declared:
                 rows = [[each.spec.slug, str(each.spec.backend), each.source] for each in declared]
-                for line in format_table(["WORKLOAD", "BACKEND", "DECLARED IN"], rows):
-                    screen.line(line)
+                screen.table(["WORKLOAD", "BACKEND", "DECLARED IN"], rows)
                 screen.line(f"{count(len(declared), 'workload')}, no problem.")
             if applications:
                 rows = [_row(each) for each in applications]
-                for line in format_table(["APPLICATION", "PROJECT", "SOURCE", "DECLARED IN"], rows):
-                    screen.line(line)
+                screen.table(["APPLICATION", "PROJECT", "SOURCE", "DECLARED IN"], rows)
                 screen.line(f"{count(len(applications), 'application')}, no problem.")
             given = options.repeat_files(paths, recursive=recursive)
             screen.next(
@@ -56,9 +53,8 @@ def command(session: Session, paths: tuple[str, ...], recursive: bool) -> None:
                 else f"kubectl apply --server-side {given}, or from files: holdfast gitops {given}"
             )
         case _:
-            screen.document(
-                "Validation", {"valid": True, "workloads": items, "applications": followed}
-            )
+            body = {"valid": True, "workloads": workloads, "applications": found}
+            screen.document("Validation", body)
 
 
 def _name(each: DeclaredApplication) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.apps.cli import options
-from holdfast.apps.cli.application_wait import Goal
 from holdfast.apps.cli.connect import ControllerClient, find_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.workload_wait import hint_on_interrupt, wait_ready, wait_synced
+
+if TYPE_CHECKING:
+    from holdfast.apps.cli.application_wait import GoalState
 
 
 @click.command(
@@ -43,7 +46,7 @@ from holdfast.apps.cli.workload_wait import hint_on_interrupt, wait_ready, wait_
 @pass_session
 @click.pass_context
 def command(
-    ctx: click.Context, session: Session, names: tuple[str, ...], goal: Goal, timeout: float
+    ctx: click.Context, session: Session, names: tuple[str, ...], goal: GoalState, timeout: float
 ) -> None:
     """Wait until workloads or applications are ready, or as declared.
 
@@ -66,7 +69,7 @@ def _wait_for_applications(
     session: Session,
     controller: ControllerClient,
     names: Sequence[str],
-    goal: Goal,
+    goal: GoalState,
     timeout: float,
     end: float,
 ) -> Exit:
@@ -74,12 +77,12 @@ def _wait_for_applications(
 
     with hint_on_interrupt(session, goal, names, timeout, going_on="the controller carries on"):
         for name in names:
-            found, stopped = wait_for_application(
-                session, controller, name, WaitGoal(goal=goal), end=end, timeout=timeout
+            found, blocker = wait_for_application(
+                session, controller, name, WaitGoal(state=goal), end=end, timeout=timeout
             )
-            if stopped is not None:
-                show_blocker(session, stopped)
-                return stopped.exit
-            session.screen.note(f"{found.id} is {found.sync} and {found.health}.")
+            if blocker is not None:
+                show_blocker(session, blocker)
+                return blocker.exit
+            session.screen.info(f"{found.id} is {found.sync} and {found.health}.")
     session.screen.next(f"holdfast status {names[0]}" if len(names) == 1 else "holdfast status")
     return Exit.OK

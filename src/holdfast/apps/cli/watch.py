@@ -14,11 +14,7 @@ from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.screen import API_VERSION, Screen
 from holdfast.apps.cli.session import Session, pass_session
 from holdfast.apps.cli.views.text import one_line
-from holdfast.apps.cli.views.workloads import (
-    format_workload_table,
-    observed_workloads,
-    workload_body,
-)
+from holdfast.apps.cli.views.workloads import observed_workloads, workload_body, workload_table
 from holdfast.core.ledger import DriftRecord
 from holdfast.core.live import Live
 from holdfast.core.names import WorkloadId
@@ -62,14 +58,10 @@ def command(session: Session, name: str | None, timeout: float | None) -> None:
             watch_applications(session, controller, name or "", timeout=timeout)
             return
     where = session.workload(name) if name else None
-    redraws = screen.live and screen.output != "jsonl"
+    slug, project = (where.slug, where.project) if where else (None, None)
     with session.client() as client:
-        changes = client.watch(
-            slug=where.slug if where else None,
-            project=where.project if where else None,
-            timeout=timeout,
-        )
-        if redraws:
+        changes = client.watch(slug=slug, project=project, timeout=timeout)
+        if screen.live and screen.output != "jsonl":
             _redraw(session, client, where, changes)
         else:
             _stream(screen, client, changes)
@@ -85,9 +77,9 @@ def _stream(screen: Screen, client: ManagementClient, changes: Iterator[Workload
             drifts = first
         else:
             drifts = client.drifts(slug=where.slug, project=where.project)
-        seen = observed_workloads([change.live], drifts)[0]
+        workload = observed_workloads([change.live], drifts)[0]
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        screen.record({"type": change.kind.value, "at": at, "workload": workload_body(seen)})
+        screen.record({"type": change.kind.value, "at": at, "workload": workload_body(workload)})
 
 
 def _redraw(
@@ -127,12 +119,10 @@ def _draw(
     screen = session.screen
     project = where.project if where else session.project
     drifts = client.drifts(slug=where.slug if where else None, project=project)
-    seen = observed_workloads([lives[key] for key in sorted(lives)], drifts)
+    workloads = observed_workloads([lives[key] for key in sorted(lives)], drifts)
     now = datetime.now(UTC)
     screen.clear()
-    title = f"{session.place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
+    title = f"{session.connected_to} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
     screen.line(screen.paint(title, TextStyle.FAINT))
-    for line in format_workload_table(screen, seen, now=now):
-        screen.line(line)
-    for line in recent:
-        screen.line(screen.paint(line, TextStyle.FAINT))
+    screen.lines(workload_table(screen, workloads, now=now))
+    screen.lines(screen.paint(line, TextStyle.FAINT) for line in recent)

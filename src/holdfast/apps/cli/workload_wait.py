@@ -40,7 +40,7 @@ def retry_until_available(
                     hint=error.hint,
                 ) from error
             if not told:
-                session.screen.note(f"{error.happened} Still waiting.")
+                session.screen.info(f"{error.happened} Still waiting.")
                 told = True
             time.sleep(min(POLL_SECONDS, left))
 
@@ -62,7 +62,7 @@ def wait_ready(
                 client.wait_until_ready(
                     where.slug, project=where.project, timeout=left, on_progress=view
                 )
-            session.screen.note(f"{where} is ready.")
+            session.screen.info(f"{where} is ready.")
 
 
 def wait_synced(
@@ -85,7 +85,7 @@ def wait_synced(
                         hint=f"Look at it: holdfast drift list {where}",
                     )
                 time.sleep(min(POLL_SECONDS, left))
-            session.screen.note(f"{where} is as declared.")
+            session.screen.info(f"{where} is as declared.")
 
 
 @contextmanager
@@ -101,6 +101,6 @@ def hint_on_interrupt(
     try:
         yield
     except (KeyboardInterrupt, click.Abort):
-        session.screen.note(f"No longer waiting; {going_on}.")
+        session.screen.info(f"No longer waiting; {going_on}.")
         session.screen.next(f"holdfast wait --for {goal} {' '.join(names)} --timeout {timeout:g}s")
         raise

@@ -314,9 +314,9 @@ def report_drift(ref: EndpointRef, policy: OnDrift, warn: WarnFunction) -> Endpo
             hint="Review the plan (.plan), then apply it or change the declaration.",
         )
     if ref.outcome is Outcome.LEFT and policy is OnDrift.WARN:
-        text = f"Workload {where} has drifted in {describe_drifted_fields(ref)}. Nothing was changed (on_drift=warn)."
-        log.warning("workload_drifted workload=%s fields=%s", where, describe_drifted_fields(ref))
-        warn(text)
+        fields = describe_drifted_fields(ref)
+        log.warning("workload_drifted workload=%s fields=%s", where, fields)
+        warn(f"Workload {where} has drifted in {fields}. Nothing was changed (on_drift=warn).")
     elif ref.outcome in (Outcome.CREATED, Outcome.UPDATED):
         log.info("workload_%s workload=%s plan=%s", ref.outcome, where, ref.plan.id)
     elif ref.outcome is Outcome.PLANNED:

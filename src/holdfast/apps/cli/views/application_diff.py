@@ -1,9 +1,9 @@
-"""Shows where an application differs from what Git declares: path, live, git, and why."""
+"""Shows where an application differs from Git, what a sync would do, and what became of one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
@@ -13,7 +13,7 @@ from holdfast.apps.cli.views.application_drifts import (
     format_object_value,
 )
 from holdfast.apps.cli.views.applications import object_name
-from holdfast.apps.cli.views.output import masked_json, show_unified_diff
+from holdfast.apps.cli.views.output import masked_json, show_result, show_unified_diff
 from holdfast.apps.cli.views.text import age, count, format_table, one_line
 from holdfast.core.live import Writer
 from holdfast.core.plan import Action
@@ -38,7 +38,12 @@ _LEGEND = {
     "=": "= tolerated, left as it is",
     "*": "* a secret drifted; its value is never shown",
 }
-_INKS = {"~": TextStyle.CHANGE, ">": TextStyle.CREATE, "=": TextStyle.FAINT, "*": TextStyle.SECRET}
+_STYLES = {
+    "~": TextStyle.CHANGE,
+    ">": TextStyle.CREATE,
+    "=": TextStyle.FAINT,
+    "*": TextStyle.SECRET,
+}
 _SYNC_STATUS_TEXTS = {
     "ahead": "declared in Git, and not there yet",
     "drifted": "somebody deleted it, and it was made anew",
@@ -59,9 +64,7 @@ def show_application_diff(screen: Screen, diff: DiffForm, *, now: datetime) -> N
         case "markdown":
             _show_markdown(screen, diff, now)
         case "name":
-            for each in diff.objects:
-                if each.standing != "in-sync":
-                    screen.line(object_name(each.object))
+            screen.lines(object_name(each.object) for each in _out_of_sync(diff))
         case "jsonl":
             screen.records("ApplicationDiff", [masked_json(each) for each in diff.objects])
         case _:
@@ -85,7 +88,11 @@ def stale_source_warning(commit: str, stale: str) -> str:
 
 def has_differences(diff: DiffForm) -> bool:
     """True when something is not as declared, whatever is tolerated beside."""
-    return any(each.standing != "in-sync" for each in diff.objects)
+    return bool(_out_of_sync(diff))
+
+
+def _out_of_sync(diff: DiffForm) -> list[ObjectDiffForm]:
+    return [each for each in diff.objects if each.standing != "in-sync"]
 
 
 def _show_text(screen: Screen, diff: DiffForm, now: datetime) -> None:
@@ -108,40 +115,30 @@ def _show_text(screen: Screen, diff: DiffForm, now: datetime) -> None:
         screen.line(screen.paint(f"  {head}", TextStyle.FAINT))
         for row, line in zip(rows, lines, strict=True):
             marks[row[0]] += 1
-            screen.line(f"  {screen.paint(line, _INKS[row[0]])}")
+            screen.line(f"  {screen.paint(line, _STYLES[row[0]])}")
         for field in fields:
             if field.kind != "secret":
-                show_unified_diff(
-                    screen, field.path, diff_value_lines(screen, field.live, field.git)
-                )
+                lines = diff_value_lines(screen, field.live, field.git)
+                show_unified_diff(screen, field.path, lines)
     if marks:
-        screen.line()
-        screen.line(screen.paint("   ".join(_LEGEND[each] for each in _LEGEND if marks[each]),
-                                 TextStyle.FAINT))  # fmt: skip
+        legend = "   ".join(text for mark, text in _LEGEND.items() if marks[mark])
+        screen.lines(["", screen.paint(legend, TextStyle.FAINT)])
     screen.line(_summary(diff))
 
 
 def _describe_object(each: ObjectDiffForm) -> str:
-    """Say how an object as a whole stands."""
+    """Say how an object as a whole differs."""
+    if each.message:
+        return one_line(each.message)
     deleted = each.standing == "drifted" and each.health == "missing"
-    told = "somebody deleted it" if deleted else _SYNC_STATUS_TEXTS[each.standing]
-    return one_line(each.message) or told
+    return "somebody deleted it" if deleted else _SYNC_STATUS_TEXTS[each.standing]
 
 
 def _row(field: DiffFieldForm, now: datetime) -> list[str]:
-    return [
-        _mark_of(field),
-        field.path,
-        format_object_value(field.live, field.path),
-        format_object_value(field.git, field.path),
-        _describe_cause(field, now),
-    ]
-
-
-def _mark_of(field: DiffFieldForm) -> str:
-    if field.kind == "secret" and field.state is not DiffState.TOLERATED:
-        return _SECRET_MARK
-    return _MARKS[field.state]
+    secret = field.kind == "secret" and field.state is not DiffState.TOLERATED
+    mark = _SECRET_MARK if secret else _MARKS[field.state]
+    live, git = (format_object_value(side, field.path) for side in (field.live, field.git))
+    return [mark, field.path, live, git, _describe_cause(field, now)]
 
 
 def _describe_cause(field: DiffFieldForm, now: datetime) -> str:
@@ -156,25 +153,22 @@ def _describe_cause(field: DiffFieldForm, now: datetime) -> str:
 
 
 def _summary(diff: DiffForm) -> str:
-    apart = [each for each in diff.objects if each.standing != "in-sync"]
-    if not apart:
+    out_of_sync = _out_of_sync(diff)
+    if not out_of_sync:
         return "No difference." if not diff.objects else "No difference that is not tolerated."
     counts = Counter(
         field.state.value for each in diff.objects for field in each.fields if field.path
     )
-    fields = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
-    told = f" ({fields})" if fields else ""
-    return f"{count(len(apart), 'object')} not as declared{told}."
+    fields = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
+    detail = f" ({fields})" if fields else ""
+    return f"{count(len(out_of_sync), 'object')} not as declared{detail}."
 
 
 def _show_markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
     screen.line(f"**{_summary(diff)}** `{diff.application}` at `{diff.commit[:7]}`")
     for each in diff.objects:
-        screen.line()
-        screen.line(f"#### {_markdown_cell(object_name(each.object))}: {each.standing}")
-        screen.line()
-        screen.line("| | path | live | git | why |")
-        screen.line("|---|---|---|---|---|")
+        title = f"#### {_markdown_cell(object_name(each.object))}: {each.standing}"
+        screen.lines(["", title, "", "| | path | live | git | why |", "|---|---|---|---|---|"])
         for field in each.fields:
             cells = [_markdown_cell(cell) for cell in _row(field, now)]
             if not field.path:
@@ -183,8 +177,8 @@ def _show_markdown(screen: Screen, diff: DiffForm, now: datetime) -> None:
 
 
 def _markdown_cell(text: str) -> str:
-    shown = one_line(text).replace("|", "\\|").replace("`", "'")
-    return f"`{shown}`" if shown else ""
+    safe = one_line(text).replace("|", "\\|").replace("`", "'")
+    return f"`{safe}`" if safe else ""
 
 
 _ACTION_MARKS = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}
@@ -201,73 +195,75 @@ def show_sync_plan(
     """Write what a sync would do, and which drift it would put back besides."""
     if plan.stale:
         screen.warn(stale_source_warning(plan.commit, plan.stale))
-    match screen.output:
-        case "table":
-            for step in plan.steps:
-                mark = screen.paint(
-                    _ACTION_MARKS.get(step.action, "="),
-                    _ACTION_STYLES.get(step.action, TextStyle.PLAIN),
-                )
-                screen.line(f"{mark} {one_line(object_name(step.object))}  {one_line(step.reason)}")
-                rows = [[each.path, format_object_value(each.live), "→", format_object_value(each.desired)]
-                        for each in step.fields if each.path]  # fmt: skip
-                for line in format_table(["", "", "", ""], rows)[1:]:
-                    screen.line(f"    {line}")
-            for drift in drifts:
-                mark = screen.paint("~", TextStyle.CHANGE)
-                screen.line(f"{mark} {one_line(object_name(drift.object))}  puts back {drift.id}")
-            counts = Counter(step.action for step in plan.steps)
-            also = f", {count(len(drifts), 'drift')} to put back" if drifts else ""
-            screen.line(
-                f"Plan: {counts[Action.CREATE]} to create, {counts[Action.UPDATE]} to update, "
-                f"{counts[Action.DELETE]} to delete, from {plan.commit[:7]}{also}."
-                if plan.steps or drifts
-                else f"Nothing to apply: {plan.application} is as {plan.commit[:7]} declares, "
-                "except for what is on hold or waits for somebody."
-            )
-            if not plan.prune:
-                screen.line("What is no longer declared would stay; --prune deletes it.")
-        case "name":
-            for step in plan.steps:
-                screen.line(object_name(step.object))
-        case _:
-            screen.document(
-                "SyncPlan", {**masked_json(plan), "drifts": [each.id for each in drifts]}
-            )
+    show_result(
+        screen,
+        "SyncPlan",
+        lines=_sync_plan_lines(screen, plan, drifts),
+        names=(object_name(step.object) for step in plan.steps),
+        body=lambda: {**masked_json(plan), "drifts": [each.id for each in drifts]},
+    )
+
+
+def _sync_plan_lines(
+    screen: Screen, plan: SyncPlanForm, drifts: Sequence[ApplicationDriftForm]
+) -> Iterator[str]:
+    for step in plan.steps:
+        style = _ACTION_STYLES.get(step.action, TextStyle.PLAIN)
+        mark = screen.paint(_ACTION_MARKS.get(step.action, "="), style)
+        yield f"{mark} {one_line(object_name(step.object))}  {one_line(step.reason)}"
+        rows = [
+            [field.path, format_object_value(field.live), "→", format_object_value(field.desired)]
+            for field in step.fields
+            if field.path
+        ]
+        yield from (f"    {line}" for line in format_table(["", "", "", ""], rows)[1:])
+    for drift in drifts:
+        mark = screen.paint("~", TextStyle.CHANGE)
+        yield f"{mark} {one_line(object_name(drift.object))}  puts back {drift.id}"
+    if plan.steps or drifts:
+        counts = Counter(step.action for step in plan.steps)
+        also = f", {count(len(drifts), 'drift')} to put back" if drifts else ""
+        yield (
+            f"Plan: {counts[Action.CREATE]} to create, {counts[Action.UPDATE]} to update, "
+            f"{counts[Action.DELETE]} to delete, from {plan.commit[:7]}{also}."
+        )
+    else:
+        yield (
+            f"Nothing to apply: {plan.application} is as {plan.commit[:7]} declares, "
+            "except for what is on hold or waits for somebody."
+        )
+    if not plan.prune:
+        yield "What is no longer declared would stay; --prune deletes it."
 
 
 def show_sync_result(screen: Screen, outcome: SyncedForm) -> None:
     """Write what became of a sync."""
     found = outcome.application
-    match screen.output:
-        case "table":
-            for told in outcome.told:
-                screen.line(one_line(told))
-            if not outcome.told and outcome.done:
-                screen.line("There was nothing to apply.")
-            for each in outcome.refused:
-                screen.line(
-                    screen.paint(
-                        f"Refused: {one_line(object_name(each.object))}: {one_line(each.message)}",
-                        TextStyle.REMOVE,
-                    )
-                )
-            if not outcome.done:
-                screen.line(f"Requested. {found.id} is not there yet; the controller carries on.")
-            screen.line(f"{found.id} is {found.sync} and {found.health}. {one_line(found.message)}")
-        case "name":
-            screen.line(found.id)
-        case _:
-            screen.document("SyncResult", _sync_body(outcome))
+    show_result(
+        screen,
+        "SyncResult",
+        lines=_sync_result_lines(screen, outcome),
+        names=[found.id],
+        body=lambda: {
+            "done": outcome.done,
+            "told": outcome.told,
+            "refused": [
+                {"object": object_name(each.object), "message": each.message}
+                for each in outcome.refused
+            ],
+            "application": masked_json(found),
+        },
+    )
 
 
-def _sync_body(outcome: SyncedForm) -> Mapping[str, object]:
-    return {
-        "done": outcome.done,
-        "told": outcome.told,
-        "refused": [
-            {"object": object_name(each.object), "message": each.message}
-            for each in outcome.refused
-        ],
-        "application": masked_json(outcome.application),
-    }
+def _sync_result_lines(screen: Screen, outcome: SyncedForm) -> Iterator[str]:
+    found = outcome.application
+    yield from map(one_line, outcome.told)
+    if not outcome.told and outcome.done:
+        yield "There was nothing to apply."
+    for each in outcome.refused:
+        text = f"Refused: {one_line(object_name(each.object))}: {one_line(each.message)}"
+        yield screen.paint(text, TextStyle.REMOVE)
+    if not outcome.done:
+        yield f"Requested. {found.id} is not there yet; the controller carries on."
+    yield f"{found.id} is {found.sync} and {found.health}. {one_line(found.message)}"

@@ -21,7 +21,6 @@ from holdfast.core.live import Writer
 from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX
 from holdfast.core.show import text_diff
 from holdfast.core.text_style import TextStyle
-from holdfast.core.tree import Tree
 from holdfast.wire.decode import reshape
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 from holdfast.wire.ledger_v1 import DriftEntryForm
@@ -45,27 +44,29 @@ def show_application_drifts(
     screen: Screen, drifts: Sequence[ApplicationDriftForm], *, tolerated: int, now: datetime
 ) -> None:
     """Write a list of drifts as asked."""
-    match screen.output:
-        case "table" | "wide":
-            wide = screen.output == "wide"
-            rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in drifts]
-            if rows:
-                for line in format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows):
-                    screen.line(line)
-            open_now = [each.first_seen for each in drifts if each.resolved_at is None]
-            oldest = f" · oldest {age(min(open_now), now)}" if open_now else ""
-            hidden = f" · {tolerated} tolerated" if tolerated else ""
-            none = "No drift." if not hidden else f"No drift{hidden}"
-            screen.line(f"{len(open_now)} open{oldest}{hidden}" if drifts else none)
-        case _:
-            show_list(
-                screen,
-                "DriftList",
-                heads=_HEADS,
-                rows=(_row(each, now) for each in drifts),
-                names=(each.id for each in drifts),
-                bodies=(masked_json(each) for each in drifts),
-            )
+
+    def lines() -> Iterator[str]:
+        wide = screen.output == "wide"
+        hidden = f" · {tolerated} tolerated" if tolerated else ""
+        if not drifts:
+            yield f"No drift{hidden or '.'}"
+            return
+        rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in drifts]
+        yield from format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
+        still_open = [each.first_seen for each in drifts if each.resolved_at is None]
+        oldest = f" · oldest {age(min(still_open), now)}" if still_open else ""
+        yield f"{len(still_open)} open{oldest}{hidden}"
+
+    show_list(
+        screen,
+        "DriftList",
+        drifts,
+        lines=lines(),
+        heads=_HEADS,
+        row=lambda each: _row(each, now),
+        name=lambda each: each.id,
+        body=masked_json,
+    )
 
 
 def show_application_drift(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
@@ -74,8 +75,9 @@ def show_application_drift(screen: Screen, drift: ApplicationDriftForm, *, now: 
         screen.document("Drift", masked_json(drift))
         return
     kinds = " + ".join(drift.kinds)
-    head = f"{drift.id}  {drift.application}  {object_name(drift.object)}  {kinds} drift, {describe_state(drift)}"
-    screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
+    subject = f"{drift.id}  {drift.application}  {object_name(drift.object)}"
+    head = one_line(f"{subject}  {kinds} drift, {describe_state(drift)}")
+    screen.line(screen.paint(head, TextStyle.CHANGE))
     ended = f", resolved {format_time(drift.resolved_at)}" if drift.resolved_at else ""
     ago = age(drift.first_seen, now)
     screen.line(f"First seen {format_time(drift.first_seen)} ({ago} ago){ended}")
@@ -83,35 +85,28 @@ def show_application_drift(screen: Screen, drift: ApplicationDriftForm, *, now: 
         screen.line(f"Declared in {one_line(drift.where)} at {drift.commit[:7]}")
     screen.line()
     show_drift_fields(screen, drift)
-    for line in evidence_lines(
-        (entry.path or WHOLE_OBJECT, entry.evidence) for entry in drift.entries
-    ):
-        screen.line(line)
-    screen.line()
-    for line in describe_handling(drift, now):
-        screen.line(one_line(line))
+    evidence = ((entry.path or WHOLE_OBJECT, entry.evidence) for entry in drift.entries)
+    screen.lines([*evidence_lines(evidence), ""])
+    screen.lines(map(one_line, describe_handling(drift, now)))
 
 
 def show_drift_fields(screen: Screen, drift: ApplicationDriftForm, *, last: str = "GIT") -> None:
     """Write fields with their live and declared values."""
-    entries, whole = drift.entries, _whole_object_sides(drift)
     rows = []
-    for entry in entries:
-        live, git = (
-            format_object_value(entry.live, entry.path),
-            format_object_value(entry.desired, entry.path),
-        )
-        live, git = (live, git) if entry.path else whole
-        rows.append([entry.path or WHOLE_OBJECT, live, git, entry.kind.value, writer_name(entry)])
+    for entry in drift.entries:
+        sides = _whole_object_sides(drift)
+        if entry.path:
+            live, desired = entry.live, entry.desired
+            sides = [format_object_value(side, entry.path) for side in (live, desired)]
+        rows.append([entry.path or WHOLE_OBJECT, *sides, entry.kind.value, writer_name(entry)])
     head, *lines = format_table(["FIELD", "LIVE", last, "TYPE", "CHANGED BY"], rows)
     screen.line(screen.paint(head, TextStyle.FAINT))
-    for entry, line in zip(entries, lines, strict=True):
+    for entry, line in zip(drift.entries, lines, strict=True):
         screen.line(screen.paint(line, TextStyle.SECRET) if entry.kind == "secret" else line)
-    for entry in entries:
+    for entry in drift.entries:
         if entry.kind != "secret":
-            show_unified_diff(
-                screen, entry.path, diff_value_lines(screen, entry.live, entry.desired)
-            )
+            lines = diff_value_lines(screen, entry.live, entry.desired)
+            show_unified_diff(screen, entry.path, lines)
 
 
 def diff_value_lines(screen: Screen, live: object, git: object) -> list[str]:
@@ -124,12 +119,12 @@ def diff_value_lines(screen: Screen, live: object, git: object) -> list[str]:
     )
 
 
-def _whole_object_sides(drift: ApplicationDriftForm) -> tuple[str, str]:
+def _whole_object_sides(drift: ApplicationDriftForm) -> list[str]:
     """What stands on either side when an object as a whole drifted."""
     if not drift.uid:
-        return "(not there)", "(declared)"
+        return ["(not there)", "(declared)"]
     return (
-        ("(another of this name)", "(declared)") if drift.where else ("(there)", "(not declared)")
+        ["(another of this name)", "(declared)"] if drift.where else ["(there)", "(not declared)"]
     )
 
 
@@ -138,22 +133,22 @@ def show_application_drift_explanation(
 ) -> None:
     """Write one drift as a short text."""
     since = age(drift.first_seen, now)
-    stands = f"ended: {drift.resolution}" if drift.resolved_at else f"open for {since}"
-    title = f"{drift.application}  {object_name(drift.object)}  {drift.id}  {stands}"
+    status = f"ended: {drift.resolution}" if drift.resolved_at else f"open for {since}"
+    title = f"{drift.application}  {object_name(drift.object)}  {drift.id}  {status}"
     screen.line(screen.paint(one_line(title), TextStyle.CHANGE))
     for entry in drift.entries:
-        for line in _explain_field(entry, now):
-            screen.line(f"  {line}")
-    for line in describe_handling(drift, now):
-        screen.line(f"  {one_line(line)}")
+        screen.lines(f"  {line}" for line in _explain_field(entry, now))
+    screen.lines(f"  {one_line(line)}" for line in describe_handling(drift, now))
 
 
 def describe_handling(drift: ApplicationDriftForm, now: datetime) -> Iterator[str]:
     """Say what is done about a drift, and who decided it."""
+    comment = f': "{drift.comment}"' if drift.comment else ""
+    decided = f"Decided by {drift.decided_by}{comment}."
     if drift.resolved_at is not None:
         yield _RESOLUTION_TEXTS.get(drift.resolution or "", "It is as declared again.")
         if drift.decided_by:
-            yield f"Decided by {drift.decided_by}{_comment_suffix(drift)}."
+            yield decided
         return
     route = f"route {drift.route}" if drift.route else "no route matches it"
     chosen = f"chosen by {drift.chosen_by}" if drift.chosen_by else route
@@ -161,7 +156,7 @@ def describe_handling(drift: ApplicationDriftForm, now: datetime) -> Iterator[st
     if drift.note:
         yield drift.note
     if drift.decided_by and drift.state != "awaiting-approval":
-        yield f"Decided by {drift.decided_by}{_comment_suffix(drift)}."
+        yield decided
     if drift.url:
         yield f"Pull request: {drift.url}"
     if drift.plan and drift.state == "awaiting-approval":
@@ -172,8 +167,9 @@ def describe_state(drift: ApplicationDriftForm, now: datetime | None = None) -> 
     """Say how far a drift is, in a word or two."""
     if drift.resolution:
         return drift.resolution.value
-    lasting = drift.state in ("held", "snoozed") and now is not None and drift.until is not None
-    return f"{drift.state} ({time_left(drift.until, now)} left)" if lasting and now else drift.state
+    if now and drift.until and drift.state in ("held", "snoozed"):
+        return f"{drift.state} ({time_left(drift.until, now)} left)"
+    return drift.state
 
 
 def summarize_application_drift(drift: ApplicationDriftForm) -> DriftSummary:
@@ -181,9 +177,12 @@ def summarize_application_drift(drift: ApplicationDriftForm) -> DriftSummary:
     writers = sorted({writer_name(entry) for entry in drift.entries})
     causes = sorted({entry.cause.value for entry in drift.entries})
     return DriftSummary(
-        cause=f"{', '.join(writers)} ({', '.join(causes)})", kinds=tuple(drift.kinds),
-        first_seen=drift.first_seen, what=object_name(drift.object), id=drift.id,
-    )  # fmt: skip
+        cause=f"{', '.join(writers)} ({', '.join(causes)})",
+        kinds=drift.kinds,
+        first_seen=drift.first_seen,
+        what=object_name(drift.object),
+        id=drift.id,
+    )
 
 
 def writer_name(entry: DriftEntryForm) -> str:
@@ -191,31 +190,33 @@ def writer_name(entry: DriftEntryForm) -> str:
     return str(reshape(Writer, entry.writer)) if entry.writer else "unknown"
 
 
-def format_object_value(found: object, path: str = "") -> str:
-    """Write a value. What a Secret holds is a mark by the time it comes here."""
-    if found is None:
+def format_object_value(value: object, path: str = "") -> str:
+    """Write a value. What a Secret holds is a fingerprint by the time it comes here."""
+    if value is None:
         return "(not set)"
-    if isinstance(found, str) and found.startswith(FINGERPRINT_PREFIX):
-        return f"hmac {found.removeprefix(FINGERPRINT_PREFIX)[:8]}…"
-    return format_value(found, path)  # type: ignore[arg-type]  # decoded from JSON
+    if isinstance(value, str) and value.startswith(FINGERPRINT_PREFIX):
+        return f"hmac {value.removeprefix(FINGERPRINT_PREFIX)[:8]}…"
+    return format_value(value, path)  # type: ignore[arg-type]  # decoded from JSON
 
 
 def _row(drift: ApplicationDriftForm, now: datetime) -> list[str]:
     writers = dict.fromkeys(writer_name(entry) for entry in drift.entries)
     return [
-        drift.id, drift.application, object_name(drift.object), ",".join(drift.kinds),
-        str(len(drift.entries)), ", ".join(writers), age(drift.first_seen, now),
-        drift.remediation.value, describe_state(drift, now),
-    ]  # fmt: skip
+        drift.id,
+        drift.application,
+        object_name(drift.object),
+        ",".join(drift.kinds),
+        str(len(drift.entries)),
+        ", ".join(writers),
+        age(drift.first_seen, now),
+        drift.remediation.value,
+        describe_state(drift, now),
+    ]
 
 
 def _wide_cells(drift: ApplicationDriftForm) -> list[str]:
     causes = dict.fromkeys(entry.cause.value for entry in drift.entries)
     return [",".join(causes), drift.where, drift.decided_by, drift.note]
-
-
-def _comment_suffix(drift: ApplicationDriftForm) -> str:
-    return f': "{drift.comment}"' if drift.comment else ""
 
 
 def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
@@ -224,7 +225,10 @@ def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
         if entry.writer is None:
             return
     else:
-        live, git = _format_side(entry.live, entry.path), _format_side(entry.desired, entry.path)
+        live, git = (
+            "not set" if side is None else one_line(format_object_value(side, entry.path))
+            for side in (entry.live, entry.desired)
+        )
         declared = "and Git does not declare it" if entry.desired is None else f"Git declares {git}"
         yield f"{one_line(entry.path)} is {live}, {declared}."
     if entry.writer is None:
@@ -233,9 +237,5 @@ def _explain_field(entry: DriftEntryForm, now: datetime) -> Iterator[str]:
     writer = reshape(Writer, entry.writer)
     when = f" at {format_time(writer.at)} ({age(writer.at, now)} ago)" if writer.at else ""
     through = f" through {writer.subresource}" if writer.subresource else ""
-    told = CAUSE_TEXTS[Cause(entry.cause)]
-    yield f"{one_line(str(writer))} wrote it{one_line(through)}{when}: {told}."
-
-
-def _format_side(found: Tree | object, path: str) -> str:
-    return "not set" if found is None else one_line(format_object_value(found, path))
+    cause = CAUSE_TEXTS[Cause(entry.cause)]
+    yield f"{one_line(str(writer))} wrote it{one_line(through)}{when}: {cause}."

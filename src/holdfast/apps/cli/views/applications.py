@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from holdfast.apps.cli.screen import Screen
@@ -36,20 +35,20 @@ _MAX_MESSAGE = 90
 _SYNC_STYLES = {"drifted": TextStyle.CHANGE, "ahead": TextStyle.CHANGE, "unknown": TextStyle.REMOVE}
 
 
-def show_applications(screen: Screen, found: Sequence[FollowedForm], *, now: datetime) -> None:
+def show_applications(
+    screen: Screen, applications: Sequence[FollowedForm], *, now: datetime
+) -> None:
     """Write a list of applications as asked."""
-    match screen.output:
-        case "table" | "wide":
-            _show_table(screen, found, now)
-        case _:
-            show_list(
-                screen,
-                "ApplicationList",
-                heads=_HEADS,
-                rows=(_row(each, now) for each in found),
-                names=(each.id for each in found),
-                bodies=(masked_json(each) for each in found),
-            )
+    show_list(
+        screen,
+        "ApplicationList",
+        applications,
+        lines=_table(screen, applications, now),
+        heads=_HEADS,
+        row=lambda each: _row(each, now),
+        name=lambda each: each.id,
+        body=masked_json,
+    )
 
 
 def show_application(
@@ -68,7 +67,7 @@ def show_application(
             _show_header(screen, found, now)
             _show_objects(screen, found, objects, now)
             for hold in found.holds:
-                show_hold(screen, hold, now=now)
+                screen.lines(hold_lines(hold, now=now))
             for plan in found.plans:
                 _show_plan(screen, plan, now)
         case "name":
@@ -80,16 +79,14 @@ def show_application(
             )
 
 
-def show_hold(screen: Screen, hold: HoldForm, *, now: datetime) -> None:
-    """Write one hold on a line."""
+def hold_lines(hold: HoldForm, *, now: datetime) -> Iterator[str]:
+    """Say what is on hold, for how long, and what follows."""
     what = object_name(hold.object) if hold.object else f"all of {hold.application}"
     ends = "reverted" if hold.end == "revert" else "proposed to Git by a pull request"
     annotation = " with an annotation" if hold.from_annotation else ""
-    screen.line(
-        f"On hold: {one_line(what)} for {time_left(hold.until, now)} more, by {one_line(hold.by)}"
-        f"{annotation}: {one_line(hold.reason)}"
-    )
-    screen.line(f"  What changes under it is {ends} at its end, {format_time(hold.until)}.")
+    by = f"{one_line(hold.by)}{annotation}: {one_line(hold.reason)}"
+    yield f"On hold: {one_line(what)} for {time_left(hold.until, now)} more, by {by}"
+    yield f"  What changes under it is {ends} at its end, {format_time(hold.until)}."
 
 
 def object_name(form: ObjectForm) -> str:
@@ -102,47 +99,47 @@ def object_address(form: ObjectForm) -> str:
     return "/".join(part for part in (form.kind, form.namespace, form.name) if part)
 
 
-def _show_table(screen: Screen, found: Sequence[FollowedForm], now: datetime) -> None:
-    if not found:
-        screen.line("No applications in this project.")
+def _table(screen: Screen, applications: Sequence[FollowedForm], now: datetime) -> Iterator[str]:
+    if not applications:
+        yield "No applications in this project."
         return
     wide = screen.output == "wide"
-    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in found]
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in applications]
     head, *lines = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
-    screen.line(head)
-    for each, line in zip(found, lines, strict=True):
+    yield head
+    for each, line in zip(applications, lines, strict=True):
         bad = each.health == "degraded" or each.source.stale
-        ink = TextStyle.REMOVE if bad else _SYNC_STYLES.get(each.sync, TextStyle.PLAIN)
-        screen.line(screen.paint(line, ink))
-    parts = [count(len(found), "application")]
-    for word in ("synced", "drifted", "ahead", "unknown"):
-        if number := sum(each.sync == word for each in found):
-            parts.append(f"{number} {word}")
-    if stale := sum(bool(each.source.stale) for each in found):
+        sync_style = _SYNC_STYLES.get(each.sync, TextStyle.PLAIN)
+        yield screen.paint(line, TextStyle.REMOVE if bad else sync_style)
+    parts = [count(len(applications), "application")]
+    for status in ("synced", "drifted", "ahead", "unknown"):
+        if number := sum(each.sync == status for each in applications):
+            parts.append(f"{number} {status}")
+    if stale := sum(bool(each.source.stale) for each in applications):
         parts.append(f"{stale} with a stale source")
-    if waiting := sum(each.awaiting for each in found):
+    if waiting := sum(each.awaiting for each in applications):
         parts.append(f"{waiting} waiting for a person")
-    screen.line(" · ".join(parts))
+    yield " · ".join(parts)
 
 
 def _row(each: FollowedForm, now: datetime) -> list[str]:
     stale = each.source.stale
     return [
-        each.id, f"{each.sync} (stale)" if stale else each.sync, each.health.value,
-        each.revision[:7], str(each.drifted), str(each.ahead), str(each.held),
+        each.id,
+        f"{each.sync} (stale)" if stale else each.sync,
+        each.health.value,
+        each.revision[:7],
+        *map(str, (each.drifted, each.ahead, each.held)),
         f"{age(each.source.fetched_at, now)} ago" if each.source.fetched_at else "never",
-        # What sort of trouble it is stands in the first sentence; the second says what.
+        # The first sentence is the error's summary; the second says what happened.
         _shorten(stale.partition(". ")[2] or stale or each.message),
-    ]  # fmt: skip
+    ]
 
 
 def _wide_cells(each: FollowedForm) -> list[str]:
     source = each.source
-    where = f"{source.url} {source.revision} {source.path}".rstrip()
-    return [
-        source.commit[:7], str(each.objects), str(each.tolerated), str(each.orphans),
-        str(each.awaiting), where,
-    ]  # fmt: skip
+    numbers = map(str, (each.objects, each.tolerated, each.orphans, each.awaiting))
+    return [source.commit[:7], *numbers, f"{source.url} {source.revision} {source.path}".rstrip()]
 
 
 def _shorten(text: str) -> str:
@@ -152,15 +149,11 @@ def _shorten(text: str) -> str:
 
 def _show_header(screen: Screen, found: FollowedForm, now: datetime) -> None:
     source = found.source
-    state = f"{found.sync}, {found.health}"
     suspended = ", suspended" if found.suspended else ""
-    screen.line(
-        screen.paint(
-            f"{found.id}  {state}{suspended}", _SYNC_STYLES.get(found.sync, TextStyle.PLAIN)
-        )
-    )
+    title = f"{found.id}  {found.sync}, {found.health}{suspended}"
+    screen.line(screen.paint(title, _SYNC_STYLES.get(found.sync, TextStyle.PLAIN)))
     stale = " ".join(source.stale.split())
-    if found.message and not stale.startswith(found.message[:200]):  # it is told below then
+    if found.message and not stale.startswith(found.message[:200]):  # shown below then
         screen.line(f"  {one_line(found.message)}")
     path = f" {source.path}" if source.path else ""
     screen.line(f"  Source   {one_line(source.url)} {one_line(source.revision)}{one_line(path)}")
@@ -188,11 +181,16 @@ def _show_objects(
         if wide or each.standing != "in-sync" or each.health in ("degraded", "missing")
     ]
     rows = [
-        [object_name(each.object), each.standing.value, each.health.value, each.drift,
-         f"{time_left(each.held_until, now)} more" if each.held_until else "",
-         f"applied by {each.owner}, only observed" if each.owner else each.message]
+        [
+            object_name(each.object),
+            each.standing.value,
+            each.health.value,
+            each.drift,
+            f"{time_left(each.held_until, now)} more" if each.held_until else "",
+            f"applied by {each.owner}, only observed" if each.owner else each.message,
+        ]
         for each in shown
-    ]  # fmt: skip
+    ]
     if rows:
         heads = ["OBJECT", "STANDING", "HEALTH", "DRIFT", "ON HOLD", "MESSAGE"]
         head, *lines = format_table(heads, rows)
@@ -203,12 +201,12 @@ def _show_objects(
                 screen.line(f"  = {one_line(field.path)}  tolerated: {one_line(field.rule)}")
     if not objects:
         screen.line(
-            "None of its objects is known yet." if found.looked_at else "It was not looked at yet."
+            "None of its objects is known yet." if found.looked_at else "It was not observed yet."
         )
         return
-    apart = sum(each.standing != "in-sync" for each in objects)
+    out_of_sync = sum(each.standing != "in-sync" for each in objects)
     tolerated = f" · {count(found.tolerated, 'tolerated field')}" if found.tolerated else ""
-    screen.line(f"{apart} of {count(len(objects), 'object')} not as declared{tolerated}")
+    screen.line(f"{out_of_sync} of {count(len(objects), 'object')} not as declared{tolerated}")
 
 
 def _show_plan(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
@@ -219,8 +217,7 @@ def _show_plan(screen: Screen, plan: WaitingPlanForm, now: datetime) -> None:
         state = f"approved by {plan.approved_by}"
     screen.line(f"! {plan.id} {one_line(state)}, made {age(plan.made_at, now)} ago")
     screen.line(f"  {one_line(plan.told)}")
-    for step in plan.steps[:10]:
-        screen.line(f"    {one_line(step)}")
+    screen.lines(f"    {one_line(step)}" for step in plan.steps[:10])
     if len(plan.steps) > 10:
         screen.line(f"    and {len(plan.steps) - 10} more")
 
@@ -237,19 +234,20 @@ def draw_applications(
     found: Sequence[FollowedForm],
     recent: Sequence[JournalEntryForm],
     *,
-    place: str,
+    connected_to: str,
     silent_since: datetime | None,
     now: datetime,
 ) -> None:
     """Draw the screen anew, each line cut to the terminal."""
     screen.clear()
-    title = f"{place} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
+    title = f"{connected_to} · {now.astimezone():%H:%M:%S} · Ctrl-C to leave"
     screen.line(screen.paint(_fit_terminal(title), TextStyle.FAINT))
     if silent_since is not None:
-        told = (
-            f"No answer since {silent_since.astimezone():%H:%M:%S}; this is the last known state."
-        )
-        screen.line(screen.paint(_fit_terminal(told), TextStyle.REMOVE))
+        since = f"{silent_since.astimezone():%H:%M:%S}"
+        text = f"No answer since {since}; this is the last known state."
+        screen.line(screen.paint(_fit_terminal(text), TextStyle.REMOVE))
+    import shutil  # slow to load, for what it is
+
     shown = _most_urgent(found, shutil.get_terminal_size().lines - len(recent) - _FRAME_LINES)
     if shown:
         head, *lines = format_table(_LIVE_HEADS, [_live_row(each, now) for each in shown])
@@ -280,9 +278,15 @@ def _live_row(each: FollowedForm, now: datetime) -> list[str]:
     sync = "suspended" if each.suspended else each.sync
     stale = each.source.stale
     return [
-        each.id, f"{sync} (stale)" if stale else sync, each.health.value, each.revision[:7],
-        str(each.drifted), str(each.awaiting), _describe_holds(each, now), stale or each.message,
-    ]  # fmt: skip
+        each.id,
+        f"{sync} (stale)" if stale else sync,
+        each.health.value,
+        each.revision[:7],
+        str(each.drifted),
+        str(each.awaiting),
+        _describe_holds(each, now),
+        stale or each.message,
+    ]
 
 
 def _describe_holds(each: FollowedForm, now: datetime) -> str:
@@ -299,13 +303,14 @@ def _describe_holds(each: FollowedForm, now: datetime) -> str:
 def _style_of(each: FollowedForm) -> TextStyle:
     if each.health == "degraded" or each.source.stale or each.sync == "unknown":
         return TextStyle.REMOVE
-    return (
-        TextStyle.CHANGE if each.sync in ("drifted", "ahead") or each.awaiting else TextStyle.PLAIN
-    )
+    waits = each.sync in ("drifted", "ahead") or each.awaiting
+    return TextStyle.CHANGE if waits else TextStyle.PLAIN
 
 
 def _fit_terminal(text: str) -> str:
     """Keep a line from wrapping: a table that is redrawn must not scroll."""
+    import shutil
+
     room = shutil.get_terminal_size().columns
     if display_width(text) <= room:
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from holdfast.apps.cli.exits import Exit, exit_code_of
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.application_drifts import show_drift_fields, writer_name
 from holdfast.apps.cli.views.applications import object_name
-from holdfast.apps.cli.views.output import masked_json
+from holdfast.apps.cli.views.output import masked_json, show_result
 from holdfast.apps.cli.views.text import age, count, one_line
 from holdfast.core.errors import HoldfastError
 from holdfast.core.text_style import TextStyle
@@ -20,16 +20,16 @@ from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 _STEP_OUTCOMES = {"+": "created", "~": "updated", "-": "deleted"}
 APPROVAL_NEEDED = "approval-needed"
-"""The code of what waits for a person, for who reads it by program."""
+"""The error code of what waits for a person."""
 _KINDS_WITH_ROLLOUT = ("Deployment", "StatefulSet", "DaemonSet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOutcome:
-    """What became of one decision among several: what was said of it, or why it was refused."""
+    """What became of one decision: what to say of it, or why it was refused."""
 
     id: str
-    told: str = ""
+    message: str = ""
     form: ApplicationDriftForm | WaitingPlanForm | None = None
     error: HoldfastError | None = None
     waits: bool = False
@@ -43,52 +43,56 @@ class DecisionOutcome:
         return Exit.POLICY if self.waits else Exit.OK
 
 
-def show_decisions(screen: Screen, decided: Sequence[DecisionOutcome], *, verb: str) -> None:
+def show_decision(
+    screen: Screen, form: ApplicationDriftForm | WaitingPlanForm, lines: Iterable[str]
+) -> None:
+    """Write what was decided about one drift, or about a plan that a guard blocked."""
+    kind = "WaitingPlan" if isinstance(form, WaitingPlanForm) else "Drift"
+    names, body = [form.id], lambda: masked_json(form)
+    show_result(screen, kind, lines=map(one_line, lines), names=names, body=body)
+
+
+def show_decisions(screen: Screen, outcomes: Sequence[DecisionOutcome], *, verb: str) -> None:
     """Write each decision on a line of its own."""
-    match screen.output:
-        case "table":
-            for each in decided:
-                error = each.error
-                told = each.told if error is None else f"not {verb}: {error.happened} {error.hint}"
-                mark, ink = ("x", TextStyle.REMOVE) if error else ("+", TextStyle.CREATE)
-                if each.waits:
-                    mark, ink = "~", TextStyle.CHANGE
-                screen.line(f"{screen.paint(mark, ink)} {each.id}  {one_line(told).rstrip()}")
-            failed = sum(each.error is not None for each in decided)
-            waiting = sum(each.waits for each in decided)
-            done = len(decided) - failed - waiting
-            parts = [f"{done} of {len(decided)} {verb}"]
-            if waiting:
-                parts.append(f"{waiting} waiting for another person")
-            if failed:
-                parts.append(f"{failed} not")
-            screen.line(f"{', '.join(parts)}.")
-        case "name":
-            for each in decided:
-                if each.error is None:
-                    screen.line(each.id)
-        case _:
-            items = [_decision_body(each, verb) for each in decided]
-            screen.document("DecisionList", {"items": items})
+    show_result(
+        screen,
+        "DecisionList",
+        lines=_decision_lines(screen, outcomes, verb),
+        names=(each.id for each in outcomes if each.error is None),
+        body=lambda: {"items": [_decision_body(each, verb) for each in outcomes]},
+    )
 
 
-def _decision_body(each: DecisionOutcome, verb: str) -> Mapping[str, object]:
-    if each.error is None:
-        body: dict[str, object] = {
-            "id": each.id,
-            "outcome": "waiting" if each.waits else verb,
-            "exitCode": int(each.exit),
-            "now": masked_json(each.form),
-        }
-        return body | {"code": APPROVAL_NEEDED, "happened": each.told} if each.waits else body
-    return {
-        "id": each.id,
-        "outcome": "refused",
-        "exitCode": int(each.exit),
-        "code": each.error.code,
-        "happened": each.error.happened,
-        "next": each.error.hint,
-    }
+def _decision_lines(
+    screen: Screen, outcomes: Sequence[DecisionOutcome], verb: str
+) -> Iterator[str]:
+    for each in outcomes:
+        message, mark, style = each.message, "+", TextStyle.CREATE
+        if each.error is not None:
+            message = f"not {verb}: {each.error.happened} {each.error.hint}"
+            mark, style = "x", TextStyle.REMOVE
+        elif each.waits:
+            mark, style = "~", TextStyle.CHANGE
+        yield f"{screen.paint(mark, style)} {each.id}  {one_line(message).rstrip()}"
+    failed = sum(each.error is not None for each in outcomes)
+    waiting = sum(each.waits for each in outcomes)
+    parts = [f"{len(outcomes) - failed - waiting} of {len(outcomes)} {verb}"]
+    if waiting:
+        parts.append(f"{waiting} waiting for another person")
+    if failed:
+        parts.append(f"{failed} not")
+    yield f"{', '.join(parts)}."
+
+
+def _decision_body(outcome: DecisionOutcome, verb: str) -> Mapping[str, object]:
+    body: dict[str, object] = {"id": outcome.id, "outcome": verb, "exitCode": int(outcome.exit)}
+    if (error := outcome.error) is not None:
+        refusal = {"code": error.code, "happened": error.happened, "next": error.hint}
+        return {**body, "outcome": "refused", **refusal}
+    body["now"] = masked_json(outcome.form)
+    if outcome.waits:
+        body |= {"outcome": "waiting", "code": APPROVAL_NEEDED, "happened": outcome.message}
+    return body
 
 
 def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime) -> None:
@@ -102,30 +106,26 @@ def show_approval(screen: Screen, drift: ApplicationDriftForm, *, now: datetime)
     show_drift_fields(screen, drift, last="BECOMES")
     screen.line()
     screen.line(f"Effect: {one_line(describe_effect(drift))}")
-    asked = f"route {drift.route}" if drift.route else "no route matches it"
+    reason = f"route {drift.route}" if drift.route else "no route matches it"
     if drift.requested_by:
-        asked = f"asked for by {drift.requested_by}"
-    writers = ", ".join(dict.fromkeys(writer_name(entry) for entry in drift.entries))
-    screen.line(
-        f"Changed by {one_line(writers)}, seen {age(drift.first_seen, now)} ago; {one_line(asked)}."
-    )
+        reason = f"asked for by {drift.requested_by}"
+    writers = one_line(", ".join(dict.fromkeys(writer_name(entry) for entry in drift.entries)))
+    ago = age(drift.first_seen, now)
+    screen.line(f"Changed by {writers}, seen {ago} ago; {one_line(reason)}.")
     screen.line(f"Plan:   {drift.plan}")
 
 
 def show_plan_approval(screen: Screen, plan: WaitingPlanForm, *, now: datetime) -> None:
-    """Write what the approval of a parked plan would do."""
+    """Write what the approval of a blocked plan would do."""
     head = f"{plan.id}  {plan.application}  made {age(plan.made_at, now)} ago"
     screen.line(screen.paint(one_line(head), TextStyle.CHANGE))
     screen.line(one_line(plan.told))
-    for step in plan.steps:
-        screen.line(f"  {one_line(step)}")
+    screen.lines(f"  {one_line(step)}" for step in plan.steps)
     marks = Counter(step[:1] for step in plan.steps)
-    done = ", ".join(
-        f"{marks[mark]} {word}" for mark, word in _STEP_OUTCOMES.items() if marks[mark]
-    )
-    what = f"{done}, as {plan.commit[:7]} declares" if done else f"{plan.commit[:7]} is followed"
-    screen.line(f"Effect: {what}.")
-    screen.line(f"Plan:   {plan.digest}")
+    counts = (f"{marks[mark]} {word}" for mark, word in _STEP_OUTCOMES.items() if marks[mark])
+    done, commit = ", ".join(counts), plan.commit[:7]
+    effect = f"{done}, as {commit} declares" if done else f"{commit} is followed"
+    screen.lines([f"Effect: {effect}.", f"Plan:   {plan.digest}"])
 
 
 def describe_effect(drift: ApplicationDriftForm) -> str:
@@ -142,26 +142,3 @@ def describe_effect(drift: ApplicationDriftForm) -> str:
     if drift.object.kind in _KINDS_WITH_ROLLOUT and template:
         return f"{fields} of {name} put back; its pods are replaced one after the other."
     return f"{fields} of {name} put back in place."
-
-
-def show_drift_decision(screen: Screen, drift: ApplicationDriftForm, told: Sequence[str]) -> None:
-    """Write what was decided."""
-    match screen.output:
-        case "table":
-            for line in told:
-                screen.line(one_line(line))
-        case "name":
-            screen.line(drift.id)
-        case _:
-            screen.document("Drift", masked_json(drift))
-
-
-def show_plan_decision(screen: Screen, plan: WaitingPlanForm, told: str) -> None:
-    """Write what was decided about a plan that a guard parked."""
-    match screen.output:
-        case "table":
-            screen.line(told)
-        case "name":
-            screen.line(plan.id)
-        case _:
-            screen.document("WaitingPlan", masked_json(plan))

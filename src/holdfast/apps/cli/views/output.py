@@ -1,10 +1,13 @@
-"""Writes what is no table: lists in other formats, forms for programs, values and their diffs."""
+"""Writes a result in the format asked for, and values so that they are safe and fit."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import click
 
 from holdfast.apps.cli.screen import Screen
 from holdfast.apps.cli.views.text import format_markdown_table, one_line
@@ -13,32 +16,67 @@ from holdfast.core.show import MAX_VALUE_WIDTH, line_count, readable_value, shor
 from holdfast.core.text_style import TextStyle
 from holdfast.core.tree import Fields, Tree
 
+T = TypeVar("T")
+
+_DIFF_STYLES = {"-": TextStyle.REMOVE, "+": TextStyle.CREATE, "@": TextStyle.FAINT}
+
 
 def show_list(
     screen: Screen,
     kind: str,
+    items: Sequence[T],
     *,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    names: Iterable[str],
-    bodies: Iterable[Mapping[str, object]],
+    lines: Iterable[str],
+    body: Callable[[T], Mapping[str, object]],
+    name: Callable[[T], str] = str,
+    heads: Sequence[str] = (),
+    row: Callable[[T], Sequence[str]] = lambda _: (),
 ) -> None:
-    """Write a list as asked. What the format does not need is not made."""
+    """Write a list as asked: `lines` for people, `heads` and `row` for a Markdown table."""
     match screen.output:
+        case "table" | "wide":
+            screen.lines(lines)
         case "markdown":
-            for line in format_markdown_table(heads, rows):
-                screen.line(line)
+            screen.lines(format_markdown_table(heads, map(row, items)))
         case "name":
-            for name in names:
-                screen.line(one_line(name))
+            screen.lines(one_line(name(each)) for each in items)
         case "jsonl":
-            screen.records(kind, [*bodies])
+            screen.records(kind, [body(each) for each in items])
         case _:
-            screen.document(kind, {"items": [*bodies]})
+            screen.document(kind, {"items": [body(each) for each in items]})
+
+
+def show_result(
+    screen: Screen,
+    kind: str,
+    *,
+    lines: Iterable[str],
+    names: Iterable[str],
+    body: Callable[[], Mapping[str, object]],
+) -> None:
+    """Write a result that is one document for programs."""
+    match screen.output:
+        case "name":
+            screen.lines(map(one_line, names))
+        case "json" | "yaml":
+            screen.document(kind, body())
+        case _:
+            screen.lines(lines)
+
+
+def show_documents(screen: Screen, documents: Iterable[Fields]) -> None:
+    """Write documents as they are: YAML, or JSON one after the other."""
+    from holdfast.wire.yaml import write_document
+
+    if screen.output == "json":
+        text = "".join(json.dumps(each, indent=2) + "\n" for each in documents)
+    else:
+        text = "---\n".join(map(write_document, documents))
+    click.echo(text, nl=False)
 
 
 def masked_json(form: object) -> Fields:
-    """Write a form, with credentials masked."""
+    """Return a wire form as JSON's own types, with credentials masked."""
     import msgspec
 
     tree = redact_tree(msgspec.to_builtins(form))
@@ -67,16 +105,13 @@ def show_unified_diff(screen: Screen, title: str, lines: Sequence[str]) -> None:
     screen.line()
     screen.line(f"{one_line(title)}:")
     for line in lines:
-        ink = {"-": TextStyle.REMOVE, "+": TextStyle.CREATE, "@": TextStyle.FAINT}.get(
-            line[:1], TextStyle.PLAIN
-        )
-        screen.line(f"  {screen.paint(line, ink)}")
+        screen.line(f"  {screen.paint(line, _DIFF_STYLES.get(line[:1], TextStyle.PLAIN))}")
 
 
-def evidence_lines(told: Iterable[tuple[str, str]]) -> list[str]:
+def evidence_lines(found: Iterable[tuple[str, str]]) -> list[str]:
     """Say how each field's writer is known; fields with the same evidence share a line."""
     fields: dict[str, list[str]] = {}
-    for path, evidence in told:
+    for path, evidence in found:
         if evidence:
             fields.setdefault(one_line(evidence), []).append(one_line(path))
     return [f"Evidence for {', '.join(paths)}: {text}" for text, paths in fields.items()]

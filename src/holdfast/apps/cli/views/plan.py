@@ -1,4 +1,4 @@
-"""Shows a plan in every format, from one structure."""
+"""Shows plans of workloads, and what became of each step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def show_plan(screen: Screen, plan: Plan, *, kind: str = "Plan") -> None:
         case "markdown":
             screen.line(plan_markdown(plan))
         case "name":
-            for step in plan.changes:
-                screen.line(str(step.id))
+            screen.lines(str(step.id) for step in plan.changes)
         case "jsonl":
             screen.records(kind, [step_body(step) for step in plan.steps])
         case _:
@@ -89,73 +88,66 @@ class WorkloadOutcome:
 
 
 def outcome_of_ref(ref: EndpointRef) -> WorkloadOutcome:
-    """Take what `ensure` answered."""
+    """Take what `ensure` returned."""
     return WorkloadOutcome(step=ref.plan.steps[0], outcome=ref.outcome.value, live=ref.live)
 
 
 def outcomes_of_plan(plan: Plan, lives: Sequence[Live | None]) -> list[WorkloadOutcome]:
-    """Take what `apply` answered, step by step."""
+    """Take what `apply` returned, step by step."""
     return [
         WorkloadOutcome(step=step, outcome=_OUTCOME_OF_ACTION[step.action], live=live)
         for step, live in zip(plan.steps, lives, strict=True)
     ]
 
 
-def show_outcomes(screen: Screen, done: Sequence[WorkloadOutcome]) -> None:
+def show_outcomes(screen: Screen, outcomes: Sequence[WorkloadOutcome]) -> None:
     """Write the outcomes as asked."""
     match screen.output:
         case "name":
-            for each in done:
-                screen.line(str(each.step.id))
+            screen.lines(str(each.step.id) for each in outcomes)
         case "jsonl":
-            screen.records("EnsureResult", [_outcome_body(each) for each in done])
+            screen.records("EnsureResult", [_outcome_body(each) for each in outcomes])
         case "table":
-            _show_outcome_table(screen, done)
+            _show_outcome_table(screen, outcomes)
         case _:
-            counts = Counter(each.outcome for each in done)
-            screen.document(
-                "EnsureResult",
-                {"summary": dict(counts), "workloads": [_outcome_body(each) for each in done]},
-            )
+            counts = Counter(each.outcome for each in outcomes)
+            bodies = [_outcome_body(each) for each in outcomes]
+            screen.document("EnsureResult", {"summary": dict(counts), "workloads": bodies})
 
 
-def describe_changes(done: Sequence[WorkloadOutcome]) -> str:
+def describe_changes(outcomes: Sequence[WorkloadOutcome]) -> str:
     """Say in a sentence what was changed; empty where nothing was."""
-    made = [each for each in done if each.outcome in ("created", "updated", "deleted")]
-    if len(made) <= MAX_NAMED:
-        return " ".join(f"Workload {each.step.id} was {each.outcome}." for each in made)
-    counts = Counter(each.outcome for each in made)
+    changed = [each for each in outcomes if each.outcome in _OUTCOME_STYLES]
+    if len(changed) <= MAX_NAMED:
+        return " ".join(f"Workload {each.step.id} was {each.outcome}." for each in changed)
+    counts = Counter(each.outcome for each in changed)
     return ", ".join(f"{number} workloads {outcome}" for outcome, number in counts.items()) + "."
 
 
-def _show_outcome_table(screen: Screen, done: Sequence[WorkloadOutcome]) -> None:
-    wide = max(len(str(each.step.id)) for each in done)
-    for each in done:
-        mark = screen.paint(
-            _OUTCOME_MARKS[each.outcome], _OUTCOME_STYLES.get(each.outcome, TextStyle.PLAIN)
-        )
+def _show_outcome_table(screen: Screen, outcomes: Sequence[WorkloadOutcome]) -> None:
+    width = max(len(str(each.step.id)) for each in outcomes)
+    for each in outcomes:
+        style = _OUTCOME_STYLES.get(each.outcome, TextStyle.PLAIN)
+        mark = screen.paint(_OUTCOME_MARKS[each.outcome], style)
         fields = len(each.step.fields)
         what = f"{each.outcome:<9}  {count(fields, 'field')}" if fields else each.outcome
-        screen.line(f"{mark} {each.step.id!s:<{wide}}  {what}")
-    planned = tuple(each.step for each in done if each.outcome == "planned")
+        screen.line(f"{mark} {each.step.id!s:<{width}}  {what}")
+    planned = tuple(each.step for each in outcomes if each.outcome == "planned")
     if planned:
-        screen.line()
         plan = Plan(steps=planned)
-        screen.line(plan_text(plan, paint=screen.paint, ascii_only=screen.ascii_only))
-    counts = Counter(each.outcome for each in done)
-    told = (
-        f"{number} {_SUMMARY_WORDS.get(outcome, outcome)}" for outcome, number in counts.items()
-    )
-    screen.line(", ".join(told) + ".")
+        text = plan_text(plan, paint=screen.paint, ascii_only=screen.ascii_only)
+        screen.lines(["", text])
+    counts = Counter(_SUMMARY_WORDS.get(each.outcome, each.outcome) for each in outcomes)
+    screen.line(", ".join(f"{number} {outcome}" for outcome, number in counts.items()) + ".")
 
 
-def _outcome_body(done: WorkloadOutcome) -> dict[str, object]:
-    live = done.live
+def _outcome_body(each: WorkloadOutcome) -> dict[str, object]:
+    live = each.live
     return {
-        "project": done.step.id.project,
-        "slug": done.step.id.slug,
-        "outcome": done.outcome,
+        "project": each.step.id.project,
+        "slug": each.step.id.slug,
+        "outcome": each.outcome,
         "generation": live.generation if live else None,
         "endpoint": live.status.endpoint if live else None,
-        "step": step_body(done.step),
+        "step": step_body(each.step),
     }

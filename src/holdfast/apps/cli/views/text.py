@@ -88,8 +88,3 @@ def time_left(until: datetime | None, now: datetime) -> str:
 def count(number: int, noun: str) -> str:
     """Write `1 workload`, `2 workloads`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def with_program_name(program: str, command: str) -> str:
-    """Write one of our commands the way the user calls this program."""
-    return program + command.removeprefix("holdfast") if command.startswith("holdfast") else command

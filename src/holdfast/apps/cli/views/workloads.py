@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -43,54 +43,51 @@ def observed_workloads(
     ]
 
 
-def show_workloads(screen: Screen, seen: Sequence[ObservedWorkload], *, now: datetime) -> None:
+def show_workloads(screen: Screen, workloads: Sequence[ObservedWorkload], *, now: datetime) -> None:
     """Write the workloads as asked."""
-    match screen.output:
-        case "table" | "wide":
-            for line in format_workload_table(screen, seen, now=now):
-                screen.line(line)
-        case _:
-            show_list(
-                screen,
-                "WorkloadList",
-                heads=_HEADS,
-                rows=(_row(each, now) for each in seen),
-                names=(str(each.live.id) for each in seen),
-                bodies=(workload_body(each) for each in seen),
-            )
+    show_list(
+        screen,
+        "WorkloadList",
+        workloads,
+        lines=workload_table(screen, workloads, now=now),
+        heads=_HEADS,
+        row=lambda each: _row(each, now),
+        name=lambda each: str(each.live.id),
+        body=workload_body,
+    )
 
 
-def format_workload_table(
-    screen: Screen, seen: Sequence[ObservedWorkload], *, now: datetime
-) -> list[str]:
-    """Return the table and the line below it."""
-    if not seen:
-        return ["No workloads."]
+def workload_table(
+    screen: Screen, workloads: Sequence[ObservedWorkload], *, now: datetime
+) -> Iterator[str]:
+    """Yield the lines of the table and the summary below it."""
+    if not workloads:
+        yield "No workloads."
+        return
     wide = screen.output == "wide"
-    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in seen]
+    rows = [_row(each, now) + (_wide_cells(each) if wide else []) for each in workloads]
     head, *lines = format_table([*_HEADS, *(_WIDE_HEADS if wide else [])], rows)
-    inks = {"drifted": TextStyle.CHANGE, "error": TextStyle.REMOVE}
-    shown = [head]
-    for each, line in zip(seen, lines, strict=True):
-        word = "error" if each.live.status.phase == "error" else each.sync
-        shown.append(screen.paint(line, inks[word]) if word in inks else line)
-    drifted = sum(each.sync == "drifted" for each in seen)
-    serving = sum(each.live.status.phase == "ready" for each in seen)
-    shown.append(f"{count(len(seen), 'workload')} · {serving} ready · {drifted} drifted")
-    return shown
+    yield head
+    for each, line in zip(workloads, lines, strict=True):
+        drifted = TextStyle.CHANGE if each.sync == "drifted" else TextStyle.PLAIN
+        failed = each.live.status.phase == "error"
+        yield screen.paint(line, TextStyle.REMOVE if failed else drifted)
+    ready = sum(each.live.status.phase == "ready" for each in workloads)
+    out_of_sync = sum(each.sync == "drifted" for each in workloads)
+    yield f"{count(len(workloads), 'workload')} · {ready} ready · {out_of_sync} drifted"
 
 
-def workload_body(seen: ObservedWorkload) -> Mapping[str, object]:
+def workload_body(workload: ObservedWorkload) -> Mapping[str, object]:
     """Write one workload for programs, with credentials masked."""
-    live, status = seen.live, seen.live.status
+    live, status = workload.live, workload.live.status
     return {
         "project": live.id.project,
         "slug": live.id.slug,
         "uid": live.uid,
         "version": live.version,
         "generation": live.generation,
-        "sync": seen.sync,
-        "drifts": [each.id for each in seen.drifts],
+        "sync": workload.sync,
+        "drifts": [each.id for each in workload.drifts],
         "status": {
             "phase": status.phase,
             "message": status.message,
@@ -107,21 +104,21 @@ def workload_body(seen: ObservedWorkload) -> Mapping[str, object]:
     }
 
 
-def _row(seen: ObservedWorkload, now: datetime) -> list[str]:
-    live, status = seen.live, seen.live.status
+def _row(workload: ObservedWorkload, now: datetime) -> list[str]:
+    live, status = workload.live, workload.live.status
     return [
         str(live.id),
         str(live.fields.get("backend", "")),
         str(live.fields.get("model", "")),
         f"{status.ready}/{status.wanted}",
-        seen.sync,
+        workload.sync,
         status.phase.value,
         age(live.created_at, now),
     ]
 
 
-def _wide_cells(seen: ObservedWorkload) -> list[str]:
-    live, status = seen.live, seen.live.status
+def _wide_cells(workload: ObservedWorkload) -> list[str]:
+    live, status = workload.live, workload.live.status
     dated = [writer for writer in live.writers.values() if writer.at]
     last = max(dated, key=lambda writer: str(writer.at), default=None)
     return [

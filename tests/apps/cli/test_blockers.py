@@ -1,4 +1,4 @@
-"""What keeps an application from getting there by itself, as a table."""
+"""What keeps an application from reaching a goal without a person, as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.apps.cli.application_wait import Blocker, Goal, WaitGoal, first_blocker
+from holdfast.apps.cli.application_wait import Blocker, GoalState, WaitGoal, first_blocker
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
@@ -70,12 +70,12 @@ def plan(**more: Any) -> WaitingPlanForm:
 def found(
     application: FollowedForm,
     *parts: ApplicationDriftForm | ObjectStandingForm,
-    goal: Goal = "ready",
-    **wish: bool,
+    goal: GoalState = "ready",
+    **more: bool,
 ) -> Blocker | None:
     drifts = [each for each in parts if isinstance(each, ApplicationDriftForm)]
     objects = [each for each in parts if isinstance(each, ObjectStandingForm)]
-    return first_blocker(application, drifts, objects, WaitGoal(goal=goal, **wish), until=UNTIL)
+    return first_blocker(application, drifts, objects, WaitGoal(state=goal, **more), until=UNTIL)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def found(
         (DriftState.DETECTED, {"remediation": Remediation.REPORT}),
     ],
 )
-def test_drift_that_needs_somebody_is_one(state: DriftState, more: dict[str, Any]) -> None:
-    stopped = found(followed(sync="drifted"), drift(state, **more))
-    assert stopped
-    assert stopped.told.startswith("ConfigMap chat/a has drifted, and drf-1 ")
-    assert "drf-1" in stopped.hint
-    assert stopped.exit == 3
+def test_drift_that_needs_somebody_is_a_blocker(state: DriftState, more: dict[str, Any]) -> None:
+    blocker = found(followed(sync="drifted"), drift(state, **more))
+    assert blocker
+    assert blocker.message.startswith("ConfigMap chat/a has drifted, and drf-1 ")
+    assert "drf-1" in blocker.hint
+    assert blocker.exit == 3
     assert not found(followed(sync="drifted"), drift(state, **more), goal="healthy")
 
 
@@ -116,13 +116,13 @@ def test_drift_that_needs_somebody_is_one(state: DriftState, more: dict[str, Any
         (DriftState.DETECTED, {"remediation": Remediation.REVIEW}),
     ],
 )
-def test_drift_that_goes_on_by_itself_is_none(state: DriftState, more: dict[str, Any]) -> None:
+def test_drift_that_heals_by_itself_is_no_blocker(state: DriftState, more: dict[str, Any]) -> None:
     assert not found(followed(sync="drifted"), drift(state, **more))
 
 
 def test_reported_drift_is_put_back_by_a_sync_that_was_asked_for() -> None:
     reported = drift(DriftState.DETECTED, remediation=Remediation.REPORT)
-    assert not found(followed(sync="drifted"), reported, asked=True)
+    assert not found(followed(sync="drifted"), reported, requested=True)
 
 
 def test_a_hold_counts_if_it_lasts_longer_and_something_is_apart() -> None:
@@ -138,10 +138,10 @@ def test_a_hold_counts_if_it_lasts_longer_and_something_is_apart() -> None:
 
 def test_what_is_left_over_counts_once_it_is_all_that_is_apart() -> None:
     left, ahead = standing("l", SyncStatus.PRUNABLE), standing("a", SyncStatus.OUT_OF_SYNC)
-    stopped = found(followed(), left, standing("m", SyncStatus.PRUNABLE))
-    assert stopped
-    assert stopped.told.startswith("ConfigMap chat/l and 1 other object of team/shop")
-    assert stopped.hint == "holdfast sync team/shop --prune --wait"
+    blocker = found(followed(), left, standing("m", SyncStatus.PRUNABLE))
+    assert blocker
+    assert blocker.message.startswith("ConfigMap chat/l and 1 other object of team/shop")
+    assert blocker.hint == "holdfast sync team/shop --prune --wait"
     assert not found(followed(), left, ahead)
     assert not found(followed(prunes=True), left)
     assert not found(followed(), left, prunes=True)
@@ -154,7 +154,7 @@ def test_a_plan_counts_until_it_is_approved() -> None:
 
 def test_who_syncs_by_hand_has_to() -> None:
     assert found(followed(automatic=False))
-    assert not found(followed(automatic=False), asked=True)
+    assert not found(followed(automatic=False), requested=True)
 
 
 def test_a_source_may_come_back_unless_what_it_says_is_wrong() -> None:
@@ -163,16 +163,16 @@ def test_a_source_may_come_back_unless_what_it_says_is_wrong() -> None:
     assert broken
     assert broken.exit == 1
     twice = ConditionForm(type="Ready", status="False", reason="DeclaredTwice", message="Both.")
-    stopped = found(followed(sync="unknown", conditions=[twice]))
-    assert stopped
-    assert (stopped.told, stopped.exit) == ("Both.", 1)
+    blocker = found(followed(sync="unknown", conditions=[twice]))
+    assert blocker
+    assert (blocker.message, blocker.exit) == ("Both.", 1)
 
 
 def test_what_git_suspends_is_ready_and_not_healthy() -> None:
     resting = followed(sync="synced", health=ObjectHealth.SUSPENDED)
-    assert WaitGoal(goal="ready").is_reached(resting)
-    assert not WaitGoal(goal="healthy").is_reached(resting)
+    assert WaitGoal(state="ready").is_reached(resting)
+    assert not WaitGoal(state="healthy").is_reached(resting)
     assert found(resting, goal="healthy")
-    assert not WaitGoal(goal="ready").is_reached(
+    assert not WaitGoal(state="ready").is_reached(
         followed(sync="synced", stale="Source could not be read.")
     )

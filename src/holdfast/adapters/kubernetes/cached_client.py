@@ -1,8 +1,8 @@
-"""A cluster whose reads come from informers, so that a look that finds all well costs no request.
+"""A cluster whose reads come from informers, so that observing without drift costs no request.
 
-Writes go through, and their answers are taken into the informers at once: who wrote reads it back
-before the watch tells. Kinds that no informer follows are asked from the API, or followed from
-then on where whoever owns the client provides for that. Controllers hand this to their reconcilers.
+Writes go through, and their results are taken into the informers at once: the writer reads them
+back before the watch reports them. Kinds without an informer are read from the API, or followed
+from then on where the owner of the client provides for that. Used by both controllers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CachedKubeClient:
         self._follow = follow
         self._informers: dict[tuple[str, str], list[Informer]] = {}
         self._doubtful: dict[ObjectRef, None] = {}
-        """Went out of sight of a selector: deleted, or only without the label. Asked in person."""
+        """No longer selected: deleted, or only without the label. Read from the API."""
         self._given: dict[ObjectRef, PackedObject] = {}
         """What was read last, for a write that is guarded by it."""
         for informer in informers:
@@ -59,7 +59,7 @@ class CachedKubeClient:
         resource = informer.scope.resource
         self._informers.setdefault((resource.api_version, resource.kind), []).append(informer)
         if informer.scope.labels:
-            informer.add_handler(self._notice)
+            informer.add_handler(self._on_change)
 
     def remove(self, informer: Informer) -> None:
         """Read no longer from an informer."""
@@ -107,7 +107,7 @@ class CachedKubeClient:
 
     async def apply(
         self,
-        item: Fields,
+        item: Object,
         *,
         manager: str,
         force: bool = False,
@@ -115,91 +115,88 @@ class CachedKubeClient:
         absent: bool = False,
         subresource: str = "",
     ) -> Fields:
-        """Apply through the API and take in the answer; see the port.
+        """Apply through the API and take in the result; see the port.
 
-        A guard by version holds for what the caller read and judged. A status that moved on
+        A guard by version holds for what the caller read and compared. A status that moved on
         meanwhile does not count: during a rollout it moves faster than anyone can write.
         """
         ref = ref_of(item)
-        seen = None if subresource else self._seen(ref, item)
-        item = self._renewed(ref, item, seen)
+        observed = None if subresource else self._observed_by_caller(ref, item)
+        item = self._with_current_version(ref, item, observed)
         for last in (False, False, False, True):
             try:
-                answer = await self._client.apply(
-                    item, manager=manager, force=force, dry_run=dry_run, absent=absent,
+                result = await self._client.apply(
+                    item,
+                    manager=manager,
+                    force=force,
+                    dry_run=dry_run,
+                    absent=absent,
                     subresource=subresource,
-                )  # fmt: skip
+                )
                 break
             except KubeConflict as conflict:
                 if conflict.reason is ConflictReason.EXISTS:
                     self._doubt(ref)
-                if conflict.reason is not ConflictReason.CHANGED or seen is None or last:
+                if conflict.reason is not ConflictReason.CHANGED or observed is None or last:
                     raise
-                live = await self._client.get(ref)
-                if live is not None:
-                    self._accept(live)
-                renewed = self._renewed(ref, item, seen)
+                await self._read_again(ref)
+                renewed = self._with_current_version(ref, item, observed)
                 if renewed is item:
                     raise
                 item = renewed
         if not dry_run:
-            self._accept(answer)
-        return answer
+            self._accept(result)
+        return result
 
-    def _seen(self, ref: ObjectRef, item: Fields) -> PackedObject | None:
-        """Return what the caller judged: the version that guards the write."""
-        metadata = item["metadata"]
-        assert isinstance(metadata, dict)  # noqa: S101  # every object has them
+    def _observed_by_caller(self, ref: ObjectRef, item: Object) -> PackedObject | None:
+        """Return what the caller compared: the version that guards the write."""
         given = self._given.get(ref)
-        guard = metadata.get("resourceVersion")
+        guard = item["metadata"].get("resourceVersion")
         return given if given is not None and given.version == guard else None
 
-    def _renewed(self, ref: ObjectRef, item: Fields, seen: PackedObject | None) -> Fields:
-        """Carry the guard on to the version known now, if all that was judged still holds."""
-        metadata = item["metadata"]
-        assert isinstance(metadata, dict)  # noqa: S101  # every object has them
-        if seen is None:
+    def _with_current_version(
+        self, ref: ObjectRef, item: Object, observed: PackedObject | None
+    ) -> Object:
+        """Move the guard on to the version known now, if only the status has changed since."""
+        if observed is None:
             return item
+        metadata = item["metadata"]
         informer = self._informer(ref.api_version, ref.kind, ref.namespace)
         now = informer.packed(ref.name, ref.namespace) if informer else None
-        if now is None or now.version == metadata["resourceVersion"] or now.uid != seen.uid:
+        if now is None or now.version == metadata["resourceVersion"] or now.uid != observed.uid:
             return item
-        if not equal_except_status(unpack_object(seen), unpack_object(now)):
+        if not equal_except_status(unpack_object(observed), unpack_object(now)):
             return item
         return {**item, "metadata": {**metadata, "resourceVersion": now.version}}
 
     async def patch(
         self, ref: ObjectRef, operations: Sequence[Fields], *, manager: str, subresource: str = ""
     ) -> Fields:
-        """Patch through the API and take in the answer; see the port.
-
-        A refusal may come of a version that the watch has not told of, so the object is read anew
-        then: who asks next sees why.
-        """
+        """Patch through the API and take in the result; see the port."""
         try:
-            answer = await self._client.patch(
+            result = await self._client.patch(
                 ref, operations, manager=manager, subresource=subresource
             )
         except ValidationError:
-            if (live := await self._client.get(ref)) is not None:
-                self._accept(live)
+            await self._read_again(ref)
             raise
-        if subresource != "scale":  # that one answers with an object of another kind
-            self._accept(answer)
-        return answer
+        if subresource != "scale":  # its result is an object of another kind
+            self._accept(result)
+        return result
 
     async def delete(self, ref: ObjectRef, *, uid: str = "", version: str = "") -> bool:
-        """Delete through the API; see the port. The watch tells when it is gone.
-
-        A refusal may come of a version that the watch has not told of, so the object is read anew
-        then: who asks next sees why.
-        """
+        """Delete through the API; see the port. The watch reports when it is gone."""
         try:
             return await self._client.delete(ref, uid=uid, version=version)
         except KubeConflict:
-            if (live := await self._client.get(ref)) is not None:
-                self._accept(live)
+            await self._read_again(ref)
             raise
+
+    async def _read_again(self, ref: ObjectRef) -> None:
+        """Take in the live object: a refusal may be about a version the watch has not reported."""
+        live = await self._client.get(ref)
+        if live is not None:
+            self._accept(live)
 
     async def _synced_informer(
         self, api_version: str, kind: str, namespace: str
@@ -224,7 +221,7 @@ class CachedKubeClient:
                     return informer
         return None
 
-    def _accept(self, item: Fields) -> None:
+    def _accept(self, item: Object) -> None:
         ref = ref_of(item)
         for informer in self._informers.get((ref.api_version, ref.kind), ()):
             informer.accept(item)
@@ -238,7 +235,7 @@ class CachedKubeClient:
         if len(self._given) > _REMEMBERED_LIMIT:
             del self._given[next(iter(self._given))]
 
-    def _notice(self, old: Object | None, new: Object | None) -> None:
+    def _on_change(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
             self._doubtful.pop(ref_of(new), None)
         elif old is not None:
@@ -246,13 +243,12 @@ class CachedKubeClient:
 
     def _doubt(self, ref: ObjectRef) -> None:
         self._doubtful[ref] = None
-        if (
-            len(self._doubtful) > _REMEMBERED_LIMIT
-        ):  # most are really gone, and nobody asks for them again
+        # Most are really gone, and nobody reads them again.
+        if len(self._doubtful) > _REMEMBERED_LIMIT:
             del self._doubtful[next(iter(self._doubtful))]
 
 
 def _covers(scope: Scope, informer: Informer) -> bool:
-    """True when the informer has everything that a list asks for."""
-    asked = set(filter(None, scope.labels.split(",")))
-    return asked >= set(filter(None, informer.scope.labels.split(",")))
+    """True when the informer has everything that a list selects."""
+    selected = set(filter(None, scope.labels.split(",")))
+    return selected >= set(filter(None, informer.scope.labels.split(",")))

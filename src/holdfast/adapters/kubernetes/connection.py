@@ -1,6 +1,6 @@
 """HTTP to one API server: identity, TLS, proxy, deadlines, and asking again where that is safe.
 
-What the answers mean is for `errors`; which requests there are is for `api` and `watch`.
+What the responses mean is for `responses`; which requests there are is for `api` and `watch`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class TlsContexts:
         """Return the context for this identity. Raises ConfigurationError."""
         authority = self._config.authority
         pem = authority.read() if isinstance(authority, RotatedFile) else authority
-        wanted = (pem, certificate)
-        if self._context is None or self._made_from != wanted:
+        made_from = (pem, certificate)
+        if self._context is None or self._made_from != made_from:
             self._context = self._make(pem, certificate)
-            self._made_from = wanted
+            self._made_from = made_from
         return self._context
 
     def _make(self, pem: bytes | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
@@ -75,12 +75,12 @@ class TlsContexts:
     def _load(self, context: ssl.SSLContext, certificate: ClientCertificate) -> None:
         # OpenSSL reads a key from a file only; the folder is ours alone and goes at once.
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            place = Path(folder) / "identity.pem"
-            place.touch(mode=0o600)
-            place.write_text(f"{certificate.certificate}\n{certificate.key.reveal()}\n")
+            file = Path(folder) / "identity.pem"
+            file.touch(mode=0o600)
+            file.write_text(f"{certificate.certificate}\n{certificate.key.reveal()}\n")
             try:
                 # A key behind a passphrase would ask on the terminal; refuse it instead.
-                context.load_cert_chain(place, password="")
+                context.load_cert_chain(file, password="")
             except (ssl.SSLError, OSError, ValueError):
                 raise ConfigurationError(
                     f"The client certificate of {self._config.source} and its key cannot be used "
@@ -117,7 +117,7 @@ class KubeConnection:
         return f"Connection({self.config.server!r})"
 
     async def aclose(self) -> None:
-        """Let go of every connection. Safe to call twice."""
+        """Close every connection. Safe to call twice."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -137,7 +137,7 @@ class KubeConnection:
         secret: bool = False,
         dry_run: bool = False,
     ) -> KubeResponse:
-        """Return the server's answer, whatever its status, within so many seconds.
+        """Return the server's response, whatever its status, within so many seconds.
 
         Reads are repeated. A write is repeated only when it was certainly not begun. Raises
         TargetUnavailable, which says whether a write may have taken effect.
@@ -154,30 +154,30 @@ class KubeConnection:
                     identity = await self.config.credentials.identity()
                     async with self._open(
                         method, path, identity, sent, params=params, body=body, headers=headers
-                    ) as response:
-                        read = await response.read()
-                reply = KubeResponse(
+                    ) as raw:
+                        body_read = await raw.read()
+                response = KubeResponse(
                     method=method,
                     where=where,
-                    status=response.status,
-                    headers={name.lower(): value for name, value in response.headers.items()},
-                    body=read,
+                    status=raw.status,
+                    headers={name.lower(): value for name, value in raw.headers.items()},
+                    body=body_read,
                     secret=secret,
                     dry_run=dry_run,
                 )
-                if reply.status == 401 and not renewed:
+                if response.status == 401 and not renewed:
                     renewed = True
                     if self.config.credentials.invalidate(identity):
                         continue
                 wait = retry_delay(
                     method=method,
-                    status=reply.status,
-                    headers=reply.headers,
+                    status=response.status,
+                    headers=response.headers,
                     attempt=attempt,
                     chance=self.chance(),
                 )
                 if wait is None or self.clock.monotonic() + wait >= ends:
-                    return reply
+                    return response
             except TimeoutError:
                 writes = method != "GET" and not dry_run and sent.maybe
                 raise _no_response(
@@ -197,9 +197,9 @@ class KubeConnection:
     async def stream(
         self, path: str, *, params: Mapping[str, str], within: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open a watch: the answer's head has come in time, its body may take for ever.
+        """Open a watch: the head of the response has come in time, its body may take for ever.
 
-        Raises TargetUnavailable when there is no answer.
+        Raises TargetUnavailable when there is no response.
         """
         where = f"GET {path} of {self.config.server}"
         for last in (False, True):
@@ -270,7 +270,7 @@ class KubeConnection:
 
 
 def _abort_stream(response: aiohttp.ClientResponse) -> None:
-    """End a stream at once: the farewell of TLS may wait for a peer beyond the life of the loop."""
+    """End a stream at once: ending TLS may wait for the peer longer than the loop lives."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -285,7 +285,7 @@ class SendTracker:
         self.maybe = False
 
     def leaving(self) -> None:
-        """Take note that the request goes out now.
+        """Record that the request goes out now.
 
         The library repeats a DELETE by itself on a connection that broke, although the name may
         be another object's by then: the second time is refused.

@@ -34,19 +34,19 @@ class RotatedFile:
         self.path = path
         self._what = what
         self._source = source
-        self._seen: tuple[int, int, int] | None = None
+        self._stat: tuple[int, int, int] | None = None
         self._content = b""
 
     def read(self) -> bytes:
         """Return the content. Raises ConfigurationError if it could never be read."""
         try:
             found = self.path.stat()
-            mark = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if mark != self._seen:
+            stat = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if stat != self._stat:
                 fresh = self.path.read_bytes()
                 if fresh.strip() or not self._content:
                     self._content = fresh
-                self._seen = mark
+                self._stat = stat
         except OSError as error:
             if not self._content:
                 raise ConfigurationError(
@@ -64,7 +64,7 @@ class RotatedFile:
     def forget(self) -> bool:
         """Read anew next time, also when the file looks the same. True if it has changed."""
         before = self._content
-        self._seen = None
+        self._stat = None
         with contextlib.suppress(ConfigurationError):
             self.read()
         return self._content != before
@@ -93,7 +93,7 @@ class KubeCredentials(Protocol):
         """Return the identity to use now. Raises ConfigurationError when there is none."""
 
     def invalidate(self, identity: Identity) -> bool:
-        """Take note that the cluster answered 401. True when asking again may help."""
+        """Drop an identity that the cluster answered with 401. True when trying again may help."""
 
 
 class FixedCredentials:
@@ -161,7 +161,7 @@ EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k
 EXEC_TIMEOUT = 60.0
 """A program that asks nobody anything has no reason to take longer."""
 _KILL_POLL_SECONDS = 0.02
-"""Seconds between two looks at a program that was killed."""
+"""Seconds between two checks of a program that was killed."""
 _REFRESH_BEFORE = timedelta(seconds=5)
 """Refreshed this long before expiry, so that a request under way stays valid."""
 
@@ -274,7 +274,7 @@ class ExecCredentials:
             if process.returncode is None:
                 process.kill()
                 # Not `wait`, which also waits for the pipe, and what it started may hold that.
-                while process.returncode is None:  # noqa: ASYNC110  # nothing else tells
+                while process.returncode is None:  # noqa: ASYNC110  # there is no event to wait for
                     await asyncio.sleep(_KILL_POLL_SECONDS)
             # The public class has no way to close a pipe that somebody else holds.
             process._transport.close()  # type: ignore[attr-defined]
@@ -288,8 +288,8 @@ class ExecCredentials:
             spec["cluster"] = self._cluster
         info = {"apiVersion": self._form.api_version, "kind": "ExecCredential", "spec": spec}
         more = {each.name: each.value for each in self._form.env or ()}
-        told = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
-        return {**os.environ, **more, **told}
+        given = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        return {**os.environ, **more, **given}
 
     def _identity_in(self, output: bytes) -> Identity:
         try:

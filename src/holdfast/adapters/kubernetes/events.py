@@ -1,8 +1,8 @@
 """Writes Kubernetes Events for what happened to objects, after everything that matters more.
 
-A transition is told once: the same words about the same object are not repeated for a while, and
-no object gets more than a few. When not all can be told, what is routine is left out first, and
-the next event says how many are missing. Events are for people, so one that cannot be written is
+A transition is recorded once: the same message about the same object is not repeated for a while,
+and no object gets more than a few. Under load routine events are dropped first, and the next event
+says how many are missing. Events are for people, so one that cannot be written is
 counted and forgotten. Controllers hand them over; a task of its own writes them.
 """
 
@@ -50,7 +50,7 @@ class EventSubject:
 
 
 class EventMessage(Protocol):
-    """What is said: a note of some reconciler."""
+    """What a reconciler has to say of an object."""
 
     @property
     def warning(self) -> bool: ...
@@ -61,7 +61,7 @@ class EventMessage(Protocol):
 
 
 class EventRecorder:
-    """Tells people what happened, when there is time."""
+    """Writes what happened for people, when there is time."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EventRecorder:
         busy: Callable[[], bool] = lambda: False,
         routine: Container[str] = (),
     ) -> None:
-        """`routine` has the reasons that are told only where nothing else is kept from being."""
+        """`routine` has the reasons whose events give way to all others."""
         self._post = post
         self._clock = clock
         self._reporter = reporter
@@ -82,43 +82,43 @@ class EventRecorder:
         self._count = count
         self._busy = busy
         self._routine = routine
-        self._line: deque[Object] = deque()
-        self._later: deque[Object] = deque()
-        """What is routine, and waits for the rest."""
+        self._urgent: deque[Object] = deque()
+        self._routine_events: deque[Object] = deque()
+        """Written after all others."""
         self._something = asyncio.Event()
-        self._told: dict[str, tuple[str, str, float]] = {}
+        self._last_said: dict[str, tuple[str, str, float]] = {}
         """What was said last of each object, and when."""
         self._buckets: dict[str, TokenBucket] = {}
         self._missing: dict[str, int] = {}
         """How many events of an object were left out since its last one."""
 
-    def record(self, about: EventSubject, note: EventMessage) -> None:
-        """Put an event in line, unless it was told lately or the object has had its share."""
+    def record(self, subject: EventSubject, message: EventMessage) -> None:
+        """Queue an event, unless it was recorded lately or the object has had its share."""
         now = self._clock.monotonic()
-        reason, message, at = self._told.get(about.uid, ("", "", float("-inf")))
-        if (reason, message) == (note.reason, note.message) and now - at < REPEAT_AFTER:
+        reason, text, at = self._last_said.get(subject.uid, ("", "", float("-inf")))
+        if (reason, text) == (message.reason, message.message) and now - at < REPEAT_AFTER:
             self._count("repeated")
             return
-        if len(self._told) >= _REMEMBERED_LIMIT:
+        if len(self._last_said) >= _REMEMBERED_LIMIT:
             self._forget(now)
-        self._told[about.uid] = (note.reason, note.message, now)
+        self._last_said[subject.uid] = (message.reason, message.message, now)
         bucket = self._buckets.setdefault(
-            about.uid, TokenBucket(self._clock, rate=_EVENT_RATE, burst=_EVENT_BURST)
+            subject.uid, TokenBucket(self._clock, rate=_EVENT_RATE, burst=_EVENT_BURST)
         )
-        routine = note.reason in self._routine
+        routine = message.reason in self._routine
         if not self._has_room(routine) or not bucket.try_take(_ROUTINE_RESERVE if routine else 0.0):
-            self._drop(about.uid)
+            self._drop(subject.uid)
             return
-        (self._later if routine else self._line).append(self._event(about, note))
+        (self._routine_events if routine else self._urgent).append(self._event(subject, message))
         self._something.set()
 
     def _has_room(self, routine: bool) -> bool:
-        """See that there is a place in line; what is routine makes way for what is not."""
-        if len(self._line) + len(self._later) < _QUEUE_LIMIT:
+        """Say whether the queue has room; a routine event makes way for another."""
+        if len(self._urgent) + len(self._routine_events) < _QUEUE_LIMIT:
             return True
-        if routine or not self._later:
+        if routine or not self._routine_events:
             return False
-        self._drop(self._later.popleft()["regarding"]["uid"])
+        self._drop(self._routine_events.popleft()["regarding"]["uid"])
         return True
 
     def _drop(self, uid: str) -> None:
@@ -126,11 +126,11 @@ class EventRecorder:
         self._count("dropped")
 
     def _next(self) -> Object | None:
-        line = self._line or self._later
-        return line.popleft() if line else None
+        queue = self._urgent or self._routine_events
+        return queue.popleft() if queue else None
 
     async def run(self) -> None:
-        """Write what stands in line until cancelled, one at a time, and last of all work."""
+        """Write what is queued until cancelled, one at a time, when nothing else is to do."""
         while True:
             event = self._next()
             if event is None:
@@ -157,18 +157,20 @@ class EventRecorder:
             self._count("written")
 
     def _forget(self, now: float) -> None:
-        self._told = {uid: said for uid, said in self._told.items() if now - said[2] < REPEAT_AFTER}
-        if len(self._told) >= _REMEMBERED_LIMIT:
-            self._told.clear()
+        self._last_said = {
+            uid: said for uid, said in self._last_said.items() if now - said[2] < REPEAT_AFTER
+        }
+        if len(self._last_said) >= _REMEMBERED_LIMIT:
+            self._last_said.clear()
         self._buckets.clear()
         self._missing.clear()
 
-    def _event(self, about: EventSubject, note: EventMessage) -> Object:
+    def _event(self, subject: EventSubject, message: EventMessage) -> Object:
         at = self._clock.now().astimezone(UTC)
-        missing = self._missing.pop(about.uid, 0)
+        missing = self._missing.pop(subject.uid, 0)
         events = "1 earlier event was" if missing == 1 else f"{missing} earlier events were"
         more = f" ({events} not written.)" if missing else ""
-        text, room = note.message, _NOTE_BYTES - len(more.encode())
+        text, room = message.message, _NOTE_BYTES - len(more.encode())
         if len(text.encode()) > room:
             text = text.encode()[: room - 3].decode(errors="ignore") + "…"
         text += more
@@ -176,23 +178,23 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{about.ref.name}.{secrets.token_hex(8)}",
+                "name": f"{subject.ref.name}.{secrets.token_hex(8)}",
                 # Events about objects without a namespace go where kubectl looks for them.
-                "namespace": about.ref.namespace or "default",
+                "namespace": subject.ref.namespace or "default",
             },
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "type": "Warning" if note.warning else "Normal",
-            "reason": note.reason,
+            "type": "Warning" if message.warning else "Normal",
+            "reason": message.reason,
             "note": text,
             "action": "Reconcile",
             "reportingController": self._reporter,
             "reportingInstance": self._instance,
             "regarding": {
-                "apiVersion": about.ref.api_version,
-                "kind": about.ref.kind,
-                "namespace": about.ref.namespace,
-                "name": about.ref.name,
-                "uid": about.uid,
-                "resourceVersion": about.version,
+                "apiVersion": subject.ref.api_version,
+                "kind": subject.ref.kind,
+                "namespace": subject.ref.namespace,
+                "name": subject.ref.name,
+                "uid": subject.uid,
+                "resourceVersion": subject.version,
             },
         }

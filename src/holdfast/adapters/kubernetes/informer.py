@@ -1,10 +1,10 @@
-"""Keeps a copy of all objects of a kind and tells what changed, whatever the network does.
+"""Keeps a copy of all objects of a kind and reports what changed, whatever the network does.
 
-List, then watch from the list's version; resume at the last version seen, bookmarks included.
+List, then watch from the list's version; resume at the last version received, bookmarks included.
 When the version is gone, the stream fell silent, or versions ran backwards (a restored cluster),
 list again and report the difference: an object that vanished while nobody was looking is reported
 as deleted like any other. What could not be listed stays as it was: unknown is not absent. How old
-the copy is can be asked for, and after two minutes it is `outdated`: whoever reads is told so.
+the copy is can be asked for, and after two minutes it is `outdated`: reading it then raises.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _decoder = msgspec.json.Decoder(Object)
 
 
 class PackedObject(msgspec.Struct, frozen=True, gc=False):
-    """One object. What is asked for most stands beside it."""
+    """One object, compressed; what is read most often is kept beside it."""
 
     uid: str
     version: str
@@ -118,7 +118,7 @@ log = logging.getLogger("holdfast")
 
 
 class VersionsWentBack(HoldfastError):
-    """An event was older than what was seen before; only a list tells what holds."""
+    """An event was older than an earlier one; only a list says what holds."""
 
 
 class Informer:
@@ -139,14 +139,14 @@ class Informer:
         self._transform = transform
         self._silence = silence
         self._unserved_retry = unserved_retry
-        """Seconds between two looks for a kind that is not served."""
+        """Seconds between two attempts to list a kind that is not served."""
         self._clock = api.connection.clock
         self._chance = api.connection.chance
         self._handlers: list[Handler] = []
         self._packer = ObjectPacker()
         self._items: dict[ObjectKey, PackedObject] = {}
         self._indexes = dict(indexes or {})
-        self._found: dict[tuple[str, str], set[ObjectKey]] = {}
+        self._keys_by_value: dict[tuple[str, str], set[ObjectKey]] = {}
         """The keys under each index and value."""
         self._version = ""
         self._synced = asyncio.Event()
@@ -155,7 +155,7 @@ class Informer:
         self._opened_at = -math.inf
         """When the stream that is open now was opened; -inf while there is none."""
         self.error: HoldfastError | None = None
-        """Why the last look failed; None while all is well."""
+        """Why the last list or watch failed; None while all is well."""
 
     @property
     def has_synced(self) -> bool:
@@ -178,7 +178,7 @@ class Informer:
 
     @property
     def outdated(self) -> TargetUnavailable | None:
-        """Why the copy is no answer any more; None while it may be believed."""
+        """Why the copy may not be used any more; None while it may."""
         age = self.age
         if not self.has_synced or age <= MAX_AGE:
             return None
@@ -205,7 +205,7 @@ class Informer:
             ) from None
 
     def add_handler(self, handler: Handler) -> None:
-        """Tell a handler of every object known now and of every change from now on."""
+        """Call a handler with every object known now and of every change from now on."""
         self._handlers.append(handler)
         for item in self:
             self._call(handler, None, item)
@@ -230,7 +230,7 @@ class Informer:
 
     def select(self, index: str, value: str) -> list[Object]:
         """Return copies of the objects that an index has under a value, ordered by name."""
-        keys = sorted(self._found.get((index, value), ()), key=str)
+        keys = sorted(self._keys_by_value.get((index, value), ()), key=str)
         return [unpack_object(self._items[key]) for key in keys]
 
     def __iter__(self) -> Iterator[Object]:
@@ -240,7 +240,7 @@ class Informer:
         return len(self._items)
 
     def accept(self, item: Object) -> None:
-        """Take in the answer of a write, so that who wrote reads it before the watch tells.
+        """Take in the result of a write, so that its writer reads it before the watch reports it.
 
         Nothing happens when the watch has come as far already, or when it is not in scope.
         """
@@ -299,22 +299,22 @@ class Informer:
 
     async def _list_in_pages(self, size: int) -> None:
         """Take a whole list in page by page, so that it never stands in memory at once."""
-        seen: set[ObjectKey] = set()
+        listed: set[ObjectKey] = set()
         token, restored = "", False
         while True:
             page = await self._api.list_page(self.scope, size=size, token=token)
             if not token:
                 # After a restore the same version may stand for other content: it proves nothing.
                 restored = _older(page.version, self._version)
-            for place, item in enumerate(page.items):
+            for number, item in enumerate(page.items):
                 self._put(self._transform(item), at=page.version, trust_versions=not restored)
-                seen.add(object_key(item))
-                if place % _YIELD_EVERY == _YIELD_EVERY - 1:
+                listed.add(object_key(item))
+                if number % _YIELD_EVERY == _YIELD_EVERY - 1:
                     await asyncio.sleep(0)
             token = page.token
             if not token:
                 break
-        for key in [key for key in self._items if key not in seen]:
+        for key in [key for key in self._items if key not in listed]:
             # What we wrote after the list was taken is not in it.
             if restored or not _older(page.version, self._items[key].version):
                 self._drop(key)
@@ -335,7 +335,7 @@ class Informer:
             async with aclosing(stream) as events:
                 async for event in events:
                     self.error = None
-                    self._take(event)
+                    self._handle(event)
                     self._current_at = self._clock.monotonic()
         finally:
             self._opened_at = -math.inf
@@ -343,7 +343,7 @@ class Informer:
     def _open(self) -> None:
         self._opened_at = self._clock.monotonic()
 
-    def _take(self, event: WatchEvent) -> None:
+    def _handle(self, event: WatchEvent) -> None:
         version = version_of(event.item)
         if _older(version, self._version):
             raise VersionsWentBack(
@@ -367,43 +367,43 @@ class Informer:
         old = self._items.get(key)
         if old is None:
             self._store(key, item)
-            self._tell(None, item)
+            self._notify(None, item)
             return
         if trust_versions and (version == old.version or _older(at or version, old.version)):
             return
         before = unpack_object(old)
         if before == item:
             return
-        self._file(key, before, away=True)
+        self._index(key, before, away=True)
         self._store(key, item)
         if old.uid != uid_of(item):
             # Same name, another object: its predecessor went while nobody was looking.
-            self._tell(before, None)
-            self._tell(None, item)
+            self._notify(before, None)
+            self._notify(None, item)
         else:
-            self._tell(before, item)
+            self._notify(before, item)
 
     def _drop(self, key: ObjectKey) -> None:
         before = unpack_object(self._items.pop(key))
-        self._file(key, before, away=True)
-        self._tell(before, None)
+        self._index(key, before, away=True)
+        self._notify(before, None)
 
     def _store(self, key: ObjectKey, item: Object) -> None:
         self._items[key] = self._packer.pack(item)
-        self._file(key, item)
+        self._index(key, item)
 
-    def _file(self, key: ObjectKey, item: Object, *, away: bool = False) -> None:
+    def _index(self, key: ObjectKey, item: Object, *, away: bool = False) -> None:
         for name, index in self._indexes.items():
             for value in index(item):
-                keys = self._found.setdefault((name, value), set())
+                keys = self._keys_by_value.setdefault((name, value), set())
                 if not away:
                     keys.add(key)
                     continue
                 keys.discard(key)
                 if not keys:
-                    del self._found[name, value]
+                    del self._keys_by_value[name, value]
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
+    def _notify(self, old: Object | None, new: Object | None) -> None:
         for handler in self._handlers:
             self._call(handler, old, new)
 

@@ -82,7 +82,7 @@ def in_cluster_config(
         )
     source = f"the service account in {folder}"
     token = RotatedFile(folder / "token", what="token", source=source)
-    token.read()  # a missing one is told now, not at the first request
+    token.read()  # a missing one is reported now, not at the first request
     authority = RotatedFile(folder / "ca.crt", what="certificate authority", source=source)
     namespace = folder / "namespace"
     return ClusterConfig(
@@ -202,7 +202,7 @@ class Kubeconfig:
     def choose(
         self, context: str | None = None, *, namespace: str | None = None, clock: Clock
     ) -> ClusterConfig:
-        """Return how to reach a context's cluster; the current one unless told."""
+        """Return how to reach a context's cluster; the current one by default."""
         files = ", ".join(str(path) for path in self.paths)
         name = context or self.current
         if not name:
@@ -266,9 +266,9 @@ def load_config(
     if found:
         return Kubeconfig(found).choose(context, namespace=namespace, clock=clock)
     if listed or context:
-        looked = ", ".join(str(path) for path in candidates) or "~/.kube/config"
+        searched = ", ".join(str(path) for path in candidates) or "~/.kube/config"
         raise ConfigurationError(
-            f"There is no kubeconfig at {looked}.", hint="Check the path, or set KUBECONFIG."
+            f"There is no kubeconfig at {searched}.", hint="Check the path, or set KUBECONFIG."
         )
     return in_cluster_config(environ=environ)
 
@@ -333,8 +333,8 @@ def _authority_of(cluster: ClusterForm, path: Path, source: str) -> RotatedFile 
             cluster.certificate_authority_data, "certificate-authority-data", source
         ).encode()
     if cluster.certificate_authority:
-        place = _relative_to(path, cluster.certificate_authority)
-        return RotatedFile(place, what="certificate authority", source=source)
+        file = _relative_to(path, cluster.certificate_authority)
+        return RotatedFile(file, what="certificate authority", source=source)
     return None
 
 

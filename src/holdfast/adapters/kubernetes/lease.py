@@ -74,24 +74,24 @@ class _ObservedLease:
 async def find_lease_namespace(
     api: KubeApi, config: ClusterConfig, *, name: str, chosen: str | None
 ) -> str:
-    """Say where the Lease is: as chosen, where the pod is, or in one fixed place.
+    """Say where the Lease is: as chosen, where the pod is, or in a fixed one.
 
     The namespace of a kubeconfig is what its user works on now, so two controllers would never
-    meet there. An installation elsewhere is looked for: raises ConfigurationError when somebody
+    meet there. An installation elsewhere is searched for: raises ConfigurationError when somebody
     holds a Lease of that name in another namespace.
     """
     if chosen:
         return chosen
     if config.in_pod:
         return config.namespace
-    place = await _default_namespace(api)
+    namespace = await _default_namespace(api)
     try:
-        await api.request("GET", LEASES.path(name, namespace=place))
+        await api.request("GET", LEASES.path(name, namespace=namespace))
     except NotFound:
         pass
     except PermissionDenied as error:
         raise ConfigurationError(
-            f"The Lease {place}/{name}, by which controllers take turns, may not be read. "
+            f"The Lease {namespace}/{name}, by which controllers take turns, may not be read. "
             + error.happened,
             changed="Nothing was changed.",
             hint="Choose a namespace in which you may get, create and patch Leases by "
@@ -101,20 +101,20 @@ async def find_lease_namespace(
     try:
         found = await api.request("GET", LEASES.path(), params=named)
     except PermissionDenied:
-        log.warning("leases-not-listed", extra={"lease": name, "used": place})
-        return place
+        log.warning("leases-not-listed", extra={"lease": name, "used": namespace})
+        return namespace
     for lease in found.get("items") or ():
-        namespace = lease["metadata"].get("namespace", "")
+        elsewhere = lease["metadata"].get("namespace", "")
         holder = (lease.get("spec") or {}).get("holderIdentity")
-        if holder and namespace != place:
+        if holder and elsewhere != namespace:
             raise ConfigurationError(
-                f"{holder} holds the Lease {namespace}/{name}, and this controller would use "
-                f"another, {place}/{name}.",
+                f"{holder} holds the Lease {elsewhere}/{name}, and this controller would use "
+                f"another, {namespace}/{name}.",
                 changed="Nothing was changed.",
-                hint=f"Take turns with it by --lease-namespace {namespace}; if the two look after "
-                f"different namespaces, choose --lease-namespace {place}.",
+                hint=f"Take turns with it by --lease-namespace {elsewhere}; if the two look after "
+                f"different namespaces, choose --lease-namespace {namespace}.",
             )
-    return place
+    return namespace
 
 
 async def _default_namespace(api: KubeApi) -> str:
@@ -151,7 +151,7 @@ class LeaderElection:
         self._observed: _ObservedLease | None = None
         self._renew_times: tuple[str, str] = ("", "")
         """The renewal times of our last write and of the one before. A record that merely bears
-        our name is not ours; one with such a mark is, also when the answer to the write was lost.
+        our name is not ours; one with such a time is, also when the response to the write was lost.
         """
 
     @property
@@ -186,15 +186,15 @@ class LeaderElection:
         Raises LeaseHeld before the work begins, and LeadershipLost after cancelling it. A lease
         that cannot be read while the work runs changes nothing: nobody was seen to take it.
         """
-        while not await self._is_seen_free():
+        while not await self._observe_free():
             self._refuse_if_renewed()
             await self._clock.sleep(self._timing.every)
         self._until = float("inf")
         task = asyncio.ensure_future(work())
         try:
             while not await self._done_within(task, self._timing.every):
-                if await self._is_seen_held():
-                    assert self._observed is not None  # noqa: S101  # it was just seen
+                if await self._observe_held():
+                    assert self._observed is not None  # noqa: S101  # it was just observed
                     raise LeadershipLost(
                         f"{self._observed.holder} took the lease {self._namespace}/{self._name}, "
                         f"and {self.identity} works without one.",
@@ -214,7 +214,7 @@ class LeaderElection:
             self._observe(found)
         return not self._is_free()
 
-    async def _is_seen_free(self) -> bool:
+    async def _observe_free(self) -> bool:
         """True when nobody holds it. An API server that does not answer leaves that open."""
         try:
             return not await self._is_held()
@@ -222,7 +222,7 @@ class LeaderElection:
             log.warning("lease-failed", extra={"lease": self._name, "code": error.code})
             return False
 
-    async def _is_seen_held(self) -> bool:
+    async def _observe_held(self) -> bool:
         try:
             async with asyncio.timeout(self._timing.renew_within / 2):
                 return await self._is_held()
@@ -231,12 +231,12 @@ class LeaderElection:
             return False
 
     def _refuse_if_renewed(self) -> None:
-        seen = self._observed
-        if seen is None or not seen.holder or seen.ours or not seen.renewed:
+        lease = self._observed
+        if lease is None or not lease.holder or lease.ours or not lease.renewed:
             return
         raise LeaseHeld(
-            f"{seen.holder} holds the lease {self._namespace}/{self._name} and renews it: it looks "
-            "after the same objects.",
+            f"{lease.holder} holds the lease {self._namespace}/{self._name} and renews it: it "
+            "looks after the same objects.",
             changed="Nothing was changed.",
             hint="Let it work, or stop it first (kubectl scale --replicas 0).",
         )
@@ -353,11 +353,11 @@ class LeaderElection:
         )
 
     def _is_free(self) -> bool:
-        """True when the record as seen is ours, nobody's, or of someone who fell silent."""
-        seen = self._observed
-        if seen is None or not seen.holder or seen.ours:
+        """True when the record as observed is ours, nobody's, or of someone who fell silent."""
+        lease = self._observed
+        if lease is None or not lease.holder or lease.ours:
             return True
-        return self._clock.monotonic() >= seen.since + seen.duration
+        return self._clock.monotonic() >= lease.since + lease.duration
 
     async def _write(self, found: Object, spec: dict[str, object]) -> Object:
         guard = {"uid": uid_of(found), "resourceVersion": version_of(found)}

@@ -21,7 +21,7 @@ _SERVER_METADATA = frozenset({"resourceVersion", "managedFields", "annotations"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectKey:
-    """What tells objects of one kind apart. `namespace` is empty for those without one."""
+    """What distinguishes objects of one kind. `namespace` is empty for those without one."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class Resource:
 
     @property
     def secret(self) -> bool:
-        """True when an answer about it may quote a secret, so that none may be shown."""
+        """True when a response about it may quote a secret, so that none may be shown."""
         return self.group == "" and self.plural == "secrets"
 
     def ref(self, name: str, namespace: str = "") -> ObjectRef:

@@ -24,7 +24,7 @@ from holdfast.reconcile.kube import Scope
 
 RESPONSE_TIMEOUT = 30.0
 POD_POLL_SECONDS = 5.0
-"""Seconds between looks for pods that came since."""
+"""Seconds between two searches for new pods."""
 QUEUED_LINES = 1_000
 """Lines that may wait for a slow reader before the pods' streams do."""
 _TimedLine: TypeAlias = tuple[str, str]
@@ -37,15 +37,15 @@ async def read_logs(
     """Yield the last lines, oldest first; with `follow`, go on as they come."""
     pods = await _list_pods(api, namespace, name)
     lines: list[_TimedLine] = []
-    seen: dict[_Pod, str] = {}
+    last_at: dict[_Pod, str] = {}
     for pod in pods:
         read = await _read_last_lines(api, pod, tail)
         lines += read
-        seen[pod] = max((at for at, _ in read), default="")
+        last_at[pod] = max((at for at, _ in read), default="")
     for _, text in sorted(lines, key=lambda line: line[0])[max(0, len(lines) - tail) :]:
         yield text
     if follow:
-        async with aclosing(_follow_pods(api, namespace, name, seen)) as more:
+        async with aclosing(_follow_pods(api, namespace, name, last_at)) as more:
             async for text in more:
                 yield text
 
@@ -80,16 +80,18 @@ async def _list_pods(api: KubeApi, namespace: str, name: str) -> list[_Pod]:
 
 async def _read_last_lines(api: KubeApi, pod: _Pod, tail: int) -> list[_TimedLine]:
     """Return the last lines of a pod with their times; none of one that has not begun."""
-    reply = await api.connection.request(
+    response = await api.connection.request(
         "GET", pod.path, params={**pod.params, "tailLines": str(tail)}, within=RESPONSE_TIMEOUT
     )
-    if reply.status != 200:
-        return _no_lines(reply)
-    return [_parse_line(line, pod) for line in reply.body.decode("utf-8", "replace").splitlines()]
+    if response.status != 200:
+        return _no_lines(response)
+    return [
+        _parse_line(line, pod) for line in response.body.decode("utf-8", "replace").splitlines()
+    ]
 
 
-def _no_lines(reply: KubeResponse) -> list[_TimedLine]:
-    error = response_error(reply)
+def _no_lines(response: KubeResponse) -> list[_TimedLine]:
+    error = response_error(response)
     # Gone since it was listed, or its container waits to start: both have nothing to show.
     if isinstance(error, NotFound | ValidationError):
         return []
@@ -97,7 +99,7 @@ def _no_lines(reply: KubeResponse) -> list[_TimedLine]:
 
 
 async def _follow_pods(
-    api: KubeApi, namespace: str, name: str, seen: dict[_Pod, str]
+    api: KubeApi, namespace: str, name: str, last_at: dict[_Pod, str]
 ) -> AsyncGenerator[str, None]:
     lines: asyncio.Queue[str | HoldfastError] = asyncio.Queue(QUEUED_LINES)
     tasks: dict[_Pod, asyncio.Task[None]] = {}
@@ -106,9 +108,9 @@ async def _follow_pods(
         while True:
             for pod in await _list_pods(api, namespace, name):
                 if pod not in tasks or tasks[pod].done():
-                    tasks[pod] = asyncio.create_task(_stream_pod(api, pod, seen, lines))
-            look = loop.time() + POD_POLL_SECONDS
-            while (left := look - loop.time()) > 0:
+                    tasks[pod] = asyncio.create_task(_stream_pod(api, pod, last_at, lines))
+            next_poll = loop.time() + POD_POLL_SECONDS
+            while (left := next_poll - loop.time()) > 0:
                 try:
                     line = await asyncio.wait_for(lines.get(), left)
                 except TimeoutError:
@@ -123,13 +125,13 @@ async def _follow_pods(
 
 
 async def _stream_pod(
-    api: KubeApi, pod: _Pod, seen: dict[_Pod, str], lines: asyncio.Queue[str | HoldfastError]
+    api: KubeApi, pod: _Pod, last_at: dict[_Pod, str], lines: asyncio.Queue[str | HoldfastError]
 ) -> None:
     """Put the lines of one pod into the queue until its container ends."""
     path, params = pod.path, {**pod.params, "follow": "true"}
-    if seen.get(pod):
+    if last_at.get(pod):
         # Whole seconds, the last one included, so what was shown is left out below.
-        params["sinceTime"] = seen[pod][:19] + "Z"
+        params["sinceTime"] = last_at[pod][:19] + "Z"
     framer = LineFramer()
     try:
         async with api.connection.stream(path, params=params, within=RESPONSE_TIMEOUT) as response:
@@ -145,11 +147,11 @@ async def _stream_pod(
             while chunk := await response.content.readany():
                 for line in framer.feed(chunk):
                     at, text = _parse_line(line.decode("utf-8", "replace"), pod)
-                    if at > seen.get(pod, ""):
-                        seen[pod] = at
+                    if at > last_at.get(pod, ""):
+                        last_at[pod] = at
                         await lines.put(text)
     except (aiohttp.ClientError, OSError):
-        return  # taken up again at the next look
+        return  # resumed at the next poll
     except TargetUnavailable:
         return
     except HoldfastError as error:

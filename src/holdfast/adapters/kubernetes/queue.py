@@ -1,8 +1,8 @@
-"""The work queue of a controller: which keys need a look, each at most once at a time.
+"""The work queue of a controller: which keys need work, each at most once at a time.
 
-A key added while it waits is one piece of work; added while it is worked on, it is looked at once
+A key added while it waits is worked on once; added while it is worked on, it is worked on once
 more afterwards. Failures come back after a growing wait. Handlers of informers add, workers get.
-There are two lines, so that what just changed need not wait for a look at everything.
+There are two lanes, so that what just changed need not wait for a periodic pass over everything.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from holdfast.reconcile.ports import Clock
 FIRST_RETRY = 0.005
 MAX_RETRY = 1000.0
 RETRY_RATE, RETRY_BURST = 10.0, 100.0
-"""Of all repeated looks together: so many a second, after so many at once."""
+"""Of all retries together: so many a second, after so many at once."""
 _SLOW_LANE_EVERY = 4
-"""Every so many looks one comes from the slow line, so that it moves whatever happens."""
+"""Every so many keys one comes from the slow lane, so that it moves whatever happens."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -33,10 +33,10 @@ class QueueMeter(Protocol):
     """Counts what a queue does."""
 
     def added(self) -> None:
-        """A key was put in line."""
+        """A key was queued."""
 
     def taken(self, waited: float) -> None:
-        """A worker took a key that stood in line for so many seconds."""
+        """A worker took a key that was queued for so many seconds."""
 
     def retried(self) -> None:
         """A key comes back after a failure."""
@@ -102,9 +102,9 @@ class WorkQueue(Generic[K]):
         self._fast: deque[K] = deque()
         self._slow: deque[K] = deque()
         self._dirty: dict[K, float] = {}
-        """Needs a look, since when: waits in line, or will when its worker is done."""
+        """Needs work, since when: is queued, or will be when its worker is done."""
         self._urgent: set[K] = set()
-        """Those of the dirty that belong into the fast line; their places in the slow are void."""
+        """Those of the dirty in the fast lane; their places in the slow one are void."""
         self._working: set[K] = set()
         self._turns = 0
         self._later: list[tuple[float, int, K]] = []
@@ -123,7 +123,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def idle(self) -> bool:
-        """True when nothing waits in line and nothing is worked on."""
+        """True when nothing is queued and nothing is worked on."""
         return not self._dirty and not self._working
 
     @property
@@ -132,7 +132,7 @@ class WorkQueue(Generic[K]):
         return len(self._due)
 
     def add(self, key: K, *, urgent: bool = True) -> None:
-        """Ask for a look at a key. What is not urgent lets the rest pass."""
+        """Queue a key. What is not urgent lets the rest pass."""
         if self._closed or (key in self._dirty and (not urgent or key in self._urgent)):
             return
         if key not in self._dirty:
@@ -142,10 +142,10 @@ class WorkQueue(Generic[K]):
         if urgent:
             self._urgent.add(key)
         if key not in self._working:
-            self._line_up(key)
+            self._enqueue(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for a look later; of several moments the earliest counts."""
+        """Queue a key later; of several moments the earliest counts."""
         if self._closed:
             return
         if seconds <= 0:
@@ -161,7 +161,7 @@ class WorkQueue(Generic[K]):
             self._restart_timer()
 
     def add_rate_limited(self, key: K) -> float:
-        """Ask for a look after a failure: twice as long after each, with jitter. Returns the wait.
+        """Queue a key again after a failure, later each time, with jitter. Returns the wait.
 
         When very many fail at once, all of them together wait longer. `forget` ends the growth.
         """
@@ -204,15 +204,15 @@ class WorkQueue(Generic[K]):
                 raise
 
     def done(self, key: K) -> None:
-        """Give a key back; if it was added meanwhile, it is in line again."""
+        """Give a key back; if it was added meanwhile, it is queued again."""
         self._working.discard(key)
         if key in self._dirty:
-            self._line_up(key)
+            self._enqueue(key)
         elif self._closed and self.idle:
             self._ended.set()
 
     def shutdown(self) -> None:
-        """Take nothing more; what stands in line is still given out, what comes later is not."""
+        """Take nothing more; what is queued is still given out, what comes later is not."""
         self._closed = True
         self._later.clear()
         self._due.clear()
@@ -227,20 +227,20 @@ class WorkQueue(Generic[K]):
         """Wait, after `shutdown`, until the last worker is done."""
         await self._ended.wait()
 
-    def _line_up(self, key: K) -> None:
+    def _enqueue(self, key: K) -> None:
         (self._fast if key in self._urgent else self._slow).append(key)
         self._wake()
 
     def _next(self) -> list[K]:
-        """Return the next key, if there is one. A key may stand in line twice, once in vain."""
+        """Return the next key, if there is one. A key may be queued twice, once in vain."""
         self._turns += 1
-        lines = [self._fast, self._slow]
+        lanes = [self._fast, self._slow]
         if self._turns % _SLOW_LANE_EVERY == 0:
-            lines.reverse()
-        for line in lines:
-            while line:
-                key = line.popleft()
-                moved = line is self._slow and key in self._urgent
+            lanes.reverse()
+        for lane in lanes:
+            while lane:
+                key = lane.popleft()
+                moved = lane is self._slow and key in self._urgent
                 if key in self._dirty and key not in self._working and not moved:
                     return [key]
         return []
@@ -258,7 +258,7 @@ class WorkQueue(Generic[K]):
         self._timer = asyncio.ensure_future(self._promote())
 
     async def _promote(self) -> None:
-        """Put keys in line as their moments come; ends when there are no more."""
+        """Queue keys as their moments come; ends when there are no more."""
         while self._later:
             await self._clock.sleep(max(self._later[0][0] - self._clock.monotonic(), 0.0))
             now = self._clock.monotonic()

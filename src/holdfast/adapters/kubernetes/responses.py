@@ -49,7 +49,7 @@ def back_off(attempt: int, chance: float, *, first: float = 0.2, longest: float 
 def retry_after(headers: dict[str, str]) -> float | None:
     """Return what `Retry-After` asks for, at most the cap; None when it asks for nothing.
 
-    A time of day is counted from the answer's own, so that clocks need not agree.
+    A time of day is counted from the response's own, so that clocks need not agree.
     """
     text = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
@@ -61,20 +61,20 @@ def retry_after(headers: dict[str, str]) -> float | None:
 def retry_delay(
     *, method: str, status: int, headers: dict[str, str], attempt: int, chance: float
 ) -> float | None:
-    """Return seconds after which to ask again; None when the answer stands.
+    """Return seconds after which to try again; None when the response stands.
 
     A read is repeated on anything that passes. A write only when the server says that it was not
     begun: 429, or 503 with Retry-After.
     """
-    asked = retry_after(headers)
+    requested = retry_after(headers)
     if method == "GET":
         again = status in _RETRIED_READS
     else:
-        again = status in _NOT_PROCESSED and (status == 429 or asked is not None)
+        again = status in _NOT_PROCESSED and (status == 429 or requested is not None)
     if not again or attempt + 1 >= MAX_ATTEMPTS:
         return None
     jitter = back_off(attempt, chance)
-    return jitter if asked is None else asked + min(jitter, 1.0)
+    return jitter if requested is None else requested + min(jitter, 1.0)
 
 
 def _http_date(text: str) -> float | None:
@@ -86,7 +86,7 @@ def _http_date(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeResponse:
-    """A whole answer of an API server."""
+    """A whole response of an API server."""
 
     method: str
     where: str
@@ -95,7 +95,7 @@ class KubeResponse:
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     secret: bool = False
-    """The answer may quote a secret, so no text of it is shown."""
+    """The response may quote a secret, so no text of it is shown."""
     dry_run: bool = False
 
     @property
@@ -148,30 +148,30 @@ _OTHER_UID = re.compile(r"uid mismatch|Precondition failed: UID|does not match t
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 
-def response_error(reply: KubeResponse) -> HoldfastError:
-    """Return the error that an answer means."""
-    status = parse_status(reply.body)
-    code = reply.status
+def response_error(response: KubeResponse) -> HoldfastError:
+    """Return the error that a response means."""
+    status = parse_status(response.body)
+    code = response.status
     if status is None and code == 404:
         return KindNotServed(
-            f"{reply.where} answered 404: the cluster does not serve this kind.",
+            f"{response.where} answered 404: the cluster does not serve this kind.",
             hint="Install its custom resource definition, or check the server's address.",
         )
     if status is None and code in (400, 409, 422):
         return TargetUnavailable(
-            f"{reply.where} answered {code}, and not as an API server answers.",
-            changed=OUTCOME_UNKNOWN if reply.writes else NOTHING_CHANGED,
+            f"{response.where} answered {code}, and not as an API server answers.",
+            changed=OUTCOME_UNKNOWN if response.writes else NOTHING_CHANGED,
             hint="Check what stands between here and the cluster, and try again later.",
         )
-    return _error_of_status(reply, status or ApiStatus(), code)
+    return _error_of_status(response, status or ApiStatus(), code)
 
 
 def stream_error(where: str, status: ApiStatus, *, secret: bool) -> HoldfastError:
     """Return the error that an ERROR event of a watch means."""
-    reply = KubeResponse(
+    response = KubeResponse(
         method="GET", where=where, status=status.code or 500, headers={}, body=b"", secret=secret
     )
-    return _error_of_status(reply, status, reply.status)
+    return _error_of_status(response, status, response.status)
 
 
 def parse_status(body: bytes) -> ApiStatus | None:
@@ -190,8 +190,8 @@ def _forbidden_hint(message: str) -> str:
     return "Change what is asked for, or the quota, limit or policy of the cluster that refused it."
 
 
-def _error_of_status(reply: KubeResponse, status: ApiStatus, code: int) -> HoldfastError:
-    happened = _what_happened(reply, status, code)
+def _error_of_status(response: KubeResponse, status: ApiStatus, code: int) -> HoldfastError:
+    happened = _what_happened(response, status, code)
     match code:
         case 401:
             return AuthError(happened, hint="Renew the credentials of this cluster.")
@@ -210,19 +210,19 @@ def _error_of_status(reply: KubeResponse, status: ApiStatus, code: int) -> Holdf
         case 422 if any(cause.field == "metadata.uid" for cause in status.causes):
             return KubeConflict(happened, reason=ConflictReason.REPLACED)
         case 400 | 413 | 422:
-            return _validation_error(reply, status, happened)
-        case 500 if reply.method == "PATCH" and _UNTYPED.search(status.message):
-            return _validation_error(reply, status, happened)
+            return _validation_error(response, status, happened)
+        case 500 if response.method == "PATCH" and _UNTYPED.search(status.message):
+            return _validation_error(response, status, happened)
         case _ if code in _UNAVAILABLE:
             # A gateway answers 503 also when the server broke off in the middle.
-            begun = code != 429 and not (code == 503 and "retry-after" in reply.headers)
-            unknown = reply.writes and begun
+            begun = code != 429 and not (code == 503 and "retry-after" in response.headers)
+            unknown = response.writes and begun
             unavailable = TargetUnavailable(
                 happened,
                 changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
                 hint="Try again later.",
             )
-            unavailable.retry_after = retry_after(reply.headers)
+            unavailable.retry_after = retry_after(response.headers)
             unavailable.failed = code == 500 and bool(status.message)
             return unavailable
         case _:
@@ -230,7 +230,7 @@ def _error_of_status(reply: KubeResponse, status: ApiStatus, code: int) -> Holdf
                 happened,
                 status=code,
                 reason=status.reason,
-                changed=OUTCOME_UNKNOWN if reply.writes and code >= 500 else NOTHING_CHANGED,
+                changed=OUTCOME_UNKNOWN if response.writes and code >= 500 else NOTHING_CHANGED,
             )
 
 
@@ -260,11 +260,11 @@ def _field_owner(cause: _StatusCause) -> FieldOwner:
     )
 
 
-def _validation_error(reply: KubeResponse, status: ApiStatus, happened: str) -> ValidationError:
+def _validation_error(response: KubeResponse, status: ApiStatus, happened: str) -> ValidationError:
     problems = [
         Problem(
             field=printable(cause.field) or "object",
-            reason=cause.reason if reply.secret else printable(cause.message),
+            reason=cause.reason if response.secret else printable(cause.message),
             fix="",
         )
         for cause in status.causes
@@ -272,9 +272,9 @@ def _validation_error(reply: KubeResponse, status: ApiStatus, happened: str) -> 
     return ValidationError(happened, problems=problems, hint="Fix the object and send it again.")
 
 
-def _what_happened(reply: KubeResponse, status: ApiStatus, code: int) -> str:
-    said = status.reason if reply.secret else printable(status.message or status.reason)
-    return f"{reply.where} answered {code}{': ' + said if said else ''}."
+def _what_happened(response: KubeResponse, status: ApiStatus, code: int) -> str:
+    said = status.reason if response.secret else printable(status.message or status.reason)
+    return f"{response.where} answered {code}{': ' + said if said else ''}."
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,7 @@
 """A cluster as a target: each workload is one InferenceService, which the operator serves.
 
 Nothing is kept beside the objects. A write is guarded by the uid and the resourceVersion of the
-object that was looked at, so that between the look and the write nobody can come first. Called by
+object that was observed, so that nobody can come between the observation and the write. Called by
 the SDK and the command line for `kubernetes://` addresses, and by the control plane.
 """
 
@@ -117,7 +117,7 @@ def _services(namespace: str, labels: str = "") -> Scope:
 
 
 REMEMBERED_OUTCOMES = 256
-"""Answers kept for calls that are repeated with the same key."""
+"""Outcomes kept for calls that are repeated with the same key."""
 T = TypeVar("T")
 
 
@@ -150,7 +150,7 @@ class KubernetesTarget:
         self._discreet = discreet
         self._deadline: float | None = None
         self._ledger = EventHistory(api, writer=writer, clock=clock)
-        self._answers: OrderedDict[str, _RememberedOutcome] = OrderedDict()
+        self._outcomes: OrderedDict[str, _RememberedOutcome] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"KubernetesTarget({self.api.connection!r}, namespace={self._namespace!r})"
@@ -191,16 +191,16 @@ class KubernetesTarget:
         mark = WriteRecord(
             key=digest([step.id.project, key]), request=digest(basis), by=str(self._writer)
         )
-        kept = self._answers.get(mark.key)
+        kept = self._outcomes.get(mark.key)
         if kept is not None:
             if kept.request != mark.request:
                 raise reused_key_error()
             return kept.live
         async with self._limit(writes=True):
             after = await self._act(step, mark, declare=declare)
-        self._answers[mark.key] = _RememberedOutcome(request=mark.request, live=after)
-        while len(self._answers) > REMEMBERED_OUTCOMES:
-            self._answers.popitem(last=False)
+        self._outcomes[mark.key] = _RememberedOutcome(request=mark.request, live=after)
+        while len(self._outcomes) > REMEMBERED_OUTCOMES:
+            self._outcomes.popitem(last=False)
         return after
 
     async def list(self, project: str) -> Sequence[Live]:
@@ -238,7 +238,7 @@ class KubernetesTarget:
     async def drifts(
         self, project: str, *, slug: str | None = None, include_resolved: bool = False
     ) -> Sequence[DriftRecord]:
-        """Compare declarations with what is there; ended drifts are those that Events tell of."""
+        """Compare declarations with what is there; ended drifts come from Events."""
         now = self._clock.now()
         async with self._limit():
             records: list[DriftRecord] = []
@@ -275,7 +275,7 @@ class KubernetesTarget:
                 yield line
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         await self.api.aclose()
 
     async def _act(
@@ -359,7 +359,7 @@ class KubernetesTarget:
             discreet=self._discreet,
         )
         other._deadline = self._deadline
-        other._answers = self._answers
+        other._outcomes = self._outcomes
         return other
 
     @asynccontextmanager
@@ -402,7 +402,7 @@ def not_installed(error: KindNotServed) -> KindNotServed:
 def open_kubernetes_target(
     context: str, namespace: str, *, writer: Writer, timeout: float, discreet: bool = False
 ) -> KubernetesTarget:
-    """Return the target. Raises ConfigurationError when there is no such cluster to ask."""
+    """Return the target. Raises ConfigurationError when there is no such cluster."""
     clock = SystemClock()
     config = load_config(context or None, clock=clock)
     agent = f"{writer.manager}/{__version__}"

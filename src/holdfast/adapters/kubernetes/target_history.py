@@ -1,4 +1,4 @@
-"""What a cluster remembers of its workloads, told as drifts and history.
+"""What a cluster remembers of its workloads, as drifts and history.
 
 Three sources, each with its limits. The declaration in an annotation against the live fields
 says what has drifted now, and `managedFields` who wrote it. What the operator found on the objects
@@ -43,7 +43,7 @@ from holdfast.wire.ledger_v1 import DriftForm, drift_from_json, drift_to_json
 from holdfast.wire.plan_v1 import WriterForm
 
 EVENT_ANNOTATION = "holdfast.dev/event"
-"""The annotation with what an Event of ours has beyond the form that Kubernetes gives it."""
+"""The annotation with what an Event of ours adds to the form that Kubernetes gives it."""
 _MESSAGE_LIMIT = 1_000
 """Characters; the API server refuses an Event with more than 1024."""
 log = logging.getLogger("holdfast")
@@ -154,9 +154,9 @@ class EventHistory:
         detail: Fields | None = None,
         drift: DriftRecord | None = None,
     ) -> None:
-        """Leave an Event. Its failure is logged: the write that it tells of has happened."""
+        """Leave an Event. Its failure is logged: the write it is about has happened."""
         metadata = item["metadata"]
-        beyond = _EventDetails(
+        details = _EventDetails(
             writer=reshape(WriterForm, self._writer),
             generation=int(metadata.get("generation", 0)),
             detail=dict(detail or {}),
@@ -171,7 +171,7 @@ class EventHistory:
                 "name": f"{metadata['name']}.{secrets.token_hex(8)}",
                 "namespace": metadata["namespace"],
                 "labels": {PROJECT_LABEL: project_of(item)},
-                "annotations": {EVENT_ANNOTATION: msgspec.json.encode(beyond).decode()},
+                "annotations": {EVENT_ANNOTATION: msgspec.json.encode(details).decode()},
             },
             "involvedObject": {
                 "apiVersion": API_VERSION,
@@ -200,14 +200,14 @@ class EventHistory:
         projects = {uid_of(item): project_of(item) for item in items}
         events = await self._events(namespace, slug)
         rows = [_history_entry(each, projects, namespace) for each in events]
-        told: dict[str, set[str]] = {}
+        reported: dict[str, set[str]] = {}
         for event, row in zip(events, rows, strict=True):
-            managers = told.setdefault(str(event["involvedObject"].get("uid")), set())
+            managers = reported.setdefault(str(event["involvedObject"].get("uid")), set())
             managers.add(row.writer.manager)
             if row.action == "created":
-                managers.add("")  # the creation itself was told
+                managers.add("")  # the creation itself has an Event
         for item in items:
-            rows += _entries_without_event(item, told.get(uid_of(item), set()))
+            rows += _entries_without_event(item, reported.get(uid_of(item), set()))
         mine = [row for row in rows if row.workload.project == project]
         return sorted(mine, key=lambda row: row.seq, reverse=True)
 
@@ -217,9 +217,9 @@ class EventHistory:
         """Return the drifts that writes of ours ended."""
         found: list[DriftRecord] = []
         for event in await self._events(namespace, slug):
-            beyond = _event_details(event)
-            if beyond is not None and beyond.drift and beyond.drift.project == project:
-                found.append(drift_from_json(beyond.drift))
+            details = _event_details(event)
+            if details is not None and details.drift and details.drift.project == project:
+                found.append(drift_from_json(details.drift))
         return found
 
     async def _events(self, namespace: str, slug: str | None) -> Sequence[Object]:
@@ -234,32 +234,32 @@ def _history_entry(event: Object, projects: dict[str, str], namespace: str) -> H
     about = event["involvedObject"]
     labels = event["metadata"].get("labels") or {}
     project = labels.get(PROJECT_LABEL) or projects.get(str(about.get("uid"))) or namespace
-    beyond = _event_details(event)
+    details = _event_details(event)
     at = _event_time(event)
     source = event.get("reportingComponent") or (event.get("source") or {}).get("component")
     return HistoryEntry(
         seq=int(at.timestamp() * 1_000_000),
         at=at,
         workload=WorkloadId(project=str(project), slug=str(about.get("name", ""))),
-        action=_action(str(event.get("reason", "")), ours=beyond is not None),
-        writer=reshape(Writer, beyond.writer)
-        if beyond
+        action=_action(str(event.get("reason", "")), ours=details is not None),
+        writer=reshape(Writer, details.writer)
+        if details
         else Writer(manager=str(source or "unknown"), operation="event", at=at),
-        generation=beyond.generation if beyond else 0,
+        generation=details.generation if details else 0,
         summary=str(event.get("message", "")),
-        detail=dict(beyond.detail) if beyond else {},  # type: ignore[arg-type]  # JSON, as written
+        detail=dict(details.detail) if details else {},  # type: ignore[arg-type]  # JSON, as written
     )
 
 
 def _action(reason: str, *, ours: bool) -> str:
-    """Name what an Event tells. The operator's are about the objects that it keeps."""
+    """Name what an Event reports. The operator's are about the objects that it keeps."""
     if ours:
         return reason.lower()
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", reason).lower()
     return f"object-{words}" if words in ("created", "updated", "deleted") else words
 
 
-def _entries_without_event(item: Object, told: set[str]) -> Iterable[HistoryEntry]:
+def _entries_without_event(item: Object, reported: set[str]) -> Iterable[HistoryEntry]:
     """Rows for writes that left no Event: of other tools, and of times that are past keeping."""
     metadata = item["metadata"]
     where = WorkloadId(project=project_of(item), slug=str(metadata["name"]))
@@ -271,7 +271,9 @@ def _entries_without_event(item: Object, told: set[str]) -> Iterable[HistoryEntr
         if entry.at is not None and entry.subresource != "status"
     ]
     # Times are whole seconds, and one that left an Event for its write did not create it.
-    first = next((each for each in entries if each.at == made and each.manager not in told), None)
+    first = next(
+        (each for each in entries if each.at == made and each.manager not in reported), None
+    )
 
     def row(at: datetime, action: str, writer: Writer, summary: str) -> HistoryEntry:
         return HistoryEntry(
@@ -285,11 +287,11 @@ def _entries_without_event(item: Object, told: set[str]) -> Iterable[HistoryEntr
             detail={},
         )
 
-    if "" not in told:
+    if "" not in reported:
         by = first.writer if first else Writer(manager="unknown")
         yield row(made, "created", by, "created")
     for entry in entries:
-        if entry.at is not None and entry.at > made and entry.manager not in told:
+        if entry.at is not None and entry.at > made and entry.manager not in reported:
             names = sorted({path[1] for path in entry.paths if path[0] == "spec" and path[1:]})
             if names:
                 summary = f"last wrote {', '.join(names)}"

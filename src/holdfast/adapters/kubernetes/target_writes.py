@@ -1,7 +1,7 @@
 """Carries out one step on one InferenceService, guarded by what the step saw.
 
-Each method looks first. What it then sends holds for the object that it looked at and for no
-other; when only the operator's report came between, it looks and sends again.
+Each method observes first. What it then sends holds for the object that it observed and for no
+other; when only the operator's report came between, it observes and sends again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WRITE_ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadWriter:
-    """One writer's steps. `find` looks at a workload, and refuses another project's."""
+    """One writer's steps. `find` reads a workload, and refuses another project's."""
 
     client: KubeClient
     ledger: EventHistory
@@ -215,7 +215,7 @@ def _is_repeated(found: WorkloadObject, write_record: WriteRecord) -> bool:
 
 
 def reused_key_error() -> ValidationError:
-    """A key that was used for another step: neither answer would be right."""
+    """A key that was used for another step: neither outcome would be right."""
     problem = Problem(
         field="Idempotency-Key",
         reason="it was used for another request.",
@@ -253,12 +253,12 @@ def _metadata_operations(
 ) -> list[Fields]:
     """Write what we keep on the object: whose it is, what was declared, the key of the write."""
     metadata = item["metadata"]
-    wanted: list[tuple[str, str, str]] = [
+    entries: list[tuple[str, str, str]] = [
         ("labels", PROJECT_LABEL, workload.project),
         ("annotations", LAST_WRITE_ANNOTATION, _to_json(write_record)),
     ]
     if declared is not None:
-        wanted.append(("annotations", DECLARED_ANNOTATION, _to_json(declared)))
+        entries.append(("annotations", DECLARED_ANNOTATION, _to_json(declared)))
     made: list[Fields] = [
         {"op": "add", "path": f"/metadata/{part}", "value": {}}
         for part in ("labels", "annotations")
@@ -266,7 +266,7 @@ def _metadata_operations(
     ]
     return made + [
         {"op": "add", "path": json_pointer(("metadata", part, name)), "value": value}
-        for part, name, value in wanted
+        for part, name, value in entries
     ]
 
 

@@ -1,6 +1,6 @@
 """One watch: the events of a kind from a version until the stream ends.
 
-What went wrong is told apart for the informer: an end is normal, an expired version needs a new
+Failures are distinguished for the informer: an end is normal, an expired version needs a new
 list, and silence is a failure, as a live watch says something at least once a minute.
 """
 

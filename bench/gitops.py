@@ -41,9 +41,12 @@ FILE = 100
 """Objects in one file."""
 KINDS = ("configmaps", "secrets", "services")
 APPLICATIONS = Resource(
-    group="holdfast.dev", version="v1alpha1", kind="Application", plural="applications",
+    group="holdfast.dev",
+    version="v1alpha1",
+    kind="Application",
+    plural="applications",
     namespaced=True,
-)  # fmt: skip
+)
 CONFIGS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps", namespaced=True)
 SERVICES = Resource(group="", version="v1", kind="Service", plural="services", namespaced=True)
 START = 60.0
@@ -235,12 +238,27 @@ def controller(cluster: Cluster, store: Path, *options: str) -> Iterator[Control
     log = path.open("ab")
     begun = log.tell()
     process = subprocess.Popen(
-        [HOLDFAST, "gitops", "--namespace", TEAM, "--no-elect", "--db", str(store), "--port", "0",
-         "--allow-local", "--log-format", "json", "--log-level", "warning", *options],
+        [
+            HOLDFAST,
+            "gitops",
+            "--namespace",
+            TEAM,
+            "--no-elect",
+            "--db",
+            str(store),
+            "--port",
+            "0",
+            "--allow-local",
+            "--log-format",
+            "json",
+            "--log-level",
+            "warning",
+            *options,
+        ],
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
         stdout=log,
         stderr=log,
-    )  # fmt: skip
+    )
 
     def answers() -> str | None:
         said = path.read_bytes()[begun:].decode(errors="replace")

@@ -205,7 +205,8 @@ def source_cases(part: str) -> Iterator[AlertCase]:
     yield AlertCase(
         says="not one that is asked once a day, and not before an hour after that", part=part,
         alert=name, because="unread",
-        figures={overdue("web"): constant(DAY * 60, 1600)}, quiet=[67, DAY, DAY + 64], fires=DAY + 67,
+        figures={overdue("web"): constant(DAY * 60, 1600)},
+        quiet=[67, DAY, DAY + 64], fires=DAY + 67,
         labels=REPO,
     )  # fmt: skip
     yield AlertCase(

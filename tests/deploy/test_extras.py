@@ -68,8 +68,12 @@ class Installed:
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.programs / command[0]), *command[1:]],
-            cwd=self.home, env=self.environ, capture_output=True, text=True, timeout=100,
-        )  # fmt: skip
+            cwd=self.home,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
 
     def told(self, *command: str) -> str:
         done = self.run(*command)
@@ -119,11 +123,21 @@ def serving(installed: Installed) -> Iterator[str]:
     port = free_port()
     with (installed.home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [str(installed.programs / "holdfast"), "serve", "--no-run", "--db", "s.db", "--port",
-             str(port)],
-            cwd=installed.home, env=installed.environ, stdout=log, stderr=log,
+            [
+                str(installed.programs / "holdfast"),
+                "serve",
+                "--no-run",
+                "--db",
+                "s.db",
+                "--port",
+                str(port),
+            ],
+            cwd=installed.home,
+            env=installed.environ,
+            stdout=log,
+            stderr=log,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
@@ -231,10 +245,10 @@ def test_the_driver_is_there(installed: Installed) -> None:
 def test_the_ledger_opens_in_postgresql(installed: Installed, postgres: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from holdfast.adapters.postgres import open_book\n"
+        "from holdfast.adapters.postgres import open_ledger_store\n"
         "from holdfast.core.redact import Secret\n"
         "async def main():\n"
-        "    book = await open_book(Secret(sys.argv[1]))\n"
+        "    book = await open_ledger_store(Secret(sys.argv[1]))\n"
         "    print(await book.entries(limit=1))\n"
         "    await book.aclose()\n"
         "asyncio.run(main())\n"

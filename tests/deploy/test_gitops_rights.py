@@ -22,17 +22,28 @@ def test_it_reads_and_reports_until_more_is_given(
     every = Account(cluster, place)
     every.until("list", "deployments.apps", namespace)
     for verb, kind in (
-        ("watch", "configmaps"), ("list", "pods"), ("get", "roles.rbac.authorization.k8s.io"),
-        ("list", "applications.holdfast.dev"), ("patch", "applications.holdfast.dev/status"),
-        ("create", "events.events.k8s.io"), ("list", "namespaces"),
-    ):  # fmt: skip
+        ("watch", "configmaps"),
+        ("list", "pods"),
+        ("get", "roles.rbac.authorization.k8s.io"),
+        ("list", "applications.holdfast.dev"),
+        ("patch", "applications.holdfast.dev/status"),
+        ("create", "events.events.k8s.io"),
+        ("list", "namespaces"),
+    ):
         assert every.may(verb, kind, namespace), (verb, kind)
     for verb, kind in (
-        ("patch", "deployments.apps"), ("create", "configmaps"), ("delete", "configmaps"),
-        ("get", "secrets"), ("create", "pods"), ("patch", "applications.holdfast.dev"),
-        ("create", "rolebindings.rbac.authorization.k8s.io"), ("get", "pods/log"),
-        ("get", "nodes"), ("create", "serviceaccounts/token"), ("create", "pods/exec"),
-    ):  # fmt: skip
+        ("patch", "deployments.apps"),
+        ("create", "configmaps"),
+        ("delete", "configmaps"),
+        ("get", "secrets"),
+        ("create", "pods"),
+        ("patch", "applications.holdfast.dev"),
+        ("create", "rolebindings.rbac.authorization.k8s.io"),
+        ("get", "pods/log"),
+        ("get", "nodes"),
+        ("create", "serviceaccounts/token"),
+        ("create", "pods/exec"),
+    ):
         assert not every.may(verb, kind, namespace), (verb, kind)
     assert every.may("get", "secrets", place) and not every.may("list", "secrets", place)
     assert every.may("patch", "leases.coordination.k8s.io", place)

@@ -59,8 +59,9 @@ def test_the_image_has_the_programs_of_the_gitops_controller() -> None:
     assert {"git", "openssh-client", "ca-certificates"} <= set(packages.split())
     built = dict(re.findall(r"go install .*?([\w./]+)@(v[\d.]+)", RECIPE))
     assert set(built) == {
-        "sigs.k8s.io/kustomize/kustomize/v5", f"{SOPS.module}/cmd/sops",
-    }  # fmt: skip
+        "sigs.k8s.io/kustomize/kustomize/v5",
+        f"{SOPS.module}/cmd/sops",
+    }
     assert built[f"{SOPS.module}/cmd/sops"] == SOPS.version
 
 

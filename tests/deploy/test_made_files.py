@@ -128,11 +128,18 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         ),
         (
             {
-                "gitops": {"enabled": True, "writes": True, "secrets": True, "storage": "20Gi",
-                           "ledger": "holdfast-ledger"},
+                "gitops": {
+                    "enabled": True,
+                    "writes": True,
+                    "secrets": True,
+                    "storage": "20Gi",
+                    "ledger": "holdfast-ledger",
+                },
             },
             Installation(
-                gitops=GitopsInstallation(writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger")
+                gitops=GitopsInstallation(
+                    writes=True, secrets=True, storage="20Gi", ledger="holdfast-ledger"
+                )
             ),
         ),
         (
@@ -163,7 +170,7 @@ def test_where_the_controller_may_go(address: str, port: int, reached: bool) -> 
         "gitops of namespaces that reports",
         "gitops of a namespace that writes",
     ],
-)  # fmt: skip
+)
 def test_the_chart_is_the_export(values: dict[str, Any], installation: Installation) -> None:
     """But for the namespace, which Helm makes, and the notes on what is to be kept."""
     made = template({**values, "crds": {"keep": False}})

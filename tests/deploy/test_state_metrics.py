@@ -51,8 +51,9 @@ def paths(resource: Any) -> list[tuple[list[str], str]]:
 def test_every_path_exists_and_can_be_a_value(resource: Any) -> None:
     schema = schema_of(resource)
     assert resource["labelsFromPath"] == {
-        "namespace": ["metadata", "namespace"], "name": ["metadata", "name"],
-    }  # fmt: skip
+        "namespace": ["metadata", "namespace"],
+        "name": ["metadata", "name"],
+    }
     assert len(paths(resource)) > 5
     for path, use in paths(resource):
         type = at(schema, path)["type"]

@@ -109,14 +109,21 @@ def serve_applications(
         first = worlds[0]
         by_id = {world.application.id: world for world in worlds}
         running = ServedApplications(
-            server=RunningServer(url="", db=tmp_path), worlds=worlds,
-            loop=asyncio.get_running_loop(), services=services, followed=followed,
-        )  # fmt: skip
+            server=RunningServer(url="", db=tmp_path),
+            worlds=worlds,
+            loop=asyncio.get_running_loop(),
+            services=services,
+            followed=followed,
+        )
         services.book, services.hook = first.ledger_store, hook
         services.desk = ReviewService(
-            followed, first.observer, first.syncer, first.clock,
-            wake=lambda id: running.wake(by_id[id]), send=first.tell,
-        )  # fmt: skip
+            followed,
+            first.observer,
+            first.syncer,
+            first.clock,
+            wake=lambda id: running.wake(by_id[id]),
+            send=first.tell,
+        )
         kept.append(running)
         yield
 

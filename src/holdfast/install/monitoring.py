@@ -655,8 +655,14 @@ def _lay_out() -> Iterator[Tree]:
     for title, panels in PANEL_ROWS:
         number += 1
         place: Fields = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
-        yield {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place,
-               "panels": []}  # fmt: skip
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "gridPos": place,
+            "panels": [],
+        }
         top += 1
         left = height = 0
         for panel in panels:

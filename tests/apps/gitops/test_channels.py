@@ -48,10 +48,16 @@ def slack(name: str = "ops", held_in: str = "hooks", least: Severity | None = No
 
 def notice(world: GitopsWorld, severity: Severity = Severity.WARNING, id: str = "n-1") -> Notice:
     return Notice(
-        id=id, type="dev.holdfast.drift.detected.v1", source="holdfast", subject="x",
-        at=world.clock.now(), severity=severity, title="Drift", text="It moved.",
+        id=id,
+        type="dev.holdfast.drift.detected.v1",
+        source="holdfast",
+        subject="x",
+        at=world.clock.now(),
+        severity=severity,
+        title="Drift",
+        text="It moved.",
         data={"application": "team/shop"},
-    )  # fmt: skip
+    )
 
 
 def waiting(held: NotificationChannels) -> dict[str, int]:

@@ -89,12 +89,14 @@ def test_a_pod_that_runs_another_image_leads_to_its_workload_and_its_secrets() -
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": "web-abc-1", "namespace": "shop", "ownerReferences": [owner],
+                "name": "web-abc-1",
+                "namespace": "shop",
+                "ownerReferences": [owner],
                 "labels": {"pod-template-hash": "abc"},
             },
             "spec": {"containers": [{"name": "c", "env": env}]},
             "status": {"containerStatuses": [{"name": "c", "imageID": image}]},
-        }  # fmt: skip
+        }
 
     secret = ObjectRef(api_version="v1", kind="Secret", namespace="shop", name="token")
     found = {each.ref for each in affected_objects(pod("x@sha256:1"), pod("x@sha256:2"))}

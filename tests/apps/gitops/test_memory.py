@@ -18,7 +18,7 @@ def test_a_crash_of_the_controller_or_a_child_leaves_no_image_of_its_memory(
     script = """
         import pathlib, subprocess, sys
         from holdfast.apps.gitops import main
-        from holdfast.apps.gitops.settings import Settings
+        from holdfast.apps.gitops.settings import GitopsSettings
 
         class Server:
             def __init__(self, *given, **more):
@@ -28,10 +28,12 @@ def test_a_crash_of_the_controller_or_a_child_leaves_no_image_of_its_memory(
                 subprocess.run(["grep", "core file size", "/proc/self/limits"], check=True)
 
         main.Server = Server
-        main.run(Settings(db=pathlib.Path(sys.argv[1])))
+        main.run_gitops(GitopsSettings(db=pathlib.Path(sys.argv[1])))
     """
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "gitops.db")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout.split()[4:6] == ["0", "0"]

@@ -299,16 +299,30 @@ async def send_and_fail(machine: Machine) -> None:
 async def open_a_pull(machine: Machine) -> None:
     now = machine.clock.now()
     kept = PullRequestRecord(
-        branch="holdfast/codify/x", drift="drf-1", digest="", number=1, url="", head="",
-        opened_at=now, checked_at=now,
-    )  # fmt: skip
+        branch="holdfast/codify/x",
+        drift="drf-1",
+        digest="",
+        number=1,
+        url="",
+        head="",
+        opened_at=now,
+        checked_at=now,
+    )
     put = LedgerWrite(
-        kind=RecordKind.PULL, application="team/other", key=kept.branch, seen=0,
+        kind=RecordKind.PULL,
+        application="team/other",
+        key=kept.branch,
+        seen=0,
         body=gitops_v1.encode_record(kept),
-    )  # fmt: skip
+    )
     entry = JournalEntry(
-        application="team/other", subject="drf-1", action="pull-opened", actor="holdfast-gitops",
-        summary="", detail={}, at=now,
-    )  # fmt: skip
+        application="team/other",
+        subject="drf-1",
+        action="pull-opened",
+        actor="holdfast-gitops",
+        summary="",
+        detail={},
+        at=now,
+    )
     assert isinstance(machine.memory, MemoryLedgerStore)
     await machine.ledger_store.write([put], [entry])

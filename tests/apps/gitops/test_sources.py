@@ -21,9 +21,16 @@ from holdfast.core.errors import ConfigurationError, SourceUnavailable
 from holdfast.core.gitops.application import Application, ForgeProvider, PullRequestSpec
 
 REFUSED = (
-    "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.9", "100.100.100.200",
-    "fd00:ec2::254", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
-)  # fmt: skip
+    "127.0.0.1",
+    "::1",
+    "169.254.169.254",
+    "fe80::1",
+    "0.0.0.9",
+    "100.100.100.200",
+    "fd00:ec2::254",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+)
 
 
 class Place:
@@ -78,9 +85,13 @@ async def test_a_name_that_leads_to_this_machine_or_a_metadata_service_is_not_as
 
 @pytest.mark.parametrize(
     "url",
-    ["https://169.254.169.254/a/b", "http://127.0.0.1:8400/a/b", "https://[::1]/a/b",
-     "ssh://git@169.254.169.254/a/b"],
-)  # fmt: skip
+    [
+        "https://169.254.169.254/a/b",
+        "http://127.0.0.1:8400/a/b",
+        "https://[::1]/a/b",
+        "ssh://git@169.254.169.254/a/b",
+    ],
+)
 async def test_neither_is_such_an_address_itself(place: Place, url: str) -> None:
     with pytest.raises(ConfigurationError, match="was not asked"):
         await place.sources.repository(application(url))

@@ -67,8 +67,11 @@ class Server:
             await asyncio.Event().wait()
         if len(rest) == 1:
             self.lists.append(f"{namespace}/{plural}")
-            found = [item for item in self.items.get(plural, ())
-                     if namespace in ("", item["metadata"].get("namespace"))]  # fmt: skip
+            found = [
+                item
+                for item in self.items.get(plural, ())
+                if namespace in ("", item["metadata"].get("namespace"))
+            ]
             return web.json_response({"metadata": {"resourceVersion": "10"}, "items": found})
         self.gets.append(request.path)
         gone = status(404, "NotFound", "not found", details={"name": rest[1], "kind": plural})
@@ -79,8 +82,10 @@ class Server:
         if kinds is None:
             return web.Response(status=404, text="404 page not found\n")
         verbs = ["get", "list", "watch"]
-        resources = [{"name": plural, "kind": kind, "namespaced": namespaced, "verbs": verbs}
-                     for plural, kind, namespaced in kinds]  # fmt: skip
+        resources = [
+            {"name": plural, "kind": kind, "namespaced": namespaced, "verbs": verbs}
+            for plural, kind, namespaced in kinds
+        ]
         return web.json_response({"resources": resources})
 
     async def send(self, change: str, item: dict[str, Any]) -> None:

@@ -130,8 +130,8 @@ async def test_of_a_thousand_secrets_few_are_tried_and_the_right_ones_first(
         tried.append(given[3].reveal())
         return receive(*given, **more)
 
-    receive = webhooks.receive
-    monkeypatch.setattr(webhooks, "receive", counted)
+    receive = webhooks.receive_webhook
+    monkeypatch.setattr(webhooks, "receive_webhook", counted)
     intake = Intake()
     intake.secrets = {**others(), **intake.secrets}
     assert (await intake.send()).status == 202
@@ -147,8 +147,8 @@ async def test_secrets_are_tried_beside_the_loop(monkeypatch: pytest.MonkeyPatch
         threads.add(threading.current_thread())
         return receive(*given, **more)
 
-    receive = webhooks.receive
-    monkeypatch.setattr(webhooks, "receive", noted)
+    receive = webhooks.receive_webhook
+    monkeypatch.setattr(webhooks, "receive_webhook", noted)
     await Intake().send()
     assert threads
     assert threading.main_thread() not in threads

@@ -66,9 +66,19 @@ def identities(server: RunningServer) -> dict[str, dict[str, str]]:
 
 
 STRANGERS = {
-    "none", "nothing", "malformed", "wrong checksum", "unknown", "right id, other secret",
-    "expired", "revoked", "basic", "lower case", "two spaces", "empty",
-}  # fmt: skip
+    "none",
+    "nothing",
+    "malformed",
+    "wrong checksum",
+    "unknown",
+    "right id, other secret",
+    "expired",
+    "revoked",
+    "basic",
+    "lower case",
+    "two spaces",
+    "empty",
+}
 HELD = {
     "control, read": {TokenScope.READ},
     "control, write": {TokenScope.READ, TokenScope.WRITE},
@@ -110,12 +120,15 @@ BODIES: dict[str, Callable[[], Any]] = {
     "/api/projects/{project}/workloads": lambda: body("bot"),
     "/api/workloads/{id}": dict,
     "/api/projects/{project}/steps": lambda: {
-        "project": MINE, "slug": "bot", "action": "create", "write": spec(),
+        "project": MINE,
+        "slug": "bot",
+        "action": "create",
+        "write": spec(),
     },
     "/api/projects/{project}/ensure": lambda: {"spec": spec(model="other"), "on_drift": "fail"},
     "/api/projects/{project}/plan": lambda: {"specs": [spec()]},
     "/api/projects/{project}/tokens": lambda: {"name": "x"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -339,10 +352,15 @@ def test_a_key_that_outlived_its_workload_opens_nothing(world: World) -> None:
         assert record
         store.write(
             lambda tx: tx.create_token(
-                id=minted.id, kind=TokenKind.LIVE, project=MINE, name="x", scopes=(),
-                secret_hash=minted.secret_hash, workload_uid=record.uid,
+                id=minted.id,
+                kind=TokenKind.LIVE,
+                project=MINE,
+                name="x",
+                scopes=(),
+                secret_hash=minted.secret_hash,
+                workload_uid=record.uid,
             )
-        )  # fmt: skip
+        )
     answer = world.http.get(
         f"/endpoint/{MINE}/second/v1/models",
         headers={"Authorization": f"Bearer {minted.secret.reveal()}"},

@@ -120,11 +120,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             running.run(world.fetch_and_reconcile())
         apps = {MINE: mine, THEIRS: theirs}
         yield Place(
-            served=running, http=http, headers=identities(running),
+            served=running,
+            http=http,
+            headers=identities(running),
             drift={project: world.drifts[0].id for project, world in apps.items()},
             plan={project: plan_of(world) for project, world in apps.items()},
             app={project: world.application.id.label for project, world in apps.items()},
-        )  # fmt: skip
+        )
 
 
 def plan_of(world: GitopsWorld) -> str:
@@ -143,10 +145,16 @@ def identities(running: ServedApplications) -> dict[str, dict[str, str]]:
     with server.admin() as store:
         store.write(
             lambda tx: tx.create_token(
-                id=key.id, kind=TokenKind.LIVE, project=MINE, name="x", scopes=(),
-                secret_hash=key.secret_hash, workload_uid="elsewhere", elsewhere=True,
+                id=key.id,
+                kind=TokenKind.LIVE,
+                project=MINE,
+                name="x",
+                scopes=(),
+                secret_hash=key.secret_hash,
+                workload_uid="elsewhere",
+                elsewhere=True,
             )
-        )  # fmt: skip
+        )
     held = {who: server.token(MINE, [who], name=who) for who in HELD}
     found = {
         "nothing": {"Authorization": "Bearer nothing"},

@@ -84,8 +84,9 @@ def test_an_application_tells_how_it_stands_and_where_it_comes_from(here: Here) 
     assert found["source"]["commit"] == found["revision"] == here.world.git.head_sha
     objects = here.get("/applications/shop/objects")["objects"]
     assert [(each["object"]["name"], each["standing"]) for each in objects] == [
-        ("a", "drifted"), ("b", "in-sync"),
-    ]  # fmt: skip
+        ("a", "drifted"),
+        ("b", "in-sync"),
+    ]
     assert objects[0]["drift"] == here.drift["id"]
 
 
@@ -197,9 +198,10 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     drift, world = here.drift, here.world
     token = here.served.server.token(PROJECT, ["approve"], name="joe")
     answer = httpx2.post(
-        f"{here.http.base_url}drifts/{drift['id']}/approve", json={"plan": drift["plan"]},
+        f"{here.http.base_url}drifts/{drift['id']}/approve",
+        json={"plan": drift["plan"]},
         headers=bearer(token),
-    )  # fmt: skip
+    )
     assert answer.json()["state"] == "approved"
     here.served.server.revoke(token)
     parts = world.reconciler._parts
@@ -210,8 +212,10 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     assert here.data() == {"x": "9"}, "nothing was applied in the name of a revoked token"
     here.served.reconcile()
     assert here.drift["state"] == "awaiting-approval"
-    assert any("may not approve any more" in each["summary"] for each in
-               here.get("/history", subject=drift["id"])["entries"])  # fmt: skip
+    assert any(
+        "may not approve any more" in each["summary"]
+        for each in here.get("/history", subject=drift["id"])["entries"]
+    )
 
 
 def test_a_rejection_and_a_snooze_are_kept_with_their_reason(here: Here) -> None:

@@ -96,8 +96,9 @@ def test_a_body_of_countless_values_is_refused_before_it_is_parsed(server: Runni
 
 
 def test_a_large_body_is_read_beside_other_requests(server: RunningServer) -> None:
-    body = json.dumps({"specs": [{**BASE, "slug": f"s{n}", "description": "d" * 1_000}
-                                 for n in range(900)]}).encode()  # fmt: skip
+    body = json.dumps(
+        {"specs": [{**BASE, "slug": f"s{n}", "description": "d" * 1_000} for n in range(900)]}
+    ).encode()
     answer, meanwhile = answered_beside(server, lambda: planned(server, body))
     assert answer.status_code == 200
     assert meanwhile >= 3, "the event loop stood still while the body was read"

@@ -217,8 +217,12 @@ def test_figures_name_no_project_and_no_workload(tmp_path: Path) -> None:
     ):
         api = Api(server=server, http=http, project="hidden-project")
         api.create("hidden-workload")
-        api.ask("PATCH", f"/api/workloads/{api.get('hidden-workload')['id']}",
-                json={"model_name": "x"}, agent="curl/8")  # fmt: skip
+        api.ask(
+            "PATCH",
+            f"/api/workloads/{api.get('hidden-workload')['id']}",
+            json={"model_name": "x"},
+            agent="curl/8",
+        )
         figures = ""
 
         def counted() -> bool:

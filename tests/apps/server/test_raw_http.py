@@ -109,7 +109,7 @@ MALFORMED = {
     "a fragment": b"GET /healthz#x HTTP/1.1\r\n" + HEAD + b"\r\n",
     "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "noise": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED.keys())

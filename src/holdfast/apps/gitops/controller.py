@@ -169,9 +169,13 @@ class GitopsController:
         self._followed = followed
         self._book = book
         self._poller = PollScheduler(
-            followed, clock, chance, wake=self._on_source_response, failed=self._on_source_failure,
+            followed,
+            clock,
+            chance,
+            wake=self._on_source_response,
+            failed=self._on_source_failure,
             within=settings.reconcile_within,
-        )  # fmt: skip
+        )
         self.queue: WorkQueue[ApplicationId] = WorkQueue(
             clock=clock, chance=chance, first=FIRST_BACKOFF, longest=MAX_BACKOFF, meter=metrics
         )
@@ -278,9 +282,10 @@ class GitopsController:
             found |= {parse_app_id(record.application) for record in records}
         namespaces = self._settings.namespaces
         return {
-            id for id in found - {*self._applications.ids()}
+            id
+            for id in found - {*self._applications.ids()}
             if id.namespace and (not namespaces or id.namespace in namespaces)
-        }  # fmt: skip
+        }
 
     def _expect_full_pass(self, id: ApplicationId, result: PassResult) -> None:
         """A pass ended in the middle: the next one reads and looks at everything again."""
@@ -383,10 +388,12 @@ class GitopsController:
         if following is None:
             shelf = await open_state(self._book, id, self._clock)
             following = ApplicationContext(
-                application=application, state=shelf, poller=self._new_follower(),
+                application=application,
+                state=shelf,
+                poller=self._new_follower(),
                 newest=lambda: effective_spec(self._applications.get(id)),
                 rival=lambda ref: self._find_rival(id, ref),
-            )  # fmt: skip
+            )
             self._followed[id] = following
             await self._around.prepare(application)
             return following
@@ -408,9 +415,12 @@ class GitopsController:
         if self._invalid.get(found.id) == identity:
             return
         logs.event(
-            "invalid", level=logging.WARNING, application=str(found.id),
-            project=self._project(found.id), why=str(found.error),
-        )  # fmt: skip
+            "invalid",
+            level=logging.WARNING,
+            application=str(found.id),
+            project=self._project(found.id),
+            why=str(found.error),
+        )
         for note in await self._statuses.refuse(found, self._clock.now()):
             self._around.tell(found, self._followed.get(found.id), note)
         self._invalid[found.id] = identity

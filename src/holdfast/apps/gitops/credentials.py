@@ -294,9 +294,14 @@ class ApplicationCredentials:
         address = parse_address(application.spec.source.url, local=self._local)
         if address.scheme is not GitScheme.FILE:  # the machine that the controller runs on
             self._refuse_unbound(
-                name, stored, address.host, address.port, address.path, use,
+                name,
+                stored,
+                address.host,
+                address.port,
+                address.path,
+                use,
                 frozenset({DEFAULT_PORTS[address.scheme]}),
-            )  # fmt: skip
+            )
 
     def _refuse_unbound(
         self,

@@ -74,9 +74,10 @@ class ApplicationCollector(Collector):
 
     def _fetched(self, every: Iterable[ApplicationContext]) -> Metric:
         family = GaugeMetricFamily(
-            "holdfast_git_last_fetch_timestamp_seconds", "Last answer of a repository",
+            "holdfast_git_last_fetch_timestamp_seconds",
+            "Last answer of a repository",
             labels=["repo"],
-        )  # fmt: skip
+        )
         last: dict[str, float] = {}
         for each in every:
             at = each.poller.last.fetched_at
@@ -125,9 +126,10 @@ def _label_values(following: ApplicationContext) -> list[str]:
 
 def _info(every: Iterable[ApplicationContext]) -> Metric:
     family = GaugeMetricFamily(
-        "holdfast_application_info", "Always 1",
+        "holdfast_application_info",
+        "Always 1",
         labels=[*_APPLICATION_LABELS, "project", "sync_status", "health_status"],
-    )  # fmt: skip
+    )
     for each in every:
         status = each.application.status
         stands = [status.sync, status.health] if status else ["unknown", "unknown"]
@@ -160,9 +162,10 @@ def _active(every: Iterable[ApplicationContext]) -> Metric:
 
 def _first(every: Iterable[ApplicationContext]) -> Metric:
     family = GaugeMetricFamily(
-        "holdfast_drift_first_detected_timestamp_seconds", "Since when the oldest drift is open",
+        "holdfast_drift_first_detected_timestamp_seconds",
+        "Since when the oldest drift is open",
         labels=_APPLICATION_LABELS,
-    )  # fmt: skip
+    )
     for each in every:
         times = [drift.first_seen.timestamp() for drift in each.state.drifts.values()]
         if times:
@@ -241,17 +244,24 @@ class GitopsMetrics:
             "holdfast_drift_detected", "Drifts found", ["namespace", "type", "cause"], registry=new
         )
         self._resolved = Counter(
-            "holdfast_drift_resolved", "Drifts that ended", ["namespace", "type", "resolution"],
+            "holdfast_drift_resolved",
+            "Drifts that ended",
+            ["namespace", "type", "resolution"],
             registry=new,
-        )  # fmt: skip
+        )
         self._lasted = Histogram(
-            "holdfast_drift_time_to_resolve_seconds", "From first seen to resolved",
-            ["namespace"], buckets=_RESOLVE_BUCKETS, registry=new,
-        )  # fmt: skip
+            "holdfast_drift_time_to_resolve_seconds",
+            "From first seen to resolved",
+            ["namespace"],
+            buckets=_RESOLVE_BUCKETS,
+            registry=new,
+        )
         self.pulls = Counter(
-            "holdfast_pull_requests", "What became of pull requests",
-            ["provider", "kind", "result"], registry=new,
-        )  # fmt: skip
+            "holdfast_pull_requests",
+            "What became of pull requests",
+            ["provider", "kind", "result"],
+            registry=new,
+        )
         self.notified = Counter(
             "holdfast_notifications", "Messages to channels", ["channel", "result"], registry=new
         )
@@ -275,13 +285,18 @@ class GitopsMetrics:
             "workqueue_adds", "Applications put in line", [*queue], registry=new
         ).labels(**queue)
         self._retries = Counter(
-            "workqueue_retries", "Applications that came back after a failure", [*queue],
+            "workqueue_retries",
+            "Applications that came back after a failure",
+            [*queue],
             registry=new,
-        ).labels(**queue)  # fmt: skip
+        ).labels(**queue)
         self._waited = Histogram(
-            "workqueue_queue_duration_seconds", "Time in line", [*queue], buckets=_DURATION_BUCKETS,
+            "workqueue_queue_duration_seconds",
+            "Time in line",
+            [*queue],
+            buckets=_DURATION_BUCKETS,
             registry=new,
-        ).labels(**queue)  # fmt: skip
+        ).labels(**queue)
 
     def added(self) -> None:
         """An application was put in line."""

@@ -68,10 +68,13 @@ class NotificationChannels:
                 channel = await self._channel(application, spec)
             except HoldfastError as error:
                 logs.event(
-                    "channel-unknown", level=logging.WARNING, channel=spec.name,
-                    application=str(application.id), project=application.spec.project,
+                    "channel-unknown",
+                    level=logging.WARNING,
+                    channel=spec.name,
+                    application=str(application.id),
+                    project=application.spec.project,
                     why=error.happened,
-                )  # fmt: skip
+                )
                 continue
             self._channels.setdefault(channel.name, channel)
             found.append((channel.name, spec.least or Severity.INFO))
@@ -89,10 +92,8 @@ class NotificationChannels:
             await self.prepare(application)
         loud = _SEVERITIES.index(notice.severity)
         names = [
-            name
-            for name, least in self._names[application.id]
-            if loud >= _SEVERITIES.index(least)
-        ]  # fmt: skip
+            name for name, least in self._names[application.id] if loud >= _SEVERITIES.index(least)
+        ]
         await self.notifier.tell(notice, list(dict.fromkeys(names)))
 
     async def _channel(self, application: Application, spec: ChannelSpec) -> NotificationChannel:
@@ -154,16 +155,21 @@ class ApplicationReporter:
         """Write an event about the Application, one about the object, and a line of the log."""
         known = found.application or (following.application if following else None)
         logs.event(
-            "transition", level=logging.WARNING if note.warning else logging.INFO,
-            application=str(found.id), project=known.spec.project if known else "",
-            reason=note.reason, message_text=note.message,
+            "transition",
+            level=logging.WARNING if note.warning else logging.INFO,
+            application=str(found.id),
+            project=known.spec.project if known else "",
+            reason=note.reason,
+            message_text=note.message,
             object=str(note.object) if note.object else "",
-        )  # fmt: skip
+        )
         if found.uid:
             ref = ObjectRef(
-                api_version=API_VERSION, kind=KIND, namespace=found.id.namespace,
+                api_version=API_VERSION,
+                kind=KIND,
+                namespace=found.id.namespace,
                 name=found.id.name,
-            )  # fmt: skip
+            )
             about = EventSubject(ref=ref, uid=found.uid, version=found.version)
             self._recorder.record(about, note)
         applied = following.state.inventory.get(note.object) if following and note.object else None

@@ -120,9 +120,13 @@ def make_reconciler_parts(
     client = watching.client
     keeper = ResourceManager(client, manager=CONTROLLER, key=key, clock=clock)
     surveyor = ObjectObserver(
-        client, keeper, around=make_autoscaler_lookup(watching), pods=make_pod_lookup(watching),
-        theirs=ExternalRulesReader(client, clock), key=key,
-    )  # fmt: skip
+        client,
+        keeper,
+        around=make_autoscaler_lookup(watching),
+        pods=make_pod_lookup(watching),
+        theirs=ExternalRulesReader(client, clock),
+        key=key,
+    )
     looking = TimedObserver(surveyor, OrphanFinder(client), clock)
     looking.timing = (clock, metrics)
     applier = PlanApplier(client, keeper, clock)

@@ -169,10 +169,12 @@ async def reject_drift(services: Services, request: Request) -> HttpResponse:
     async with _journal_refusals(services, desk, request, "rejection"):
         return _drift_response(
             await desk.reject(
-                request.params["project"], request.params["id"], actor=actor_of(request),
+                request.params["project"],
+                request.params["id"],
+                actor=actor_of(request),
                 comment=form.comment,
             )
-        )  # fmt: skip
+        )
 
 
 async def snooze_drift(services: Services, request: Request) -> HttpResponse:
@@ -183,20 +185,21 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
     async with _journal_refusals(services, desk, request, "snooze"):
         return _drift_response(
             await desk.snooze(
-                request.params["project"], request.params["id"], actor=actor_of(request),
-                comment=form.comment, until=until,
+                request.params["project"],
+                request.params["id"],
+                actor=actor_of(request),
+                comment=form.comment,
+                until=until,
             )
-        )  # fmt: skip
+        )
 
 
 async def codify_drift(services: Services, request: Request) -> HttpResponse:
     """Propose the live value to Git by a pull request. The next pass opens it."""
     desk, _ = require_gitops(services)
     return _drift_response(
-        await desk.codify(
-            request.params["project"], request.params["id"], actor=actor_of(request)
-        )
-    )  # fmt: skip
+        await desk.codify(request.params["project"], request.params["id"], actor=actor_of(request))
+    )
 
 
 async def revert_drift(services: Services, request: Request) -> HttpResponse:
@@ -205,9 +208,12 @@ async def revert_drift(services: Services, request: Request) -> HttpResponse:
     form = await read_form(request, RevertForm, MAX_BODY)
     with translate_cluster_refusals():
         drift = await desk.revert(
-            request.params["project"], request.params["id"], actor=actor_of(request),
-            comment=form.comment, by_pull=form.via is Via.PULL_REQUEST,
-        )  # fmt: skip
+            request.params["project"],
+            request.params["id"],
+            actor=actor_of(request),
+            comment=form.comment,
+            by_pull=form.via is Via.PULL_REQUEST,
+        )
     return _drift_response(drift)
 
 
@@ -216,10 +222,14 @@ async def ignore_drift(services: Services, request: Request) -> HttpResponse:
     desk, _ = require_gitops(services)
     form = await read_form(request, IgnoreForm, MAX_BODY)
     rules = await desk.ignore(
-        request.params["project"], request.params["id"], actor=actor_of(request),
-        until=_parse_until(services, form.seconds, form.until), reason=form.reason, path=form.path,
+        request.params["project"],
+        request.params["id"],
+        actor=actor_of(request),
+        until=_parse_until(services, form.seconds, form.until),
+        reason=form.reason,
+        path=form.path,
         manager=form.manager,
-    )  # fmt: skip
+    )
     return json_response(
         IgnoredListForm(rules=[gitops_forms.ignore_rule_form(rule) for rule in rules])
     )
@@ -231,10 +241,13 @@ async def hold_application(services: Services, request: Request) -> HttpResponse
     form = await read_form(request, HoldRequestForm, MAX_BODY)
     following = find_application(services, request)
     hold = await desk.pause(
-        following, actor=actor_of(request), reason=form.reason,
-        until=_parse_until(services, form.seconds, form.until), end=form.end,
+        following,
+        actor=actor_of(request),
+        reason=form.reason,
+        until=_parse_until(services, form.seconds, form.until),
+        end=form.end,
         object=find_object(following, form.object) if form.object else None,
-    )  # fmt: skip
+    )
     return json_response(gitops_forms.hold_form(hold), status=201)
 
 
@@ -244,9 +257,10 @@ async def release_application(services: Services, request: Request) -> HttpRespo
     name = request.known_query("object").get("object", "")
     following = find_application(services, request)
     ended = await desk.resume(
-        following, actor=actor_of(request),
+        following,
+        actor=actor_of(request),
         object=find_object(following, name) if name else None,
-    )  # fmt: skip
+    )
     return json_response(HoldListForm(holds=[gitops_forms.hold_form(hold) for hold in ended]))
 
 
@@ -299,10 +313,14 @@ async def _journal_refusals(
         id = request.params["id"]
         name = await _application_name(services, desk, request.params["project"], id)
         refused = JournalEntry(
-            application=name, subject=id, action="refused", actor=actor_of(request),
+            application=name,
+            subject=id,
+            action="refused",
+            actor=actor_of(request),
             summary=f"Its {what} was refused: {error.happened}",
-            detail={"project": request.params["project"]}, at=services.clock.now(),
-        )  # fmt: skip
+            detail={"project": request.params["project"]},
+            at=services.clock.now(),
+        )
         await book.write((), [refused])
         if isinstance(error, StalePlan):
             raise HttpError(

@@ -59,32 +59,49 @@ def application_form(following: ApplicationContext, now: datetime) -> FollowedFo
     waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
     plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
     return FollowedForm(
-        id=str(application.id), label=application.id.label, project=application.spec.project,
-        sync=status.sync, health=ObjectHealth(status.health), message=redact(status.message),
-        revision=status.revision or "", source=_source_form(following), objects=status.objects,
-        drifted=status.drifted, ahead=status.ahead, held=status.held,
-        tolerated=status.tolerated, orphans=status.orphans, awaiting=waiting + len(plans),
-        suspended=bool(application.spec.suspend), looked_at=following.looked_at,
-        automatic=bool(sync.automatic), prunes=bool(sync.prune),
+        id=str(application.id),
+        label=application.id.label,
+        project=application.spec.project,
+        sync=status.sync,
+        health=ObjectHealth(status.health),
+        message=redact(status.message),
+        revision=status.revision or "",
+        source=_source_form(following),
+        objects=status.objects,
+        drifted=status.drifted,
+        ahead=status.ahead,
+        held=status.held,
+        tolerated=status.tolerated,
+        orphans=status.orphans,
+        awaiting=waiting + len(plans),
+        suspended=bool(application.spec.suspend),
+        looked_at=following.looked_at,
+        automatic=bool(sync.automatic),
+        prunes=bool(sync.prune),
         holds=hold_forms(following, now),
         plans=[waiting_plan_form(following, plan) for plan in plans],
         conditions=[
-            ConditionForm(type=each.type, status=each.status, reason=each.reason,
-                          message=redact(each.message))
+            ConditionForm(
+                type=each.type, status=each.status, reason=each.reason, message=redact(each.message)
+            )
             for each in status.conditions
         ],
-    )  # fmt: skip
+    )
 
 
 def _source_form(following: ApplicationContext) -> SourceForm:
     spec, source = following.application.spec.source, following.poller.last
     commit = source.commit
     return SourceForm(
-        url=url_without_credentials(spec.url), revision=spec.revision or "main", path=spec.path or "",
-        commit=commit.sha if commit else "", subject=redact(commit.subject) if commit else "",
-        author=redact(commit.author) if commit else "", fetched_at=source.fetched_at,
+        url=url_without_credentials(spec.url),
+        revision=spec.revision or "main",
+        path=spec.path or "",
+        commit=commit.sha if commit else "",
+        subject=redact(commit.subject) if commit else "",
+        author=redact(commit.author) if commit else "",
+        fetched_at=source.fetched_at,
         stale=redact(source.stale),
-    )  # fmt: skip
+    )
 
 
 def url_without_credentials(url: str) -> str:
@@ -105,21 +122,33 @@ def hold_forms(following: ApplicationContext, now: datetime) -> list[HoldForm]:
 def hold_form(hold: Hold) -> HoldForm:
     """Write one hold."""
     return HoldForm(
-        id=hold.id, application=str(hold.application),
-        object=reshape(ObjectForm, hold.object) if hold.object else None, reason=redact(hold.reason),
-        by=hold.by, since=hold.since, until=hold.until, end=hold.end,
+        id=hold.id,
+        application=str(hold.application),
+        object=reshape(ObjectForm, hold.object) if hold.object else None,
+        reason=redact(hold.reason),
+        by=hold.by,
+        since=hold.since,
+        until=hold.until,
+        end=hold.end,
         from_annotation=hold.from_annotation,
-    )  # fmt: skip
+    )
 
 
 def waiting_plan_form(following: ApplicationContext, plan: PendingPlan) -> WaitingPlanForm:
     """Write a plan that waits."""
     return WaitingPlanForm(
-        id=plan.id, digest=plan.digest, application=str(following.application.id),
-        commit=plan.commit, reasons=list(plan.reasons), told=plan.told, steps=list(plan.steps),
-        made_at=plan.made_at, approved_by=plan.approved_by, rejected_by=plan.rejected_by,
+        id=plan.id,
+        digest=plan.digest,
+        application=str(following.application.id),
+        commit=plan.commit,
+        reasons=list(plan.reasons),
+        told=plan.told,
+        steps=list(plan.steps),
+        made_at=plan.made_at,
+        approved_by=plan.approved_by,
+        rejected_by=plan.rejected_by,
         comment=plan.comment,
-    )  # fmt: skip
+    )
 
 
 def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectStandingForm]:
@@ -131,12 +160,16 @@ def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectSta
         hold = following.hold_of(ref, now)
         found.append(
             ObjectStandingForm(
-                object=reshape(ObjectForm, ref), standing=glance.standing, health=glance.health,
-                message=redact(following.failed.get(ref) or glance.message), owner=glance.owner,
-                drift=drifts.get(ref, ""), held_until=hold.until if hold else None,
+                object=reshape(ObjectForm, ref),
+                standing=glance.standing,
+                health=glance.health,
+                message=redact(following.failed.get(ref) or glance.message),
+                owner=glance.owner,
+                drift=drifts.get(ref, ""),
+                held_until=hold.until if hold else None,
                 tolerated=[ToleratedForm(path=path, rule=rule) for path, rule in glance.tolerated],
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -152,11 +185,16 @@ def diff_forms(
             continue
         found.append(
             ObjectDiffForm(
-                object=reshape(ObjectForm, each.ref), standing=each.standing, health=each.health,
-                message=redact(each.message), where=_source_location(each.declared, ()),
-                drift=drifts.get(each.ref, ""), owner=each.owner, fields=fields,
+                object=reshape(ObjectForm, each.ref),
+                standing=each.standing,
+                health=each.health,
+                message=redact(each.message),
+                where=_source_location(each.declared, ()),
+                drift=drifts.get(each.ref, ""),
+                owner=each.owner,
+                fields=fields,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -168,11 +206,17 @@ def _field_forms(seen: ObservedObject) -> Iterator[DiffFieldForm]:
             continue
         entry = entry_of(found)
         yield DiffFieldForm(
-            path=entry.path, state=state, kind=entry.kind, live=entry.live, git=entry.desired,
-            cause=entry.cause, evidence=redact(entry.evidence), rule=found.rule or "",
+            path=entry.path,
+            state=state,
+            kind=entry.kind,
+            live=entry.live,
+            git=entry.desired,
+            cause=entry.cause,
+            evidence=redact(entry.evidence),
+            rule=found.rule or "",
             writer=reshape(WriterForm, entry.writer) if entry.writer else None,
             where=_source_location(seen.declared, found.change.path),
-        )  # fmt: skip
+        )
 
 
 def _diff_state(found: FieldDrift, seen: ObservedObject) -> DiffState | None:
@@ -190,31 +234,52 @@ def _source_location(declared: DeclaredObject | None, path: Path) -> str:
 def sync_plan_form(plan: SyncPlan, *, prune: bool, stale: str) -> SyncPlanForm:
     """Write what a sync would do."""
     return SyncPlanForm(
-        id=plan.id, digest=plan.digest, application=str(plan.application), commit=plan.commit,
-        prune=prune, stale=redact(stale),
+        id=plan.id,
+        digest=plan.digest,
+        application=str(plan.application),
+        commit=plan.commit,
+        prune=prune,
+        stale=redact(stale),
         steps=[
-            SyncStepForm(object=reshape(ObjectForm, step.ref), action=step.action, reason=step.reason,
-                         fields=[reshape(DriftEntryForm, entry) for entry in step.entries])
+            SyncStepForm(
+                object=reshape(ObjectForm, step.ref),
+                action=step.action,
+                reason=step.reason,
+                fields=[reshape(DriftEntryForm, entry) for entry in step.entries],
+            )
             for step in plan.changes
         ],
-    )  # fmt: skip
+    )
 
 
 def ignore_rule_form(rule: TemporaryIgnoreRule) -> IgnoredForm:
     """Write a rule of a moment."""
     ref = ObjectRef(
-        api_version="", kind=rule.kind, name=rule.object_name,
+        api_version="",
+        kind=rule.kind,
+        name=rule.object_name,
         namespace="" if rule.namespace == "*" else rule.namespace,
-    )  # fmt: skip
+    )
     return IgnoredForm(
-        name=rule.name, path=rule.path, object=str(ref), manager=rule.manager or "",
-        owner=rule.owner, reason=rule.reason, expires=rule.expires,
-    )  # fmt: skip
+        name=rule.name,
+        path=rule.path,
+        object=str(ref),
+        manager=rule.manager or "",
+        owner=rule.owner,
+        reason=rule.reason,
+        expires=rule.expires,
+    )
 
 
 def journal_entry_form(entry: JournalEntry) -> JournalEntryForm:
     """Write a line of the journal."""
     return JournalEntryForm(
-        seq=entry.seq, at=entry.at, application=entry.application, subject=entry.subject,
-        action=entry.action, actor=entry.actor, summary=entry.summary, detail=dict(entry.detail),
-    )  # fmt: skip
+        seq=entry.seq,
+        at=entry.at,
+        application=entry.application,
+        subject=entry.subject,
+        action=entry.action,
+        actor=entry.actor,
+        summary=entry.summary,
+        detail=dict(entry.detail),
+    )

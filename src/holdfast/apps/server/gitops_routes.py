@@ -257,9 +257,12 @@ MAX_JOURNAL_ROWS = 1_000
 MAX_WEBHOOK_BODY = 1024 * 1024
 JSON_LINES = "application/jsonl"
 _WEBHOOK_ERROR_CODES = {
-    400: "bad_request", 401: "unauthenticated", 404: "not_found", 413: "too_large",
+    400: "bad_request",
+    401: "unauthenticated",
+    404: "not_found",
+    413: "too_large",
     429: "too_many_requests",
-}  # fmt: skip
+}
 
 
 async def list_journal(services: Services, request: Request) -> HttpResponse:
@@ -277,9 +280,13 @@ async def list_journal(services: Services, request: Request) -> HttpResponse:
     found: list[JournalEntry] = []
     for name in names:
         lines = iter_entries(
-            book, application=name, project=project, subject=query.get("subject", ""),
-            since=since, before=before,
-        )  # fmt: skip
+            book,
+            application=name,
+            project=project,
+            subject=query.get("subject", ""),
+            since=since,
+            before=before,
+        )
         async with aclosing(lines) as some:
             most = limit
             async for entry in some:

@@ -20,8 +20,6 @@ from holdfast.core.tree import Fields
 from holdfast.install.monitoring import (
     DASHBOARD_FILE,
     dashboard_text,
-    gitops_alerts,
-    operator_alerts,
     rule_group,
 )
 from holdfast.install.objects import installation_objects
@@ -58,11 +56,12 @@ def main(arguments: list[str]) -> int:
 
 def monitoring() -> dict[str, str]:
     """What a Prometheus and a Grafana take that no operator looks after."""
-    rules = {"operator": rule_group(OPERATOR_NAME, operator_alerts(), Installation()),
-             "gitops": rule_group(GITOPS_NAME, gitops_alerts(), Installation())}  # fmt: skip
+    controllers = {"operator": OPERATOR_NAME, "gitops": GITOPS_NAME}
     files = {
-        f"monitoring/{name}.rules.yaml": written([{"groups": [found]}])
-        for name, found in rules.items()
+        f"monitoring/{name}.rules.yaml": written(
+            [{"groups": [rule_group(controller, Installation())]}]
+        )
+        for name, controller in controllers.items()
     }
     return files | {f"monitoring/{DASHBOARD_FILE}": dashboard_text()}
 

@@ -14,13 +14,14 @@ from tests.support.promql import metric_queries, unknown_metrics
 
 from holdfast.core.drift import DriftKind
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.install.monitoring import AlertRule, gitops_alerts, operator_alerts
+from holdfast.install.monitoring import AlertRule, alert_rules
+from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = {
     name: ROOT / "deploy" / "monitoring" / f"{name}.rules.yaml" for name in ("operator", "gitops")
 }
-ALERTS = {"operator": operator_alerts(), "gitops": gitops_alerts()}
+ALERTS = {"operator": alert_rules(OPERATOR_NAME), "gitops": alert_rules(GITOPS_NAME)}
 EVERY = [(part, alert) for part, alerts in ALERTS.items() for alert in alerts]
 WORDS: dict[str, type[StrEnum]] = {
     "state": DriftState,
@@ -53,7 +54,7 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(
 
 
 def test_every_alert_is_seen_to_fire_and_not_to_fire() -> None:
-    every = {(part, alert.name, alert.because) for part, alert in EVERY}
+    every = {(part, alert.alert, alert.because) for part, alert in EVERY}
     firing = {(case.part, case.alert, case.because) for case in CASES if case.fires is not None}
     silent = {(case.part, case.alert, case.because) for case in CASES if case.fires is None}
     assert firing == every
@@ -86,18 +87,18 @@ def test_an_alert_tells_whom_it_is_about_in_words(promtool: str, tmp_path: Path)
         },
     }
     series = [{"series": paused, "values": constant(600)}]
-    told = [{"eval_time": "50m", "alertname": alert.name, "exp_alerts": [expected]}]
+    told = [{"eval_time": "50m", "alertname": alert.alert, "exp_alerts": [expected]}]
     run_tests(promtool, tmp_path, "gitops", series, [], told)
 
 
-@pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.name)
+@pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.alert)
 def test_an_alert_asks_only_for_what_the_controllers_report(alert: AlertRule) -> None:
-    assert unknown_metrics(alert.expression) == []
+    assert unknown_metrics(alert.expr) == []
 
 
-@pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.name)
+@pytest.mark.parametrize("alert", [each for _, each in EVERY], ids=lambda each: each.alert)
 def test_an_alert_uses_the_words_of_the_code(alert: AlertRule) -> None:
-    for figure in metric_queries(alert.expression):
+    for figure in metric_queries(alert.expr):
         for label, values in figure.matchers.items():
             if label in WORDS and figure.name.startswith("holdfast_drift"):
                 assert set(values.split("|")) <= {each.value for each in WORDS[label]}
@@ -107,7 +108,7 @@ def the_alert(case: AlertCase) -> AlertRule:
     (found,) = [
         each
         for each in ALERTS[case.part]
-        if (each.name, each.because) == (case.alert, case.because)
+        if (each.alert, each.because) == (case.alert, case.because)
     ]
     return found
 

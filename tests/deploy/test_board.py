@@ -13,10 +13,10 @@ import yaml
 from tests.support.promql import metric_queries, unknown_metrics
 
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.install.monitoring import DASHBOARD_UID, PANEL_ROWS, dashboard
+from holdfast.install.monitoring import DASHBOARD_UID, dashboard_text
 
 # Any: the board as Grafana reads it.
-SHOWN: Any = json.loads(json.dumps(dashboard()))
+SHOWN: Any = json.loads(dashboard_text())
 PANELS = [each for each in SHOWN["panels"] if each["type"] != "row"]
 EXPRESSIONS = [
     (f"{panel['title']} {target['refId']}", target["expr"])
@@ -28,7 +28,7 @@ KINDS = {"timeseries", "stat", "bargauge", "table"}
 
 def test_every_panel_says_what_it_shows_and_is_drawn() -> None:
     assert SHOWN["uid"] == DASHBOARD_UID and SHOWN["title"] and SHOWN["schemaVersion"] >= 39
-    assert len(PANELS) == sum(len(panels) for _, panels in PANEL_ROWS) > 20
+    assert len(PANELS) > 20
     for panel in PANELS:
         assert panel["title"] and panel["description"].endswith("."), panel["title"]
         assert panel["type"] in KINDS and panel["targets"]

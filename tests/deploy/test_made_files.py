@@ -17,9 +17,9 @@ from tests.support.go_programs import NoHelm, find_helm, find_or_build_helm
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
-from holdfast.install.monitoring import dashboard_text, operator_alerts
+from holdfast.install.monitoring import alert_rules, dashboard_text
 from holdfast.install.objects import installation_objects
-from holdfast.install.settings import GitopsInstallation, Installation
+from holdfast.install.settings import OPERATOR_NAME, GitopsInstallation, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "holdfast"
@@ -223,7 +223,7 @@ def test_the_board_is_shipped_as_a_file_and_for_grafanas_sidecar() -> None:
 def test_without_a_gitops_controller_nobody_is_woken_for_it() -> None:
     found: Any = installation_objects(Installation(monitoring=True))
     (rule,) = [each for each in found if each["kind"] == "PrometheusRule"]
-    assert len(rule["spec"]["groups"][0]["rules"]) == len(operator_alerts())
+    assert len(rule["spec"]["groups"][0]["rules"]) == len(alert_rules(OPERATOR_NAME))
     assert "holdfast-gitops" not in json.dumps(rule)
 
 

@@ -9,17 +9,17 @@ import click
 import pytest
 
 from holdfast.apps.cli.main import cli
-from holdfast.install.monitoring import gitops_alerts, operator_alerts
-from holdfast.install.settings import DEFAULT_RUNBOOKS, Installation
+from holdfast.install.monitoring import alert_rules
+from holdfast.install.settings import DEFAULT_RUNBOOKS, GITOPS_NAME, OPERATOR_NAME, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ROOT / "docs" / "operations"
 PAGES = sorted((ROOT / DEFAULT_RUNBOOKS).glob("*.md"))
-EVERY = (*operator_alerts(), *gitops_alerts())
+EVERY = (*alert_rules(OPERATOR_NAME), *alert_rules(GITOPS_NAME))
 
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
-    assert {page.stem for page in PAGES} == {alert.name for alert in EVERY}
+    assert {page.stem for page in PAGES} == {alert.alert for alert in EVERY}
     listed = (OPERATIONS / "README.md").read_text()
     assert [page.name for page in PAGES if f"(runbooks/{page.name})" not in listed] == []
 
@@ -30,9 +30,9 @@ def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(page: Path) ->
     assert text.startswith(f"# {page.stem}\n")
     headings = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
     assert headings == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
-    severities = {alert.severity for alert in EVERY if alert.name == page.stem}
+    severities = {alert.severity for alert in EVERY if alert.alert == page.stem}
     assert {re.findall(r"\*\*Severity\*\* (\w+)", text)[0]} == severities
-    occasions = {alert.because for alert in EVERY if alert.name == page.stem} - {""}
+    occasions = {alert.because for alert in EVERY if alert.alert == page.stem} - {""}
     assert [each for each in occasions if not re.search(f"`(because: )?{each}`", text)] == []
 
 
@@ -62,11 +62,11 @@ def check(words: list[str], line: str) -> None:
 def test_every_alert_links_to_its_page_and_to_the_board() -> None:
     here = Installation(runbooks="https://docs.example/r", grafana="https://g.example")
     for alert in EVERY:
-        written = alert.written("holdfast-operator", here)
+        written = alert.to_prometheus("holdfast-operator", here)
         annotations = written["annotations"]
         assert isinstance(annotations, dict)
         assert set(annotations) == {"summary", "description", "runbook_url", "dashboard_url"}
         assert all(annotations.values())
-        assert annotations["runbook_url"] == f"https://docs.example/r/{alert.name}.md"
+        assert annotations["runbook_url"] == f"https://docs.example/r/{alert.alert}.md"
         assert annotations["dashboard_url"] == "https://g.example/d/holdfast"
-        assert (ROOT / f"{Installation().runbooks}/{alert.name}.md").exists()
+        assert (ROOT / f"{Installation().runbooks}/{alert.alert}.md").exists()

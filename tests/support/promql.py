@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.apps.gitops.metrics import GitopsMetrics as GitopsMetrics
+from holdfast.apps.gitops.metrics import GitopsMetrics
 from holdfast.apps.operator.metrics import OperatorMetrics
-from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
-from holdfast.install.monitoring import PANEL_ROWS, gitops_alerts, operator_alerts
+from holdfast.apps.server.metrics import ServerMetrics
+from holdfast.install.monitoring import alert_rules, dashboard_text
+from holdfast.install.settings import GITOPS_NAME, OPERATOR_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE_METRICS = ROOT / "deploy" / "monitoring" / "kube-state-metrics.yaml"
@@ -140,9 +142,8 @@ def unanswered_queries(job: str, scrape: str) -> list[str]:
 
 
 def _expressions() -> Iterator[tuple[str, str]]:
-    for alert in (*operator_alerts(), *gitops_alerts()):
-        yield alert.name, alert.expression
-    for _, row in PANEL_ROWS:
-        for panel in row:
-            for asks, _ in panel.asks:
-                yield panel.title, asks.replace("$namespace", ".*")
+    for alert in (*alert_rules(OPERATOR_NAME), *alert_rules(GITOPS_NAME)):
+        yield alert.alert, alert.expr
+    for panel in json.loads(dashboard_text())["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"].replace("$namespace", ".*")

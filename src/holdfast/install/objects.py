@@ -17,8 +17,6 @@ from holdfast.install.deployments import (
 )
 from holdfast.install.monitoring import (
     dashboard_config_map,
-    gitops_alerts,
-    operator_alerts,
     prometheus_rule,
     service_monitor,
 )
@@ -50,14 +48,14 @@ def installation_objects(installation: Installation) -> tuple[Fields, ...]:
     if installation.monitoring:
         found += [
             service_monitor(OPERATOR_NAME, "metrics", installation, labels, OPERATOR_SELECTOR),
-            prometheus_rule(OPERATOR_NAME, operator_alerts(), installation, labels),
+            prometheus_rule(OPERATOR_NAME, installation, labels),
             dashboard_config_map(installation, labels),
         ]
     if installation.monitoring and installation.gitops is not None:
         labels = _labels(GITOPS_SELECTOR)
         found += [
             service_monitor(GITOPS_NAME, "http", installation, labels, GITOPS_SELECTOR),
-            prometheus_rule(GITOPS_NAME, gitops_alerts(), installation, labels),
+            prometheus_rule(GITOPS_NAME, installation, labels),
         ]
     return tuple(found)
 

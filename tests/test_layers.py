@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "adapters/postgres": INNER | {"adapters/clock"},
     "adapters/prometheus": INNER | {"adapters/outbound"},
     "adapters/render": INNER | {"adapters/clock"},
-    "adapters/runner": INNER | {"adapters/clock"},
+    "adapters/runner": INNER | {"adapters/clock", "adapters/outbound"},
     "adapters/store": INNER | {"adapters/clock"},
     # The operator's manifests, as data.
     "install": {"version", "core", "wire"},

@@ -1,14 +1,23 @@
-"""What adapters that speak HTTP through aiohttp share: which proxy is asked, and why it failed."""
+"""HTTP that goes out: the one exchange by which forges, channels, Prometheus and probes are asked.
+
+It decides for all of them which addresses may be reached, which proxy is used, how long to wait,
+how much to read, and how a broken connection is described. What a status means is the caller's
+to say. The Kubernetes client has a connection of its own and shares proxies and descriptions.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -16,14 +25,220 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from holdfast.core.address_reach import AddressReach, IpAddress, reach_of
-from holdfast.core.errors import ConfigurationError, TargetUnavailable
+from holdfast.core.address_reach import IpAddress, literal_address
 from holdfast.core.quantity import format_seconds
-from holdfast.core.redact import Secret
+from holdfast.core.redact import MASK, Secret, redact
+from holdfast.core.text_style import escape_unprintable
+from holdfast.version import __version__
+
+MAX_RETRY_DELAY = 3600.0
+"""Rate limits that are counted by the hour end within one; whoever asks for more is asked again."""
+
+AddressRule = Callable[[IpAddress], str]
+"""Says why an address must not be connected to; empty when it may be."""
+HostResolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to every address of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """A response, read to its end or to where it was cut."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    """By names in lower case."""
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoResponse:
+    """Why there is no response. A value, because aiohttp's exceptions hold URLs and headers."""
+
+    reason: str
+    """Completes a sentence that begins with who was asked."""
+    sent: bool = True
+    """False when the request surely never left."""
+    forbidden: str = ""
+    """Why the address must not be connected to, where that is the reason."""
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Ask the system for every address of a host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in found]
+
+
+class HttpClient:
+    """Sends requests within limits and follows no redirect. Close it when done."""
+
+    def __init__(
+        self,
+        *,
+        timeout: float,
+        max_bytes: int,
+        address_rule: AddressRule | None = None,
+        resolve: HostResolver = resolve_host,
+        authority: str = "",
+        use_proxy: bool = False,
+        keep_alive: bool = True,
+    ) -> None:
+        """`authority` holds PEM certificates to trust in place of the system's.
+
+        With `use_proxy` the environment's proxy is asked where there is one. It resolves names
+        itself, so the address rule does not hold for it: the operator chose the proxy.
+        """
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._address_rule = address_rule
+        self._resolve = resolve
+        self._authority = authority
+        self._use_proxy = use_proxy
+        self._keep_alive = keep_alive
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: URL | str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | Mapping[str, str] | None = None,
+        json: Any = None,  # Any: whatever JSON has
+        request_timeout: float | None = None,
+        truncate_at: int | None = None,
+    ) -> HttpResponse | NoResponse:
+        """Send one request. A mapping as `data` is sent as a form.
+
+        A response over the limit is none, unless it is to be cut off at `truncate_at` bytes.
+        """
+        seconds = self._timeout if request_timeout is None else request_timeout
+        try:
+            url = URL(url) if isinstance(url, str) else url
+            proxy = proxy_for(str(url)) if self._use_proxy else ""
+            problem = "" if proxy else self._literal_problem(url.host or "")
+            if problem:
+                return _forbidden(problem)
+            async with (
+                asyncio.timeout(seconds),
+                self._open_session(proxied=bool(proxy)).request(
+                    method,
+                    url,
+                    headers={"User-Agent": f"holdfast/{__version__}", **(headers or {})},
+                    data=data,
+                    json=json,
+                    ssl=await self._tls() if url.scheme == "https" else True,
+                    proxy=proxy or None,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                limit = self._max_bytes + 1 if truncate_at is None else truncate_at
+                body = await _read_body(response, limit)
+                if truncate_at is None and len(body) > self._max_bytes:
+                    return NoResponse(reason=f"answered with more than {self._max_bytes} bytes")
+                names = {name.lower(): value for name, value in response.headers.items()}
+                return HttpResponse(status=response.status, headers=names, body=body)
+        except TimeoutError:
+            return NoResponse(reason=f"gave no answer in {format_seconds(seconds)}")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            cause = getattr(error, "os_error", error)
+            if isinstance(cause, _ForbiddenAddress):
+                return _forbidden(cause.problem)
+            unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
+            return NoResponse(reason=describe_connection_error(error), sent=not unsent)
+
+    async def aclose(self) -> None:
+        """Close the connections. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _tls(self) -> ssl.SSLContext:
+        return await asyncio.to_thread(tls_context, self._authority)
+
+    def _open_session(self, *, proxied: bool) -> aiohttp.ClientSession:
+        if self._session is None:
+            checked = None
+            if self._address_rule is not None and not proxied:
+                checked = _CheckedResolver(self._address_rule, self._resolve)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    resolver=checked,
+                    use_dns_cache=self._keep_alive,
+                    force_close=not self._keep_alive,
+                    limit=0,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        return self._session
+
+    def _literal_problem(self, host: str) -> str:
+        """Check a host that is an address itself, which no resolver is asked for."""
+        literal = literal_address(host)
+        return self._address_rule(ip_address(literal)) if literal and self._address_rule else ""
+
+
+class _ForbiddenAddress(OSError):
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class _CheckedResolver(AbstractResolver):
+    """Resolves a name once and checks every address: the connection goes to a checked one."""
+
+    def __init__(self, rule: AddressRule, resolve: HostResolver) -> None:
+        self._rule = rule
+        self._resolve = resolve
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = [ip_address(text) for text in dict.fromkeys(await self._resolve(host, port))]
+        if not addresses:
+            raise _ForbiddenAddress("its host has no address")
+        for address in addresses:
+            if problem := self._rule(address):
+                raise _ForbiddenAddress(problem)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _forbidden(problem: str) -> NoResponse:
+    return NoResponse(reason=f"was not asked: {problem}", sent=False, forbidden=problem)
+
+
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = bytearray()
+    while len(body) < limit and (chunk := await response.content.read(limit - len(body))):
+        body += chunk
+    return bytes(body)
+
+
+@lru_cache(maxsize=64)
+def tls_context(authority: str) -> ssl.SSLContext:
+    """Return the TLS settings for an authority, PEM; for the system's when empty.
+
+    Raises ssl.SSLError for what is no certificate.
+    """
+    return ssl.create_default_context(cadata=authority or None)
 
 
 def proxy_for(url: str) -> str:
-    """Return the environment's proxy for an address; empty for what is reached directly.
+    """Return the environment's proxy for a URL; empty for what is reached directly.
 
     That is so for what runs on this machine, whatever the environment says.
     """
@@ -45,268 +260,49 @@ def describe_connection_error(error: Exception) -> str:
             return "could not be reached, as its proxy did not answer"
         case aiohttp.ClientHttpProxyError():
             return "could not be reached, as its proxy refused"
-        case aiohttp.ClientConnectorError():
-            reason = error.os_error.strerror if isinstance(error.os_error, OSError) else None
+        case aiohttp.ClientConnectorError(os_error=OSError() as cause):
+            number = cause.errno or 0
+            reason = os.strerror(number) if number > 0 else cause.strerror
             return f"could not be reached: {reason or 'no connection'}"
+        case aiohttp.ClientConnectorError():
+            return "could not be reached: no connection"
         case _:
             return f"broke the connection off ({type(error).__name__})"
 
 
-_HOST_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_HOST_NAME = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*")
-_NUMERIC = re.compile(r"(?:[0-9]+|0[xX][0-9A-Fa-f]*)")
-_URL_CHARACTERS = re.compile(r"[!-~]*")
-_MAX_URL_LENGTH = 2048
-_DEFAULT_PORTS = {"https": 443, "http": 80}
+def retry_delay(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds a response asks us to wait; None when it asks for nothing.
+
+    A time of day is counted from the response's own, so that clocks need not agree.
+    """
+    after = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", after):
+        return min(float(after), MAX_RETRY_DELAY)
+    now, until = _parse_http_date(headers.get("date", "")), _parse_http_date(after)
+    if until is None and rate_limit_remaining(headers) == "0":
+        reset = headers.get("x-ratelimit-reset", headers.get("ratelimit-reset", "")).strip()
+        until = float(reset) if re.fullmatch(r"[0-9]{1,12}", reset) else None
+    if now is None or until is None:
+        return None
+    return min(max(0.0, until - now), MAX_RETRY_DELAY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundUrl:
-    """A checked URL in parts. All but the host may hold a secret."""
-
-    scheme: str
-    host: str
-    port: int
-    path: Secret
-    query: Secret
-
-    @property
-    def literal(self) -> IpAddress | None:
-        """The host, when it is an address and not a name."""
-        try:
-            return ip_address(self.host)
-        except ValueError:
-            return None
+def rate_limit_remaining(headers: Mapping[str, str]) -> str:
+    """Return how many requests are left, as the response says it; empty when it does not."""
+    return headers.get("x-ratelimit-remaining", headers.get("ratelimit-remaining", "")).strip()
 
 
-def parse_outbound_url(url: Secret, *, allow_private: bool) -> OutboundUrl:
-    """Take a URL apart. Raises ConfigurationError, which shows nothing but the host."""
-    # In a function of its own, so that no frame of the error's holds the URL.
-    place, why, host = _parse_url(url, allow_private)
-    if place is None:
-        at = f" for {host}" if host else ""
-        raise ConfigurationError(
-            f"A notification address{at} was refused: {why}.",
-            changed="Nothing was sent.",
-            hint="Give an https URL of a public host, or let the operator allow private addresses.",
-        )
-    return place
+def sanitize(text: str, *secrets: Secret, limit: int = 400) -> str:
+    """Make one printable line of what a server said, without secrets, not longer than a limit."""
+    text = text[: 10 * limit]
+    for each in secrets:
+        # Within the call, so that no local of a traceback holds it.
+        text = text.replace(each.reveal(), MASK) if each.reveal() else text
+    return escape_unprintable(" ".join(redact(text).split()))[:limit]
 
 
-def address_problem(address: IpAddress, *, scheme: str, allow_private: bool) -> str:
-    """Say why an address must not be sent to; empty when it may."""
-    reach = reach_of(address)
-    if reach is AddressReach.RESERVED:
-        return "it leads to an address that is reserved, link-local or a metadata service"
-    if reach is not AddressReach.PUBLIC and not allow_private:
-        return "it leads to a private address, which the operator did not allow"
-    if scheme == "http" and reach is not AddressReach.LOOPBACK:
-        return "http is for this machine alone"
-    return ""
-
-
-def _is_host_name(host: str) -> bool:
-    """False for `2130706433`, `0x7f.1` and `127.1`, which resolvers take for addresses."""
-    last = host.rpartition(".")[2]
-    return len(host) <= 253 and bool(_HOST_NAME.fullmatch(host)) and not _NUMERIC.fullmatch(last)
-
-
-def _parse_url(url: Secret, allow_private: bool) -> tuple[OutboundUrl | None, str, str]:
-    """Return the parts, or why there are none and the host that may be named."""
-    text = url.reveal()
-    if len(text) > _MAX_URL_LENGTH or not _URL_CHARACTERS.fullmatch(text) or "\\" in text:
-        return None, "it is too long, or has characters that a URL cannot have", ""
+def _parse_http_date(text: str) -> float | None:
     try:
-        parts = urlsplit(text)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return None, "it is not a URL", ""
-    if parts.scheme not in _DEFAULT_PORTS:
-        return None, "its scheme is not https", ""
-    if port is None:
-        port = _DEFAULT_PORTS[parts.scheme]
-    path, query = Secret(parts.path or "/"), Secret(parts.query)
-    place = OutboundUrl(scheme=parts.scheme, host=host, port=port, path=path, query=query)
-    if place.literal is None and not _is_host_name(host):
-        return None, "its host is neither a name nor an address in its usual form", ""
-    if "@" in parts.netloc:
-        return None, "it holds a user or password", host
-    if parts.scheme == "http" and not allow_private:
-        return None, "its scheme is http, and what is sent could be read on the way", host
-    if port not in _DEFAULT_PORTS.values() and port < 1024:
-        return None, f"port {port} belongs to another service", host
-    return place, "", host
-
-
-HostResolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to every address of it."""
-MAX_RETRY_DELAY = 3600.0
-"""Seconds that a receiver may ask us to wait."""
-_RETRY_STATUSES = frozenset({408, 425, 429})
-
-
-async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system for every address of a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(info[4][0]) for info in found]
-
-
-class OutboundClient:
-    """Sends bodies to addresses that others chose. Holds nothing open between two of them."""
-
-    def __init__(
-        self,
-        *,
-        allow_private: bool = False,
-        timeout: float = 10.0,
-        authority: str = "",
-        resolve: HostResolver = resolve_host,
-    ) -> None:
-        """`allow_private` is the operator's word, never an application's.
-
-        `authority` are certificates of an own authority, PEM, beside those of the system.
-        """
-        self._allow_private = allow_private
-        self._timeout = timeout
-        self._authority = authority
-        self._resolve = resolve
-        self._tls: ssl.SSLContext | None = None
-
-    async def post(self, url: Secret, body: bytes, headers: Mapping[str, str]) -> None:
-        """Deliver a body. Raises TargetUnavailable to be tried again, ConfigurationError when
-        that cannot help; neither shows more of the address than its host.
-        """
-        place = parse_outbound_url(url, allow_private=self._allow_private)
-        # Errors are made after the handlers are left: what aiohttp raises knows the whole
-        # address, and would hang on ours as its context.
-        refused = failed = ""
-        try:
-            async with asyncio.timeout(self._timeout):
-                addresses = await self._addresses(place)
-                refused = self._problem(addresses, place)
-                if not refused:
-                    status, wait = await self._send(place, addresses, body, headers)
-        except TimeoutError:
-            failed = f"gave no answer in {format_seconds(self._timeout)}"
-        except aiohttp.ClientConnectorCertificateError:
-            failed = "has a certificate that is not trusted"
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            failed = f"could not be reached ({type(error).__name__})"
-        if refused:
-            raise ConfigurationError(
-                f"A notification to {place.host} was refused: {refused}.",
-                changed="Nothing was sent.",
-                hint="Give the address of a public host, or let the operator allow private ones.",
-            )
-        if failed:
-            raise _undelivered(place, failed, None)
-        if status in _RETRY_STATUSES or status >= 500:
-            raise _undelivered(place, f"answered with status {status}", wait)
-        if not 200 <= status < 300:
-            moved = " Redirects are not followed." if 300 <= status < 400 else ""
-            raise ConfigurationError(
-                f"{place.host} refused a notification with status {status}.{moved}",
-                changed="It was not delivered.",
-                hint="Check the address and the secret of this channel.",
-            )
-
-    async def _addresses(self, place: OutboundUrl) -> Sequence[IpAddress]:
-        literal = place.literal
-        if literal is not None:
-            return [literal]
-        found = await self._resolve(place.host, place.port)
-        return [ip_address(text) for text in dict.fromkeys(found)]
-
-    def _problem(self, addresses: Sequence[IpAddress], place: OutboundUrl) -> str:
-        if not addresses:
-            return "its host has no address"
-        found = (
-            address_problem(address, scheme=place.scheme, allow_private=self._allow_private)
-            for address in addresses
-        )
-        return next(filter(None, found), "")
-
-    async def _send(
-        self,
-        place: OutboundUrl,
-        addresses: Sequence[IpAddress],
-        body: bytes,
-        headers: Mapping[str, str],
-    ) -> tuple[int, float | None]:
-        if self._tls is None and place.scheme == "https":
-            self._tls = await asyncio.to_thread(self._make_tls)
-        connector = aiohttp.TCPConnector(
-            resolver=_PinnedResolver(addresses),
-            use_dns_cache=False,
-            force_close=True,
-            ssl=self._tls or True,
-        )
-        async with (
-            aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-            ) as session,
-            session.post(
-                _build_url(place),
-                data=body,
-                headers={"User-Agent": "holdfast", **headers},
-                allow_redirects=False,
-            ) as answer,
-        ):
-            return answer.status, _retry_delay(answer.headers.get("Retry-After", ""))
-
-    def _make_tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        if self._authority:
-            context.load_verify_locations(cadata=self._authority)
-        return context
-
-
-class _PinnedResolver(AbstractResolver):
-    """Answers every question with the addresses that were checked."""
-
-    def __init__(self, addresses: Sequence[IpAddress]) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for address in self._addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def _build_url(place: OutboundUrl) -> URL:
-    """Build the URL of the checked parts, so that no second parser reads the first text anew."""
-    return URL.build(
-        scheme=place.scheme,
-        host=place.host,
-        port=place.port,
-        path=place.path.reveal(),
-        query_string=place.query.reveal(),
-        encoded=True,
-    )
-
-
-def _undelivered(place: OutboundUrl, what: str, wait: float | None) -> TargetUnavailable:
-    error = TargetUnavailable(
-        f"{place.host} {what}.",
-        changed="Whether the notification arrived is unknown, so it will be sent again.",
-    )
-    error.retry_after = wait
-    return error
-
-
-def _retry_delay(text: str) -> float | None:
-    return min(float(text), MAX_RETRY_DELAY) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

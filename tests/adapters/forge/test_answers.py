@@ -13,7 +13,8 @@ from tests.support.fault_proxy import FaultProxy, Response
 from tests.support.planted_secrets import Surfaces, planted_secret
 
 from holdfast.adapters.forge import transport
-from holdfast.adapters.forge.transport import MAX_RETRY_DELAY, RATE_LIMIT_DELAY, retry_delay
+from holdfast.adapters.forge.transport import RATE_LIMIT_DELAY
+from holdfast.adapters.outbound import MAX_RETRY_DELAY, retry_delay
 from holdfast.core.errors import (
     NOTHING_CHANGED,
     OUTCOME_UNKNOWN,
@@ -152,7 +153,7 @@ def test_an_answer_in_other_words_is_no_answer(body: bytes) -> None:
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "LIMIT", 1000)
+    monkeypatch.setattr(transport, "MAX_RESPONSE", 1000)
     error = answered(200, body=b" " * 5000 + b"[]")
     assert type(error) is TargetUnavailable
     assert "more than 1000 bytes" in str(error)

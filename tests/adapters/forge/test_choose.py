@@ -21,7 +21,7 @@ def where(
     """Give the forge's name, where its API begins, and the path of the repository there."""
     forge = make_forge(repository, provider=provider, api=api, credential=TOKEN)
     dialect = forge._dialect
-    return forge.name, dialect._line._base, dialect._path  # type: ignore[attr-defined]
+    return forge.name, dialect._transport._base, dialect._path  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

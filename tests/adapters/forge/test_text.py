@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.adapters.forge.gitlab import escape_commands
 from holdfast.adapters.forge.pull_requests import (
     MAX_BODY,
     MAX_TITLE,
-    escape_commands,
     fit_body,
     fit_title,
     is_same_text,

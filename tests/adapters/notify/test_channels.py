@@ -31,7 +31,7 @@ from holdfast.adapters.notify.channels import (
     cloud_event,
     slack_message,
 )
-from holdfast.adapters.outbound import OutboundClient
+from holdfast.adapters.notify.delivery import NotificationSender
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.gitops.notification import Notice, Severity
 from holdfast.core.redact import Secret
@@ -98,8 +98,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def webhook(url: str, secret: Secret | None = None) -> WebhookChannel:
-    outbound = OutboundClient(allow_private=True, timeout=10)
-    return WebhookChannel("hook", Secret(url), outbound=outbound, clock=FixedClock(), secret=secret)
+    outbound = NotificationSender(allow_private=True, timeout=10)
+    return WebhookChannel("hook", Secret(url), sender=outbound, clock=FixedClock(), secret=secret)
 
 
 def deliver(*notices: Notice, secret: Secret | None = None) -> tuple[dict[str, str], bytes]:
@@ -166,7 +166,7 @@ def test_nothing_to_tell_is_not_sent() -> None:
 
 def slack(url: str) -> SlackChannel:
     return SlackChannel(
-        "slack", Secret(url), outbound=OutboundClient(allow_private=True, timeout=10)
+        "slack", Secret(url), sender=NotificationSender(allow_private=True, timeout=10)
     )
 
 

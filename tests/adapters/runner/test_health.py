@@ -125,4 +125,5 @@ def test_a_refused_connection_is_an_answer_for_people() -> None:
         finally:
             await prober.close()
 
-    assert asyncio.run(work()) == ProbeResult(ok=False, detail="connection refused", refused=True)
+    detail = "could not be reached: Connection refused"
+    assert asyncio.run(work()) == ProbeResult(ok=False, detail=detail, refused=True)

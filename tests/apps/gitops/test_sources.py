@@ -12,11 +12,12 @@ import pytest
 from tests.support.gitops_world import GitopsWorld
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.forge.transport import _CheckedResolver
 from holdfast.adapters.git.repository import GitRepositories, GitRepository
+from holdfast.adapters.outbound import HttpClient, NoResponse
 from holdfast.apps.gitops.credentials import ApplicationCredentials, FolderCredentialStore
 from holdfast.apps.gitops.settings import GitopsSettings
 from holdfast.apps.gitops.sources import ApplicationSources, KindScopes
+from holdfast.core.address_reach import source_problem
 from holdfast.core.errors import ConfigurationError, SourceUnavailable
 from holdfast.core.gitops.application import Application, ForgeProvider, PullRequestSpec
 
@@ -146,6 +147,12 @@ async def test_a_token_is_not_sent_to_the_api_that_an_application_names(tmp_path
 
 
 async def test_a_forge_whose_name_leads_to_this_machine_is_not_connected_to() -> None:
-    with pytest.raises(OSError, match="not allowed"):
-        await _CheckedResolver(allow_loopback=False).resolve("localhost", 80)
-    assert await _CheckedResolver(allow_loopback=True).resolve("localhost", 80)
+    client = HttpClient(
+        timeout=5,
+        max_bytes=0,
+        address_rule=lambda address: source_problem(str(address), allow_loopback=False),
+    )
+    response = await client.send("GET", "http://localhost:1/")
+    await client.aclose()
+    assert isinstance(response, NoResponse)
+    assert "controller's own machine" in response.forbidden and not response.sent

@@ -1,13 +1,14 @@
-"""Gitea's way of speaking, which is Forgejo's too.
+"""Gitea's dialect, which is Forgejo's too.
 
-Its lists cannot be asked for a branch; a draft is told by its title; a label is made before it is
-used; and `mergeable` is false also while Gitea still looks for conflicts.
+Its lists cannot be filtered by branch; a draft is marked in its title; a label has to exist before
+it is used; and `mergeable` is false also while Gitea still looks for conflicts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -63,36 +64,42 @@ class GiteaDialect(GitHubStyleDialect):
 
     name = "gitea"
 
-    def __init__(self, line: ForgeTransport, *, owner: str, repository: str, clock: Clock) -> None:
-        super().__init__(line, owner=owner, repository=repository)
+    def __init__(
+        self, transport: ForgeTransport, *, owner: str, repository: str, clock: Clock
+    ) -> None:
+        super().__init__(transport, owner=owner, repository=repository)
         self._clock = clock
 
-    async def listed(self, branch: str, *, opened: bool) -> Sequence[PullDetails]:
-        """Return those from a branch of this repository, newest first."""
-        query = {"state": "open" if opened else "closed"}
-        found = []
-        async for each in self._line.pages(
-            f"{self._path}/pulls", list[_Pull], query=query, size="limit"
-        ):
-            if each.head.repo_id == each.base.repo_id and each.head.label == branch:
-                found.append(_pull_details(each, mergeable=True if each.mergeable else None))
-        return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
+    async def list_pull_requests(self, branch: str, *, is_open: bool) -> Sequence[PullDetails]:
+        """Return those from a branch of this repository."""
+        pages = self._transport.list_pages(
+            self._pulls,
+            list[_Pull],
+            query={"state": "open" if is_open else "closed"},
+            size="limit",
+        )
+        return [
+            _pull_details(pull, mergeable=True if pull.mergeable else None)
+            async for pull in pages
+            if pull.head.repo_id == pull.base.repo_id and pull.head.label == branch
+        ]
 
-    async def whole(self, number: int) -> PullDetails:
+    async def get_pull_request(self, number: int) -> PullDetails:
         """Return one, with who closed it, and asked until it is known whether it conflicts."""
-        for left in reversed(range(MERGEABLE_POLLS)):
-            got = await self._get(number)
-            checked = got.state != "open" or got.draft or got.mergeable
-            if checked or not left:
+        pull = await self._get(number)
+        for _ in range(MERGEABLE_POLLS - 1):
+            if pull.state != "open" or pull.draft or pull.mergeable:
                 break
             await self._clock.sleep(POLL_INTERVAL)
-        # Of a draft nothing is told: it is not mergeable for being one.
-        seen = _pull_details(got, mergeable=None if got.draft else got.mergeable)
-        if seen.pull.state is PullRequestState.CLOSED:
-            return seen.closed_by(await self._closer(number))
-        return seen
+            pull = await self._get(number)
+        # A draft is never mergeable, whether it has conflicts or not.
+        details = _pull_details(pull, mergeable=None if pull.draft else pull.mergeable)
+        if details.pull.state is PullRequestState.CLOSED:
+            closer = await self._find_closer(number)
+            return replace(details, pull=replace(details.pull, closed_by=closer))
+        return details
 
-    async def create(self, new: NewPullRequest) -> int:
+    async def create_pull_request(self, new: NewPullRequest) -> int:
         """Open one, and return its number."""
         body = {
             "head": new.branch,
@@ -100,35 +107,36 @@ class GiteaDialect(GitHubStyleDialect):
             "title": fit_title(new.title, DRAFT_PREFIX if new.draft else ""),
             "body": new.body,
         }
-        return (await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)).number
+        return (await self._transport.request("POST", self._pulls, _Pull, body=body)).number
 
-    async def comments(self, number: int) -> Sequence[str]:
-        """Return what was said under it: this list comes whole."""
-        await self._get(number)  # of a number that is not there, Gitea's list says 500
-        found = await self._line.ask("GET", self._comments(number), list[ForgeComment])
-        return [each.body or "" for each in found]
+    async def list_comments(self, number: int) -> Sequence[str]:
+        """Return the comments under it: this list has no pages."""
+        await self._get(number)  # for a number that does not exist, Gitea's list says 500
+        path = self._issue(number, "comments")
+        comments = await self._transport.request("GET", path, list[ForgeComment])
+        return [each.body or "" for each in comments]
 
-    async def label(self, number: int, names: Sequence[str]) -> None:
-        """Add labels, making those that are missing."""
+    async def add_labels(self, number: int, names: Sequence[str]) -> None:
+        """Add labels, creating those that are missing."""
         path = f"{self._path}/labels"
-        known = {
-            each.name: each.id async for each in self._line.pages(path, list[_Label], size="limit")
-        }
+        pages = self._transport.list_pages(path, list[_Label], size="limit")
+        ids = {label.name: label.id async for label in pages}
         for name in names:
-            if name not in known:
+            if name not in ids:
                 body = {"name": name, "color": LABEL_COLOR}
-                known[name] = (await self._line.ask("POST", path, _Label, body=body)).id
-        ids = {"labels": [known[name] for name in names]}
-        await self._line.tell("POST", f"{self._path}/issues/{number}/labels", body=ids)
+                ids[name] = (await self._transport.request("POST", path, _Label, body=body)).id
+        await self._transport.send(
+            "POST", self._issue(number, "labels"), body={"labels": [ids[name] for name in names]}
+        )
 
     async def _get(self, number: int) -> _Pull:
-        return await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull)
+        return await self._transport.request("GET", f"{self._pulls}/{number}", _Pull)
 
-    async def _closer(self, number: int) -> str:
-        path = f"{self._path}/issues/{number}/timeline"
+    async def _find_closer(self, number: int) -> str:
+        path = self._issue(number, "timeline")
         closer = ""
         try:
-            async for event in self._line.pages(path, list[_Event], size="limit"):
+            async for event in self._transport.list_pages(path, list[_Event], size="limit"):
                 if event.type == "close" and event.user is not None:
                     closer = event.user.login
         except NotFound:  # an older forge has no such list
@@ -136,24 +144,24 @@ class GiteaDialect(GitHubStyleDialect):
         return closer
 
 
-def _pull_details(got: _Pull, *, mergeable: bool | None) -> PullDetails:
-    state = PullRequestState.OPEN if got.state == "open" else PullRequestState.CLOSED
-    if got.merged:
+def _pull_details(pull: _Pull, *, mergeable: bool | None) -> PullDetails:
+    state = PullRequestState.OPEN if pull.state == "open" else PullRequestState.CLOSED
+    if pull.merged:
         state = PullRequestState.MERGED
-    mark = _DRAFT_MARK.match(got.title) if got.draft else None
+    mark = _DRAFT_MARK.match(pull.title) if pull.draft else None
     return PullDetails(
         pull=PullRequest(
-            number=got.number,
-            url=safe_url(got.html_url),
+            number=pull.number,
+            url=safe_url(pull.html_url),
             state=state,
-            branch=got.head.label,
-            base=got.base.label,
-            title=got.title[mark.end() :] if mark else got.title,
-            body=got.body or "",
-            head=got.head.sha,
+            branch=pull.head.label,
+            base=pull.base.label,
+            title=pull.title[mark.end() :] if mark else pull.title,
+            body=pull.body or "",
+            head=pull.head.sha,
             mergeable=mergeable if state is PullRequestState.OPEN else None,
-            closed_by=got.merged_by.login if got.merged_by else "",
+            closed_by=pull.merged_by.login if pull.merged_by else "",
         ),
-        labels=frozenset(each.name for each in got.labels or ()),
-        prefix=mark.group() if mark else "",
+        labels=frozenset(each.name for each in pull.labels or ()),
+        draft_prefix=mark.group() if mark else "",
     )

@@ -1,12 +1,13 @@
-"""GitHub's way of speaking, that of Enterprise Server included.
+"""GitHub's dialect, that of Enterprise Server included, and what Gitea took over from it.
 
-A list tells less than the pull request itself; who closed one is told by its issue; and drafts
-are refused where the plan has none.
+A list says less than the pull request itself; who closed one is said by its issue; and drafts are
+refused where the plan has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 import msgspec
@@ -16,6 +17,11 @@ from holdfast.adapters.forge.transport import ForgeTransport
 from holdfast.core.errors import ValidationError
 from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequest, PullRequestState
 
+GITHUB_HEADERS = {
+    "Accept": "application/vnd.github+json",
+    "X-GitHub-Api-Version": "2022-11-28",
+}
+
 
 class ForgeUser(msgspec.Struct):
     """A person or a robot."""
@@ -24,45 +30,42 @@ class ForgeUser(msgspec.Struct):
 
 
 class ForgeComment(msgspec.Struct):
-    """Something that was said."""
+    """One comment."""
 
     body: str | None = None
 
 
 class GitHubStyleDialect:
-    """The part of a dialect that both speak."""
+    """The paths below `/repos/OWNER/NAME` that Gitea took over from GitHub."""
 
-    def __init__(self, line: ForgeTransport, *, owner: str, repository: str) -> None:
-        self._line = line
+    def __init__(self, transport: ForgeTransport, *, owner: str, repository: str) -> None:
+        self._transport = transport
         self._path = f"/repos/{quote(owner, safe='')}/{quote(repository, safe='')}"
+        self._pulls = f"{self._path}/pulls"
 
-    async def edit(self, number: int, *, title: str, body: str) -> None:
+    async def edit_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Change title and body."""
-        new = {"title": title, "body": body}
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body=new)
+        changes = {"title": title, "body": body}
+        await self._transport.send("PATCH", f"{self._pulls}/{number}", body=changes)
 
-    async def shut(self, number: int) -> None:
+    async def close_pull_request(self, number: int) -> None:
         """Close it."""
-        await self._line.tell("PATCH", f"{self._path}/pulls/{number}", body={"state": "closed"})
+        await self._transport.send("PATCH", f"{self._pulls}/{number}", body={"state": "closed"})
 
-    async def say(self, number: int, text: str) -> None:
+    async def add_comment(self, number: int, text: str) -> None:
         """Add a comment."""
-        await self._line.tell("POST", self._comments(number), body={"body": text})
+        await self._transport.send("POST", self._issue(number, "comments"), body={"body": text})
 
-    def spelled(self, text: str) -> str:
-        """Return the text: neither carries out anything that it reads."""
+    def escape_text(self, text: str) -> str:
+        """Return the text: neither forge carries out anything that it reads."""
         return text
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
-        await self._line.aclose()
+        """Close the connections."""
+        await self._transport.aclose()
 
-    def _comments(self, number: int) -> str:
-        return f"{self._path}/issues/{number}/comments"
-
-
-ACCEPT = "application/vnd.github+json"
-HEADERS = {"X-GitHub-Api-Version": "2022-11-28"}
+    def _issue(self, number: int, part: str = "") -> str:
+        return f"{self._path}/issues/{number}/{part}".rstrip("/")
 
 
 class _Label(msgspec.Struct):
@@ -103,35 +106,38 @@ class GitHubDialect(GitHubStyleDialect):
 
     name = "github"
 
-    def __init__(self, line: ForgeTransport, *, owner: str, repository: str) -> None:
-        super().__init__(line, owner=owner, repository=repository)
+    def __init__(self, transport: ForgeTransport, *, owner: str, repository: str) -> None:
+        super().__init__(transport, owner=owner, repository=repository)
         self._owner = owner
 
-    async def listed(self, branch: str, *, opened: bool) -> Sequence[PullDetails]:
-        """Return those from a branch of this repository, newest first."""
+    async def list_pull_requests(self, branch: str, *, is_open: bool) -> Sequence[PullDetails]:
+        """Return those from a branch of this repository."""
         query = {
-            "state": "open" if opened else "closed",
+            "state": "open" if is_open else "closed",
             "sort": "created",
             "direction": "desc",
             "head": f"{self._owner}:{branch}",
         }
-        found = []
-        async for each in self._line.pages(f"{self._path}/pulls", list[_Pull], query=query):
-            # A filter that GitHub does not understand is ignored, and forks share an owner.
-            own = each.head.repo is not None and each.head.repo == each.base.repo
-            if own and each.head.ref == branch:
-                found.append(_pull_details(each))
-        return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
+        # A filter that GitHub does not understand is ignored, and forks share an owner.
+        return [
+            _pull_details(pull)
+            async for pull in self._transport.list_pages(self._pulls, list[_Pull], query=query)
+            if pull.head.repo is not None
+            and pull.head.repo == pull.base.repo
+            and pull.head.ref == branch
+        ]
 
-    async def whole(self, number: int) -> PullDetails:
+    async def get_pull_request(self, number: int) -> PullDetails:
         """Return one, with who closed it."""
-        seen = _pull_details(await self._line.ask("GET", f"{self._path}/pulls/{number}", _Pull))
-        if seen.pull.state is PullRequestState.CLOSED:
-            issue = await self._line.ask("GET", f"{self._path}/issues/{number}", _Issue)
-            return seen.closed_by(issue.closed_by.login if issue.closed_by else "")
-        return seen
+        pull = await self._transport.request("GET", f"{self._pulls}/{number}", _Pull)
+        details = _pull_details(pull)
+        if details.pull.state is PullRequestState.CLOSED:
+            issue = await self._transport.request("GET", self._issue(number), _Issue)
+            closer = issue.closed_by.login if issue.closed_by else ""
+            return replace(details, pull=replace(details.pull, closed_by=closer))
+        return details
 
-    async def create(self, new: NewPullRequest) -> int:
+    async def create_pull_request(self, new: NewPullRequest) -> int:
         """Open one, and return its number."""
         body = {
             "head": new.branch,
@@ -141,41 +147,41 @@ class GitHubDialect(GitHubStyleDialect):
             "draft": new.draft,
         }
         try:
-            made = await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)
+            created = await self._transport.request("POST", self._pulls, _Pull, body=body)
         except ValidationError as refused:
             if not new.draft or "draft" not in str(refused).lower():
                 raise
             body["draft"] = False
-            made = await self._line.ask("POST", f"{self._path}/pulls", _Pull, body=body)
-        return made.number
+            created = await self._transport.request("POST", self._pulls, _Pull, body=body)
+        return created.number
 
-    async def comments(self, number: int) -> Sequence[str]:
-        """Return what was said under it."""
-        found = self._line.pages(self._comments(number), list[ForgeComment])
-        return [each.body or "" async for each in found]
+    async def list_comments(self, number: int) -> Sequence[str]:
+        """Return the comments under it."""
+        pages = self._transport.list_pages(self._issue(number, "comments"), list[ForgeComment])
+        return [each.body or "" async for each in pages]
 
-    async def label(self, number: int, names: Sequence[str]) -> None:
-        """Add labels; GitHub makes those that are missing."""
-        path = f"{self._path}/issues/{number}/labels"
-        await self._line.tell("POST", path, body={"labels": list(names)})
+    async def add_labels(self, number: int, names: Sequence[str]) -> None:
+        """Add labels; GitHub creates those that are missing."""
+        body = {"labels": list(names)}
+        await self._transport.send("POST", self._issue(number, "labels"), body=body)
 
 
-def _pull_details(got: _Pull) -> PullDetails:
-    state = PullRequestState.OPEN if got.state == "open" else PullRequestState.CLOSED
-    if got.merged_at:
+def _pull_details(pull: _Pull) -> PullDetails:
+    state = PullRequestState.OPEN if pull.state == "open" else PullRequestState.CLOSED
+    if pull.merged_at:
         state = PullRequestState.MERGED
     return PullDetails(
         pull=PullRequest(
-            number=got.number,
-            url=safe_url(got.html_url),
+            number=pull.number,
+            url=safe_url(pull.html_url),
             state=state,
-            branch=got.head.ref,
-            base=got.base.ref,
-            title=got.title,
-            body=got.body or "",
-            head=got.head.sha,
-            mergeable=got.mergeable if state is PullRequestState.OPEN else None,
-            closed_by=got.merged_by.login if got.merged_by else "",
+            branch=pull.head.ref,
+            base=pull.base.ref,
+            title=pull.title,
+            body=pull.body or "",
+            head=pull.head.sha,
+            mergeable=pull.mergeable if state is PullRequestState.OPEN else None,
+            closed_by=pull.merged_by.login if pull.merged_by else "",
         ),
-        labels=frozenset(each.name for each in got.labels or ()),
+        labels=frozenset(each.name for each in pull.labels or ()),
     )

@@ -1,6 +1,6 @@
-"""GitLab's way of speaking, of merge requests.
+"""GitLab's dialect, of merge requests.
 
-A draft is told by its title, and a line that begins with a slash is a command.
+A draft is marked in its title, and a line that begins with a slash is a command.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.adapters.forge.pull_requests import PullDetails, escape_commands, fit_title, safe_url
+from holdfast.adapters.forge.pull_requests import PullDetails, fit_title, safe_url
 from holdfast.adapters.forge.transport import ForgeTransport
 from holdfast.reconcile.gitops.ports import NewPullRequest, PullRequest, PullRequestState
 
 DRAFT_PREFIX = "Draft: "
 _DRAFT_MARK = re.compile(r"(?i)^(?:draft:|\[draft\]|\(draft\))\s*")
+_SLASH_COMMAND = re.compile(r"(?m)^(\s*)/(?=[A-Za-z])")
 _STATES = {
     "opened": PullRequestState.OPEN,
     "locked": PullRequestState.OPEN,  # for the moments in which it is being merged
@@ -61,32 +62,35 @@ class GitLabDialect:
 
     name = "gitlab"
 
-    def __init__(self, line: ForgeTransport, *, project: str) -> None:
-        self._line = line
+    def __init__(self, transport: ForgeTransport, *, project: str) -> None:
+        self._transport = transport
         self._path = f"/projects/{quote(project, safe='')}/merge_requests"
 
-    async def listed(self, branch: str, *, opened: bool) -> Sequence[PullDetails]:
-        """Return those from a branch of this project, newest first."""
+    async def list_pull_requests(self, branch: str, *, is_open: bool) -> Sequence[PullDetails]:
+        """Return those from a branch of this project."""
         query = {
-            "state": "opened" if opened else "all",
+            "state": "opened" if is_open else "all",
             "order_by": "created_at",
             "sort": "desc",
             "source_branch": branch,
         }
-        found = []
-        async for each in self._line.pages(self._path, list[_MergeRequest], query=query):
-            seen = _pull_details(each)
-            own = each.source_project_id == each.target_project_id
-            right = opened is (seen.pull.state is PullRequestState.OPEN)
-            if own and right and each.source_branch == branch:
-                found.append(seen)
-        return sorted(found, key=lambda seen: seen.pull.number, reverse=True)
+        return [
+            details
+            async for each in self._transport.list_pages(
+                self._path, list[_MergeRequest], query=query
+            )
+            if each.source_project_id == each.target_project_id
+            and each.source_branch == branch
+            and (details := _pull_details(each))
+            and is_open is (details.pull.state is PullRequestState.OPEN)
+        ]
 
-    async def whole(self, number: int) -> PullDetails:
-        """Return one with everything that GitLab tells of it."""
-        return _pull_details(await self._line.ask("GET", f"{self._path}/{number}", _MergeRequest))
+    async def get_pull_request(self, number: int) -> PullDetails:
+        """Return one with everything that GitLab says about it."""
+        path = f"{self._path}/{number}"
+        return _pull_details(await self._transport.request("GET", path, _MergeRequest))
 
-    async def create(self, new: NewPullRequest) -> int:
+    async def create_pull_request(self, new: NewPullRequest) -> int:
         """Open one, and return its number."""
         body = {
             "source_branch": new.branch,
@@ -94,65 +98,75 @@ class GitLabDialect:
             "title": fit_title(new.title, DRAFT_PREFIX if new.draft else ""),
             "description": new.body,
         }
-        return (await self._line.ask("POST", self._path, _MergeRequest, body=body)).iid
+        return (await self._transport.request("POST", self._path, _MergeRequest, body=body)).iid
 
-    async def edit(self, number: int, *, title: str, body: str) -> None:
+    async def edit_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Change title and body."""
-        new = {"title": title, "description": body}
-        await self._line.tell("PUT", f"{self._path}/{number}", body=new)
+        await self._change(number, {"title": title, "description": body})
 
-    async def shut(self, number: int) -> None:
+    async def close_pull_request(self, number: int) -> None:
         """Close it."""
-        await self._line.tell("PUT", f"{self._path}/{number}", body={"state_event": "close"})
+        await self._change(number, {"state_event": "close"})
 
-    async def comments(self, number: int) -> Sequence[str]:
-        """Return what people and tools said under it."""
-        notes = self._line.pages(f"{self._path}/{number}/notes", list[_Note])
+    async def list_comments(self, number: int) -> Sequence[str]:
+        """Return the comments of people and tools under it."""
+        notes = self._transport.list_pages(f"{self._path}/{number}/notes", list[_Note])
         return [each.body or "" async for each in notes if not each.system]
 
-    async def say(self, number: int, text: str) -> None:
+    async def add_comment(self, number: int, text: str) -> None:
         """Add a comment."""
-        await self._line.tell("POST", f"{self._path}/{number}/notes", body={"body": text})
+        await self._transport.send("POST", f"{self._path}/{number}/notes", body={"body": text})
 
-    async def label(self, number: int, names: Sequence[str]) -> None:
-        """Add labels; GitLab makes those that are missing."""
-        body = {"add_labels": ",".join(names)}
-        await self._line.tell("PUT", f"{self._path}/{number}", body=body)
+    async def add_labels(self, number: int, names: Sequence[str]) -> None:
+        """Add labels; GitLab creates those that are missing."""
+        await self._change(number, {"add_labels": ",".join(names)})
 
-    def spelled(self, text: str) -> str:
+    def escape_text(self, text: str) -> str:
         """Return a text without commands in it."""
         return escape_commands(text)
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
-        await self._line.aclose()
+        """Close the connections."""
+        await self._transport.aclose()
+
+    async def _change(self, number: int, body: dict[str, str]) -> None:
+        await self._transport.send("PUT", f"{self._path}/{number}", body=body)
 
 
-def _pull_details(got: _MergeRequest) -> PullDetails:
-    state = _STATES.get(got.state, PullRequestState.OPEN)
-    mark = _DRAFT_MARK.match(got.title) if got.draft else None
-    by = got.closed_by if state is PullRequestState.CLOSED else got.merge_user or got.merged_by
+def escape_commands(text: str) -> str:
+    """Take the effect from lines that GitLab would carry out, such as `/merge`.
+
+    Our text quotes what others wrote into the cluster.
+    """
+    return _SLASH_COMMAND.sub(r"\1\\/", text)
+
+
+def _pull_details(merge: _MergeRequest) -> PullDetails:
+    state = _STATES.get(merge.state, PullRequestState.OPEN)
+    mark = _DRAFT_MARK.match(merge.title) if merge.draft else None
+    merged_by = merge.merge_user or merge.merged_by
+    closer = merge.closed_by if state is PullRequestState.CLOSED else merged_by
     return PullDetails(
         pull=PullRequest(
-            number=got.iid,
-            url=safe_url(got.web_url),
+            number=merge.iid,
+            url=safe_url(merge.web_url),
             state=state,
-            branch=got.source_branch,
-            base=got.target_branch,
-            title=got.title[mark.end() :] if mark else got.title,
-            body=got.description or "",
-            head=got.sha or "",
-            mergeable=_mergeable(got) if state is PullRequestState.OPEN else None,
-            closed_by=by.username if by and state is not PullRequestState.OPEN else "",
+            branch=merge.source_branch,
+            base=merge.target_branch,
+            title=merge.title[mark.end() :] if mark else merge.title,
+            body=merge.description or "",
+            head=merge.sha or "",
+            mergeable=_mergeable(merge) if state is PullRequestState.OPEN else None,
+            closed_by=closer.username if closer and state is not PullRequestState.OPEN else "",
         ),
-        labels=frozenset(got.labels or ()),
-        prefix=mark.group() if mark else "",
+        labels=frozenset(merge.labels or ()),
+        draft_prefix=mark.group() if mark else "",
     )
 
 
-def _mergeable(got: _MergeRequest) -> bool | None:
+def _mergeable(merge: _MergeRequest) -> bool | None:
     """Say whether it can be merged as far as its content goes; approvals are another matter."""
-    status = got.detailed_merge_status or ""
-    if got.has_conflicts or status in _CONFLICTING:
+    status = merge.detailed_merge_status or ""
+    if merge.has_conflicts or status in _CONFLICTING:
         return False
     return None if status in _UNCHECKED else True

@@ -1,20 +1,21 @@
 """Finds the forge that a repository lives on, from its address and what the user says of it.
 
 A token goes to the host of the repository or to the address that the user set, never to one that
-was guessed: an unknown host has to be told what it is.
+was guessed: an unknown host needs a setting that says what it is.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import assert_never
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.forge.gitea import GiteaDialect
-from holdfast.adapters.forge.github import ACCEPT, HEADERS, GitHubDialect
+from holdfast.adapters.forge.github import GITHUB_HEADERS, GitHubDialect
 from holdfast.adapters.forge.gitlab import GitLabDialect
 from holdfast.adapters.forge.pull_requests import PullRequestClient
 from holdfast.adapters.forge.transport import DEFAULT_TIMEOUT, ForgeTransport
@@ -24,25 +25,37 @@ from holdfast.core.redact import quote_text
 from holdfast.reconcile.gitops.ports import GitCredential
 from holdfast.reconcile.ports import Clock
 
-KNOWN_HOSTS = {
-    "github.com": ForgeProvider.GITHUB,
-    "ssh.github.com": ForgeProvider.GITHUB,
-    "gitlab.com": ForgeProvider.GITLAB,
-    "altssh.gitlab.com": ForgeProvider.GITLAB,
-    "gitea.com": ForgeProvider.GITEA,
-    "codeberg.org": ForgeProvider.GITEA,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProviderFacts:
+    title: str
+    api_path: str
+    hosts: tuple[str, ...]
+    """Public hosts that are this forge, those for ssh included."""
+    public_host: str = ""
+    """Where the API of the public hosts is, when it is the same for all."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_FACTS = {
+    ForgeProvider.GITHUB: _ProviderFacts(
+        title="GitHub",
+        api_path="/api/v3",
+        hosts=("github.com", "ssh.github.com"),
+        public_host="github.com",
+        headers=GITHUB_HEADERS,
+    ),
+    ForgeProvider.GITLAB: _ProviderFacts(
+        title="GitLab",
+        api_path="/api/v4",
+        hosts=("gitlab.com", "altssh.gitlab.com"),
+        public_host="gitlab.com",
+    ),
+    ForgeProvider.GITEA: _ProviderFacts(
+        title="Gitea", api_path="/api/v1", hosts=("gitea.com", "codeberg.org")
+    ),
 }
-_PUBLIC_HOSTS = {ForgeProvider.GITHUB: "github.com", ForgeProvider.GITLAB: "gitlab.com"}
-_TITLES = {
-    ForgeProvider.GITHUB: "GitHub",
-    ForgeProvider.GITLAB: "GitLab",
-    ForgeProvider.GITEA: "Gitea",
-}
-_API_PATHS = {
-    ForgeProvider.GITHUB: "/api/v3",
-    ForgeProvider.GITLAB: "/api/v4",
-    ForgeProvider.GITEA: "/api/v1",
-}
+KNOWN_HOSTS = {host: provider for provider, facts in _FACTS.items() for host in facts.hosts}
 _SCP_ADDRESS = re.compile(r"(?:[^/:@]*@)?([^/:@]+):(?!//)(.+)")
 _PROVIDER_HINT = "Set pullRequests.provider to github, gitlab or gitea, and pullRequests.api."
 
@@ -72,40 +85,40 @@ def make_forge(
     `api` is the forge's own address, with or without the path of its API. `allow_loopback` lets
     it be on this machine; what is link-local or reserved it never is.
     """
-    place = _locate_repository(repository)
-    kind = _find_provider(place, provider)
+    location = _locate_repository(repository)
+    kind = _find_provider(location, provider)
     if credential.token is None:
         raise ConfigurationError(
-            f"Pull requests on {place.host} need a token, and the credential has none.",
+            f"Pull requests on {location.host} need a token, and the credential has none.",
             hint="Add a token that may read and write pull requests to the credential.",
         )
-    root = _forge_root(place, kind, api)
-    line = ForgeTransport(
-        forge=f"{_TITLES[kind]} at {urlsplit(root).netloc}",
+    root = _forge_root(location, kind, api)
+    facts = _FACTS[kind]
+    transport = ForgeTransport(
+        forge=f"{facts.title} at {urlsplit(root).netloc}",
         base=_api_base(root, kind),
         token=credential.token,
         authority=credential.authority,
-        accept=ACCEPT if kind is ForgeProvider.GITHUB else "application/json",
-        headers=HEADERS if kind is ForgeProvider.GITHUB else None,
+        headers=facts.headers,
         timeout=timeout,
         allow_loopback=allow_loopback,
     )
-    path = _path_on_forge(place.path, urlsplit(root).path)
+    path = _path_on_forge(location.path, urlsplit(root).path)
     owner, _, name = path.rpartition("/")
     owner = owner if kind is ForgeProvider.GITLAB else owner.rpartition("/")[2]
     if not owner:
         raise ConfigurationError(
-            f"The repository address {quote_text(place.path)} names no owner.",
+            f"The repository address {quote_text(location.path)} names no owner.",
             hint="Write it as https://host/owner/name.",
         )
     match kind:
         case ForgeProvider.GITHUB:
-            return PullRequestClient(GitHubDialect(line, owner=owner, repository=name))
+            return PullRequestClient(GitHubDialect(transport, owner=owner, repository=name))
         case ForgeProvider.GITLAB:
-            return PullRequestClient(GitLabDialect(line, project=path))
+            return PullRequestClient(GitLabDialect(transport, project=path))
         case ForgeProvider.GITEA:
             return PullRequestClient(
-                GiteaDialect(line, owner=owner, repository=name, clock=clock or SystemClock())
+                GiteaDialect(transport, owner=owner, repository=name, clock=clock or SystemClock())
             )
         case _:
             assert_never(kind)
@@ -141,33 +154,33 @@ def _split_url(address: str) -> SplitResult:
     return parts
 
 
-def _find_provider(place: RepositoryLocation, provider: ForgeProvider | None) -> ForgeProvider:
-    known = KNOWN_HOSTS.get(place.host)
+def _find_provider(location: RepositoryLocation, provider: ForgeProvider | None) -> ForgeProvider:
+    known = KNOWN_HOSTS.get(location.host)
     kind = provider or known
     if kind is None:
         raise ConfigurationError(
-            f"The host {quote_text(place.host)} is not a forge that Holdfast knows by name.",
+            f"The host {quote_text(location.host)} is not a forge that Holdfast knows by name.",
             hint=_PROVIDER_HINT,
         )
     if known is not None and kind is not known:
         raise ConfigurationError(
-            f"The host {quote_text(place.host)} is {_TITLES[known]}, and the settings say "
-            f"{_TITLES[kind]}.",
+            f"The host {quote_text(location.host)} is {_FACTS[known].title}, and the settings say "
+            f"{_FACTS[kind].title}.",
             hint="Set pullRequests.provider to what the host is, or leave it out.",
         )
     return kind
 
 
-def _forge_root(place: RepositoryLocation, kind: ForgeProvider, api: str) -> str:
+def _forge_root(location: RepositoryLocation, kind: ForgeProvider, api: str) -> str:
     """Return where the forge is, without the path of its API."""
-    root = api.rstrip("/").removesuffix(_API_PATHS[kind])
-    if not root and place.host in KNOWN_HOSTS:
-        root = f"https://{_PUBLIC_HOSTS.get(kind, place.host)}"
+    root = api.rstrip("/").removesuffix(_FACTS[kind].api_path)
+    if not root and location.host in KNOWN_HOSTS:
+        root = f"https://{_FACTS[kind].public_host or location.host}"
     if not root:
         # A forge below a path has its repositories there, too; one reached by ssh may be anywhere.
-        steps = place.path.split("/")
-        below = "" if kind is ForgeProvider.GITLAB or not place.web else "/".join(steps[:-2])
-        root = f"{place.web or 'https://' + place.host}/{below}".rstrip("/")
+        steps = location.path.split("/")
+        below = "" if kind is ForgeProvider.GITLAB or not location.web else "/".join(steps[:-2])
+        root = f"{location.web or 'https://' + location.host}/{below}".rstrip("/")
     parts = _split_url(root)
     plain = parts.scheme == "http" and _is_loopback(parts.hostname or "")
     if "@" in parts.netloc or parts.query or not parts.hostname:
@@ -187,7 +200,7 @@ def _forge_root(place: RepositoryLocation, kind: ForgeProvider, api: str) -> str
 def _api_base(root: str, kind: ForgeProvider) -> str:
     if kind is ForgeProvider.GITHUB and urlsplit(root).hostname in ("github.com", "api.github.com"):
         return "https://api.github.com"
-    return root + _API_PATHS[kind]
+    return root + _FACTS[kind].api_path
 
 
 def _path_on_forge(path: str, prefix: str) -> str:

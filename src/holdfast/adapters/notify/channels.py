@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from holdfast.adapters.outbound import OutboundClient
+from holdfast.adapters.notify.delivery import NotificationSender
 from holdfast.core.gitops.notification import Notice, Severity, loudest
 from holdfast.core.redact import Secret
 from holdfast.core.text_style import escape_unprintable
@@ -67,17 +67,17 @@ _LINK = re.compile(r"https?://[^\s<>|\"'\x00-\x1f]{1,1500}")
 class SlackChannel:
     """One incoming webhook."""
 
-    def __init__(self, name: str, url: Secret, *, outbound: OutboundClient) -> None:
+    def __init__(self, name: str, url: Secret, *, sender: NotificationSender) -> None:
         self.name = name
         self._url = url
-        self._outbound = outbound
+        self._sender = sender
 
     async def send(self, notices: Sequence[Notice]) -> None:
         """Deliver one group of notices as one message."""
         if not notices:
             return
         body = json.dumps(slack_message(notices)).encode()
-        await self._outbound.post(self._url, body, {"Content-Type": "application/json"})
+        await self._sender.post(self._url, body, {"Content-Type": "application/json"})
 
 
 def slack_message(notices: Sequence[Notice]) -> Fields:
@@ -171,13 +171,13 @@ class WebhookChannel:
         name: str,
         url: Secret,
         *,
-        outbound: OutboundClient,
+        sender: NotificationSender,
         clock: Clock,
         secret: Secret | None = None,
     ) -> None:
         self.name = name
         self._url = url
-        self._outbound = outbound
+        self._sender = sender
         self._clock = clock
         self._secret = secret
 
@@ -192,7 +192,7 @@ class WebhookChannel:
         headers = {"Content-Type": f"application/{kind}; charset=utf-8"}
         if self._secret is not None:
             headers[SIGNATURE_HEADER] = webhook_signature(self._secret, self._clock.now(), body)
-        await self._outbound.post(self._url, body, headers)
+        await self._sender.post(self._url, body, headers)
 
 
 def cloud_event(notice: Notice) -> Fields:

@@ -6,15 +6,11 @@ An answer is a value: a refused connection, a 503 and a silent port are three wa
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 
-import aiohttp
-
+from holdfast.adapters.outbound import HttpClient, HttpResponse, NoResponse, sanitize
 from holdfast.adapters.runner.backends import BackendFacts, ModelProbe
-from holdfast.core.quantity import format_seconds
-from holdfast.core.redact import redact
 
 _DETAIL_LIMIT = 200
 _FIRST_TOKEN_TIMEOUT = 60.0
@@ -27,7 +23,7 @@ _CHEAPEST_REQUESTS: dict[str, tuple[str, dict[str, object]]] = {
     "embedding": ("/v1/embeddings", {"input": "a"}),
     "reranker": ("/v1/rerank", {"query": "a", "documents": ["a"]}),
 }
-"""The least that a model can be asked, by task. Images and sound have no cheap question."""
+"""The least that a model can be asked, by task. Images and sound have no cheap target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +34,6 @@ class ProbeResult:
     detail: str
     refused: bool = False
     """Nothing listens on the port."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ProbeResponse:
-    status: int
-    """0 when there was none."""
-    text: str
-    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +52,12 @@ class Prober:
     """Holds the HTTP client; one for the whole runner."""
 
     def __init__(self) -> None:
-        # No pooling: a probe on a kept connection would not see that the listener is gone.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True, limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        # A probe on a kept connection would not see that the listener is gone.
+        self._client = HttpClient(timeout=_FIRST_TOKEN_TIMEOUT, max_bytes=0, keep_alive=False)
 
     async def close(self) -> None:
-        """Let go of the client."""
-        await self._session.close()
+        """Close the client."""
+        await self._client.aclose()
 
     async def check_loaded(
         self, target: ProbeTarget, *, probe_timeout: float, within: float
@@ -117,7 +102,7 @@ class Prober:
                 response = await self._request(
                     "POST", f"{target.url}/api/generate", probe_timeout, {"model": target.model}
                 )
-                if response.status == 404 and "not found" in response.text:
+                if _is_missing_model(response):
                     return ProbeResult(
                         ok=False, detail=f"model {target.model} is not on this Ollama"
                     )
@@ -138,9 +123,11 @@ class Prober:
 
     async def _served_name(self, url: str, probe_timeout: float) -> str | None:
         """Return the name under which the model is served, which may be an alias."""
-        response = await self._request("GET", f"{url}/v1/models", probe_timeout, most=64 * 1024)
+        response = await self._request("GET", f"{url}/v1/models", probe_timeout, limit=64 * 1024)
+        if isinstance(response, NoResponse):
+            return None
         try:
-            first = json.loads(response.text)["data"][0]["id"]
+            first = json.loads(response.body)["data"][0]["id"]
         except (ValueError, KeyError, IndexError, TypeError):
             return None
         return first if isinstance(first, str) else None
@@ -152,31 +139,24 @@ class Prober:
         probe_timeout: float,
         body: dict[str, object] | None = None,
         *,
-        most: int = 2048,
-    ) -> _ProbeResponse:
-        try:
-            async with (
-                asyncio.timeout(probe_timeout),
-                self._session.request(method, url, json=body, allow_redirects=False) as response,
-            ):
-                data = await response.content.read(most)
-                return _ProbeResponse(status=response.status, text=data.decode(errors="replace"))
-        except TimeoutError:
-            return _ProbeResponse(status=0, text=f"no answer in {format_seconds(probe_timeout)}")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            refused = isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError)
-            return _ProbeResponse(status=0, text=_failure_reason(error), refused=refused)
+        limit: int = 2048,
+    ) -> HttpResponse | NoResponse:
+        return await self._client.send(
+            method, url, json=body, request_timeout=probe_timeout, truncate_at=limit
+        )
 
 
-def _probe_result(response: _ProbeResponse, *, below: int, also: int = 0) -> ProbeResult:
-    if response.status == 0:
-        return ProbeResult(ok=False, detail=response.text, refused=response.refused)
+def _is_missing_model(response: HttpResponse | NoResponse) -> bool:
+    return (
+        isinstance(response, HttpResponse)
+        and response.status == 404
+        and b"not found" in response.body
+    )
+
+
+def _probe_result(response: HttpResponse | NoResponse, *, below: int, also: int = 0) -> ProbeResult:
+    if isinstance(response, NoResponse):
+        return ProbeResult(ok=False, detail=response.reason, refused=not response.sent)
     ok = response.status < below or response.status == also
-    shown = " ".join(redact(response.text).split())[:_DETAIL_LIMIT]
+    shown = sanitize(response.body.decode(errors="replace"), limit=_DETAIL_LIMIT)
     return ProbeResult(ok=ok, detail=f"{response.status} {shown}".strip())
-
-
-def _failure_reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
-        return "connection refused"
-    return "the connection was cut" if isinstance(error, OSError) else type(error).__name__

@@ -10,7 +10,7 @@ import logging
 
 from holdfast.adapters.kubernetes.events import EventRecorder, EventSubject
 from holdfast.adapters.notify.channels import LogChannel, SlackChannel, WebhookChannel
-from holdfast.adapters.outbound import OutboundClient
+from holdfast.adapters.notify.delivery import NotificationSender
 from holdfast.apps.gitops.applications import ObservedApplication
 from holdfast.apps.gitops.credentials import ApplicationCredentials
 from holdfast.apps.gitops.metrics import GitopsMetrics, MeteredChannel
@@ -55,7 +55,7 @@ class NotificationChannels:
         self._clock = clock
         self._metrics = metrics
         self._key = key
-        self._outbound = OutboundClient(allow_private=private)
+        self._sender = NotificationSender(allow_private=private)
         self._names: dict[ApplicationId, tuple[tuple[str, Severity], ...]] = {}
         """The channels of each application, and what is loud enough for them."""
         self._channels: dict[str, NotificationChannel] = {}
@@ -110,11 +110,9 @@ class NotificationChannels:
         name = f"{spec.kind.value}-{self._fingerprint(url, signing)}"
         made: NotificationChannel
         if spec.kind is ChannelKind.SLACK:
-            made = SlackChannel(name, url, outbound=self._outbound)
+            made = SlackChannel(name, url, sender=self._sender)
         else:
-            made = WebhookChannel(
-                name, url, outbound=self._outbound, clock=self._clock, secret=signing
-            )
+            made = WebhookChannel(name, url, sender=self._sender, clock=self._clock, secret=signing)
         return MeteredChannel(made, spec.kind.value, self._metrics)
 
     def _fingerprint(self, url: Secret, signing: Secret | None) -> str:

@@ -18,7 +18,11 @@ from hypothesis import strategies as st
 from tests.support.certificates import Authority, Certificate
 from tests.support.planted_secrets import Surfaces, planted_secret
 
-from holdfast.adapters.outbound import OutboundClient, address_problem, parse_outbound_url
+from holdfast.adapters.notify.delivery import (
+    NotificationSender,
+    address_problem,
+    parse_outbound_url,
+)
 from holdfast.core.errors import ConfigurationError, HoldfastError, TargetUnavailable
 from holdfast.core.redact import Secret
 
@@ -61,7 +65,7 @@ def resolving(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def post(url: str, **options: Any) -> None:
-    await OutboundClient(**options).post(Secret(url), b"{}", {})
+    await NotificationSender(**options).post(Secret(url), b"{}", {})
 
 
 PRIVATE = [

@@ -1,100 +1,222 @@
-"""What each inference server needs in a pod, as data.
+"""The inference servers that Holdfast knows, one row each: how to start, address, probe and stop.
 
-Read by the renderer of pods and by the rules that say which fields must be given. Images are
-pinned: a new default here would restart every model that relies on it, so a change of this table
-changes the golden files of the tests, and has to be meant.
+The only table of them. Pods are rendered from it, local processes are started and probed by it,
+an existing Deployment is recognised by it, and command lines are compared by it; so a new engine
+is a new row. Any other backend is one of the user's own, and gets the plainest treatment.
+
+Images are pinned: a new default here would restart every model that relies on it, so a change of
+this table changes the golden files of the tests, and has to be meant.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 DEFAULT_BACKEND = "vllm"
+"""Of a custom resource that names none."""
 POD_PORT = 8000
 POD_HOST = "0.0.0.0"  # noqa: S104  # inside a pod, where the network policy decides who may call
-RESERVED_VARIABLES = ("HOST", "PORT", "OLLAMA_HOST", "OLLAMA_MODEL")
-"""Environment variables that the renderer sets."""
+
+
+class ModelProbe(Enum):
+    """The question whose answer shows that the model is loaded.
+
+    No two servers agree: one opens its port before the model is loaded, one refuses connections
+    for minutes, one says 200 with no model at all.
+    """
+
+    NOTHING = auto()
+    ONE_TOKEN = auto()
+    """An OpenAI-style request for one token, or for what the task type offers instead."""
+    GENERATE_HEALTH = auto()
+    """SGLang generates a token by itself on GET /health_generate."""
+    LOAD = auto()
+    """Ollama loads a model when it is asked to generate nothing with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendProfile:
-    """How one backend is started, asked and stopped inside a pod."""
+    """What is known of one backend. `${MODEL}`, `${HOST}` and `${PORT}` are filled in."""
 
-    image: str | None = None
+    # Everywhere.
     command: tuple[str, ...] = ()
-    """Empty leaves the entry point to the image."""
-    address_flags: tuple[str, ...] = ()
+    """Empty leaves it to the image; a process then needs a command of its own."""
+    address_flags: bool = False
+    """Takes `--host` and `--port`."""
     env: tuple[tuple[str, str], ...] = ()
-    path: str = "/health"
+    """Variables that it reads, beside HOST and PORT."""
+    health_path: str | None = None
+    """None asks /health, and takes any answer of a process below 500 as a sign of life."""
+
+    # In a pod.
+    image: str | None = None
+    pod_env: tuple[tuple[str, str], ...] = ()
     startup_path: str | None = None
-    """Asked until the model has answered once, where that is more than `path` asks."""
-    startup: int = 600
+    """Asked until the model has answered once, where that is more than `health_path` asks."""
+    ready: tuple[str, ...] = ()
+    """A command that succeeds once the model is there, where no path says so."""
+    post_start: tuple[str, ...] = ()
+    pod_startup: int = 600
+    """Seconds to pull weights and load them."""
     parallel_flag: str | None = None
     """Spreads one model over several GPUs."""
     names_flag: str | None = None
     """Takes the names under which a model answers; others are refused by the backend."""
     drain_flag: str | None = None
-    post_start: tuple[str, ...] = ()
-    ready: tuple[str, ...] = ()
-    """A command that succeeds once the model is there, where no path says so."""
-    shared_memory: bool = False
     local_model_flag: tuple[str, str] | None = None
     """Another flag names the model when it is a path inside the image or a volume."""
+    shared_memory: bool = False
+
+    # As a process of this machine.
+    process_command: tuple[str, ...] = ()
+    """Where it differs: programs are on the path, and weights on the disk."""
+    process_startup: float = 120.0
+    model_probe: ModelProbe = ModelProbe.NOTHING
+
+    # How others start it.
+    programs: tuple[str, ...] = ()
+    python_module: str = ""
+    images: tuple[str, ...] = ()
+    """Parts of the names of its images."""
+    model_flags: tuple[str, ...] = ()
+    flag_aliases: Mapping[str, str] = field(default_factory=dict)
+    """The other spellings of a flag, and the one that it is compared under. Only what the program
+    documents: two flags that are taken for one would hide drift."""
+    ignores_underscores: bool = False
+    """Reads `--max_model_len` as `--max-model-len`."""
 
 
-_ADDRESS = ("--host", POD_HOST, "--port", str(POD_PORT))
-_MODEL = "${MODEL}"
-
-_PROFILES = {
+BACKENDS: Mapping[str, BackendProfile] = {
     "vllm": BackendProfile(
+        command=("vllm", "serve", "${MODEL}"),
+        address_flags=True,
+        health_path="/health",
         image="vllm/vllm-openai:v0.32.0",
-        command=("vllm", "serve", _MODEL),
-        address_flags=_ADDRESS,
         parallel_flag="--tensor-parallel-size",
         names_flag="--served-model-name",
         drain_flag="--shutdown-timeout",
         shared_memory=True,
+        process_startup=600.0,
+        model_probe=ModelProbe.ONE_TOKEN,
+        programs=("vllm", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"),
+        python_module="vllm",
+        images=("vllm",),
+        model_flags=("--model",),
+        flag_aliases={
+            "-tp": "--tensor-parallel-size",
+            "-pp": "--pipeline-parallel-size",
+            "-dp": "--data-parallel-size",
+            "-dcp": "--decode-context-parallel-size",
+            "-pcp": "--prefill-context-parallel-size",
+            "-dpn": "--data-parallel-rank",
+            "-dpr": "--data-parallel-start-rank",
+            "-dpl": "--data-parallel-size-local",
+            "-dpa": "--data-parallel-address",
+            "-dpp": "--data-parallel-rpc-port",
+            "-dpb": "--data-parallel-backend",
+            "-ep": "--enable-expert-parallel",
+            "-q": "--quantization",
+        },
+        ignores_underscores=True,
     ),
     "vllm-omni": BackendProfile(
-        command=("vllm", "serve", _MODEL, "--omni"),
-        address_flags=_ADDRESS,
+        command=("vllm", "serve", "${MODEL}", "--omni"),
+        address_flags=True,
+        health_path="/health",
         parallel_flag="--tensor-parallel-size",
         names_flag="--served-model-name",
         shared_memory=True,
+        process_startup=600.0,
+        model_probe=ModelProbe.ONE_TOKEN,
+        model_flags=("--model",),
     ),
     "sglang": BackendProfile(
+        command=("python3", "-m", "sglang.launch_server", "--model-path", "${MODEL}"),
+        address_flags=True,
+        health_path="/health",
         image="lmsysorg/sglang:v0.5.23",
-        command=("python3", "-m", "sglang.launch_server", "--model-path", _MODEL),
-        address_flags=_ADDRESS,
         startup_path="/health_generate",
         parallel_flag="--tp-size",
         shared_memory=True,
+        process_startup=600.0,
+        model_probe=ModelProbe.GENERATE_HEALTH,
+        programs=("sglang.launch_server", "sglang"),
+        python_module="sglang",
+        images=("sglang",),
+        model_flags=("--model-path", "--model"),
+        flag_aliases={
+            "--model": "--model-path",
+            "--tp": "--tensor-parallel-size",
+            "--tp-size": "--tensor-parallel-size",
+            "--pp-size": "--pipeline-parallel-size",
+            "--dp": "--data-parallel-size",
+            "--dp-size": "--data-parallel-size",
+        },
     ),
     "llamacpp": BackendProfile(
+        command=("/app/llama-server", "--hf-repo", "${MODEL}", "--metrics"),
+        address_flags=True,
+        health_path="/health",
         image="ghcr.io/ggml-org/llama.cpp:server-b11669",
-        command=("/app/llama-server", "--hf-repo", _MODEL, "--metrics"),
-        address_flags=_ADDRESS,
-        startup=300,
+        pod_startup=300,
         local_model_flag=("--hf-repo", "--model"),
+        process_command=("llama-server", "--model", "${MODEL}"),
+        model_probe=ModelProbe.ONE_TOKEN,
+        programs=("llama-server",),
+        images=("llama.cpp", "llama-cpp", "llamacpp", "llama-server"),
+        model_flags=("--hf-repo", "-hf", "-hfr", "--model", "-m"),
+        flag_aliases={
+            "-m": "--model",
+            "-a": "--alias",
+            "-c": "--ctx-size",
+            "-b": "--batch-size",
+            "-ub": "--ubatch-size",
+            "-t": "--threads",
+            "-tb": "--threads-batch",
+            "-np": "--parallel",
+            "-ngl": "--gpu-layers",
+            "--n-gpu-layers": "--gpu-layers",
+            "-sm": "--split-mode",
+            "-ts": "--tensor-split",
+            "-mg": "--main-gpu",
+            "-ctk": "--cache-type-k",
+            "-ctv": "--cache-type-v",
+            "-fa": "--flash-attn",
+            "-hf": "--hf-repo",
+            "-hff": "--hf-file",
+        },
+        ignores_underscores=True,
     ),
     "ollama": BackendProfile(
-        image="ollama/ollama:0.17.4",
         command=("ollama", "serve"),
-        env=(("OLLAMA_HOST", f"{POD_HOST}:{POD_PORT}"), ("OLLAMA_MODEL", _MODEL)),
-        path="/api/version",
+        env=(("OLLAMA_HOST", "${HOST}:${PORT}"),),
+        health_path="/api/version",
+        image="ollama/ollama:0.17.4",
+        pod_env=(("OLLAMA_MODEL", "${MODEL}"),),
         # The server starts without a model; the pod counts as started once it has been pulled.
         post_start=(
             "/bin/sh",
             "-c",
             'until ollama list >/dev/null 2>&1; do sleep 1; done; exec ollama pull "$OLLAMA_MODEL"',
         ),
-        ready=("ollama", "show", _MODEL),
+        ready=("ollama", "show", "${MODEL}"),
+        model_probe=ModelProbe.LOAD,
+        programs=("ollama",),
+        images=("ollama",),
     ),
 }
+BACKENDS_WITH_IMAGE = tuple(name for name, backend in BACKENDS.items() if backend.image)
+RESERVED_VARIABLES = (
+    "HOST",
+    "PORT",
+    *(name for each in BACKENDS.values() for name, _ in (*each.env, *each.pod_env)),
+)
+"""Environment variables that Holdfast sets in a pod."""
 _CUSTOM = BackendProfile()
-BACKENDS_WITH_IMAGE = tuple(name for name, engine in _PROFILES.items() if engine.image)
 
 
-def backend_profile(backend: str | None) -> BackendProfile:
+def backend_profile(backend: str) -> BackendProfile:
     """Return what is known of a backend; one of the user's own is asked on /health."""
-    return _PROFILES.get(backend or DEFAULT_BACKEND, _CUSTOM)
+    return BACKENDS.get(backend, _CUSTOM)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 
+from holdfast.core.backends import BACKENDS, BackendProfile
 from holdfast.core.scan import MAX_TEXT
 from holdfast.core.tree import Fields, Tree
 
@@ -32,55 +33,14 @@ _VARIABLE = re.compile(r"(?:-[^=]*=)?\$([A-Za-z_][A-Za-z0-9_]*)")
 """A whole value written as a shell would fill it in."""
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
-_ALIASES: dict[str, dict[str, str]] = {
-    "vllm": {
-        "-tp": "--tensor-parallel-size",
-        "-pp": "--pipeline-parallel-size",
-        "-dp": "--data-parallel-size",
-        "-dcp": "--decode-context-parallel-size",
-        "-pcp": "--prefill-context-parallel-size",
-        "-dpn": "--data-parallel-rank",
-        "-dpr": "--data-parallel-start-rank",
-        "-dpl": "--data-parallel-size-local",
-        "-dpa": "--data-parallel-address",
-        "-dpp": "--data-parallel-rpc-port",
-        "-dpb": "--data-parallel-backend",
-        "-ep": "--enable-expert-parallel",
-        "-q": "--quantization",
-    },
-    "sglang": {
-        "--model": "--model-path",
-        "--tp": "--tensor-parallel-size",
-        "--tp-size": "--tensor-parallel-size",
-        "--pp-size": "--pipeline-parallel-size",
-        "--dp": "--data-parallel-size",
-        "--dp-size": "--data-parallel-size",
-    },
-    "llama-server": {
-        "-m": "--model",
-        "-a": "--alias",
-        "-c": "--ctx-size",
-        "-b": "--batch-size",
-        "-ub": "--ubatch-size",
-        "-t": "--threads",
-        "-tb": "--threads-batch",
-        "-np": "--parallel",
-        "-ngl": "--gpu-layers",
-        "--n-gpu-layers": "--gpu-layers",
-        "-sm": "--split-mode",
-        "-ts": "--tensor-split",
-        "-mg": "--main-gpu",
-        "-ctk": "--cache-type-k",
-        "-ctv": "--cache-type-v",
-        "-fa": "--flash-attn",
-        "-hf": "--hf-repo",
-        "-hff": "--hf-file",
-    },
+_BY_PROGRAM = {
+    program: backend
+    for backend in BACKENDS.values()
+    if backend.flag_aliases
+    for program in backend.programs
 }
-"""By program, the other spellings of a flag and the one that it is compared under. Only what the
-program documents: two flags that are taken for one would hide drift."""
-_IGNORES_UNDERSCORES = frozenset({"vllm", "llama-server"})
-"""Programs that read `--max_model_len` as `--max-model-len`."""
+_BY_MODULE = [(f"{each.python_module}.", each) for each in BACKENDS.values() if each.python_module]
+_OTHER = BackendProfile()
 _SHELL_OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "<<"})
 
 
@@ -173,7 +133,7 @@ def canonical_command(text: str) -> Fields:
         arguments = split_command(text)
     except ValueError:
         return {"0": text}
-    program = _program(arguments)
+    backend = _backend(arguments)
     flags: dict[str, list[Tree]] = {}
     positionals: list[str] = []
     index = 0
@@ -187,7 +147,7 @@ def canonical_command(text: str) -> Fields:
             positionals.append(part)
             continue
         given, equals, value = part.partition("=")
-        name = _canonical_flag(given, program)
+        name = _canonical_flag(given, backend)
         if equals:
             flags.setdefault(name, []).append(value)
         elif index < len(arguments) and _takes_value(name) and not _FLAG.match(arguments[index]):
@@ -206,23 +166,22 @@ def _takes_value(name: str) -> bool:
     return name not in _SWITCHES and not name.startswith(_SWITCH_PREFIXES)
 
 
-def _program(arguments: Sequence[str]) -> str:
-    """Say which backend a line starts, as `_ALIASES` calls it; "" for any other program."""
+def _backend(arguments: Sequence[str]) -> BackendProfile:
+    """Say which backend a line starts, as far as its flags are known."""
     for part in arguments[:4]:  # `python3 -m sglang.launch_server`, `env vllm serve`
-        name = _program_name(part)
-        if name in _ALIASES:
-            return name
-        for module, program in (("vllm.", "vllm"), ("sglang.", "sglang")):
-            if part.startswith(module):
-                return program
-    return ""
+        if (backend := _BY_PROGRAM.get(_program_name(part))) is not None:
+            return backend
+        for prefix, backend in _BY_MODULE:
+            if part.startswith(prefix):
+                return backend
+    return _OTHER
 
 
 def _program_name(part: str) -> str:
     return part.rpartition("/")[2]
 
 
-def _canonical_flag(flag: str, program: str) -> str:
-    if program in _IGNORES_UNDERSCORES and flag.startswith("--"):
+def _canonical_flag(flag: str, backend: BackendProfile) -> str:
+    if backend.ignores_underscores and flag.startswith("--"):
         flag = flag.replace("_", "-")
-    return _ALIASES.get(program, {}).get(flag, flag)
+    return backend.flag_aliases.get(flag, flag)

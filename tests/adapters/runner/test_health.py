@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from tests.support.processes import free_port
 
-from holdfast.adapters.runner.backends import facts_of
 from holdfast.adapters.runner.health import Prober, ProbeResult, ProbeTarget
+from holdfast.core.backends import backend_profile
 
 Answers = Mapping[str, tuple[int, str]]
 UP = {"/health": (200, "")}
@@ -43,7 +43,7 @@ def ask(
         try:
             target = ProbeTarget(
                 url=f"http://127.0.0.1:{server.addresses[0][1]}",
-                backend=facts_of(backend),
+                backend=backend_profile(backend),
                 path=path,
                 model="tiny",
                 task=task,
@@ -116,7 +116,7 @@ def test_a_refused_connection_is_an_answer_for_people() -> None:
         try:
             target = ProbeTarget(
                 url=f"http://127.0.0.1:{free_port()}",
-                backend=facts_of("vllm"),
+                backend=backend_profile("vllm"),
                 path=None,
                 model="m",
                 task="",

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from holdfast.adapters.outbound import HttpClient, HttpResponse, NoResponse, sanitize
-from holdfast.adapters.runner.backends import BackendFacts, ModelProbe
+from holdfast.core.backends import BackendProfile, ModelProbe
 
 _DETAIL_LIMIT = 200
 _FIRST_TOKEN_TIMEOUT = 60.0
@@ -41,7 +41,7 @@ class ProbeTarget:
     """What to ask one replica."""
 
     url: str
-    backend: BackendFacts
+    backend: BackendProfile
     path: str | None
     """The declared health path, which outranks the backend's usual one."""
     model: str
@@ -82,7 +82,7 @@ class Prober:
 
     async def check_alive(self, target: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
         """Ask the health path."""
-        path = target.path or target.backend.health
+        path = target.path or target.backend.health_path
         response = await self._request("GET", target.url + (path or "/health"), probe_timeout)
         if path is None:
             # A backend of the user's own need not have a health path: any answer will do.
@@ -91,7 +91,7 @@ class Prober:
 
     async def check_model(self, target: ProbeTarget, *, probe_timeout: float) -> ProbeResult:
         """Ask the model itself for the least it can do, where the backend has a way."""
-        match target.backend.ask:
+        match target.backend.model_probe:
             case ModelProbe.NOTHING:
                 return ProbeResult(ok=True, detail="")
             case ModelProbe.GENERATE_HEALTH:

@@ -11,14 +11,15 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.adapters.runner.backends import LOOPBACK, BackendFacts
 from holdfast.adapters.runner.run_spec import DesiredRun, ReplicaGroup
 from holdfast.adapters.runner.secrets import SecretFolder, SecretMissing
+from holdfast.core.backends import BackendProfile
 from holdfast.core.command import fill_placeholders, is_script, split_command, unknown_placeholder
 from holdfast.core.normalize import normalize_workload
 from holdfast.core.redact import Secret, names_a_secret
 from holdfast.core.tree import Fields, Tree, digest
 
+LOOPBACK = "127.0.0.1"
 MARKER = "HOLDFAST_REPLICA"
 """Set in every child and inherited by its children, so that none can be lost sight of."""
 
@@ -42,7 +43,7 @@ class Launch:
     command: tuple[str, ...]
     env: Mapping[str, str]
     secrets: Mapping[str, Secret]
-    backend: BackendFacts
+    backend: BackendProfile
     model: str
     revision: str
     generation: int = 0
@@ -106,7 +107,7 @@ def make_launch(
     The revision covers the secrets by their fingerprints, so that a rotated one is a change like
     any other. Fields are compared in canonical form: an order of flags restarts nothing.
     """
-    fields, facts = group.fields, desired.backend
+    fields, backend = group.fields, desired.backend
     refused, values = None, dict[str, Secret]()
     refs = fields.get("secrets")
     try:
@@ -114,16 +115,16 @@ def make_launch(
     except SecretMissing as missing:
         refused = f"{missing} The replica was not started; put the secret in place."
     fingerprints = {name: secret.fingerprint(key) for name, secret in values.items()}
-    command, problem = _command_of(fields.get("command"), fields, facts)
+    command, problem = _command_of(fields.get("command"), fields, backend)
     given = fields.get("env")
     declared = {k: str(v) for k, v in given.items()} if isinstance(given, dict) else {}
     revision = digest([normalize_workload(fields), {**fingerprints}, refused])
     return Launch(
         command=tuple(command),
-        env=base_environment(inherited) | declared | dict(facts.env),
+        env=base_environment(inherited) | declared | dict(backend.env),
         variables=declared,
         secrets=values,
-        backend=facts,
+        backend=backend,
         model=str(fields.get("model", "")),
         revision=revision.removeprefix("sha256:")[:16],
         generation=desired.spec.generation,
@@ -144,30 +145,31 @@ def base_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _command_of(
-    text: Tree, fields: Mapping[str, Tree], facts: BackendFacts
+    text: Tree, fields: Mapping[str, Tree], backend: BackendProfile
 ) -> tuple[list[str], str | None]:
     if isinstance(text, str):
         try:
-            return _replace_address(split_command(text), facts), None
+            return _replace_address(split_command(text), backend), None
         except ValueError:
             return [], "The command has a quote that is not closed."
     if fields.get("image"):
         return [], "An image needs a container engine, and this machine runs commands only."
-    if facts.command is None:
+    command = backend.process_command or backend.command
+    if not command:
         return [], "The workload has no command, and its backend has no usual one."
     extra = fields.get("args")
     more = [str(part) for part in extra] if isinstance(extra, list) else []
-    return _replace_address([*split_command(facts.command), *more], facts), None
+    return _replace_address([*command, *more], backend), None
 
 
-def _replace_address(argv: list[str], facts: BackendFacts) -> list[str]:
+def _replace_address(argv: list[str], backend: BackendProfile) -> list[str]:
     """Put our address where the command names one of its own.
 
     Two revisions run side by side during a change, so a fixed port cannot be kept; and a
     backend is reached through the proxy alone, so it listens on loopback.
     """
     argv = list(argv)
-    names = {"--port": "${PORT}"} | ({"--host": "${HOST}"} if facts.address_flags else {})
+    names = {"--port": "${PORT}"} | ({"--host": "${HOST}"} if backend.address_flags else {})
     for index, part in enumerate(argv):
         name, equals, _ = part.partition("=")
         if name not in names:

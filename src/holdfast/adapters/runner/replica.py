@@ -19,9 +19,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.adapters.runner.backends import LOOPBACK
 from holdfast.adapters.runner.health import Prober, ProbeTarget
-from holdfast.adapters.runner.launch import Launch, LaunchRefused
+from holdfast.adapters.runner.launch import LOOPBACK, Launch, LaunchRefused
 from holdfast.adapters.runner.process import Process, boot_id, describe_exit, listening_ports
 from holdfast.adapters.runner.records import ReplicaRecord, ReplicaRecords
 from holdfast.adapters.runner.replica_log import ReplicaLog

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from holdfast.adapters.runner.backends import BackendFacts, facts_of
+from holdfast.core.backends import BackendProfile, backend_profile
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import RESTART_FIELDS
 from holdfast.core.quantity import parse_duration
@@ -109,7 +109,7 @@ class DesiredRun:
     """One workload as this machine will run it."""
 
     spec: RunSpec
-    backend: BackendFacts
+    backend: BackendProfile
     groups: tuple[ReplicaGroup, ...]
     weight: int
     health_check: HealthCheck
@@ -126,7 +126,7 @@ class DesiredRun:
 def make_desired_run(spec: RunSpec, limits: RunnerLimits) -> DesiredRun:
     """Read the fields. They were checked before they were stored, so nothing is refused here."""
     fields = spec.fields
-    facts = facts_of(_text(fields.get("backend")))
+    backend = backend_profile(_text(fields.get("backend")))
     count, notes = _replica_count(fields)
     notes += _unenforced_fields(fields)
     restarting = {name: value for name, value in fields.items() if name in RESTART_FIELDS}
@@ -150,14 +150,14 @@ def make_desired_run(spec: RunSpec, limits: RunnerLimits) -> DesiredRun:
     path = health.get("path")
     return DesiredRun(
         spec=spec,
-        backend=facts,
+        backend=backend,
         groups=tuple(groups),
         weight=_integer(canary.get("weight"), 0),
         health_check=HealthCheck(
             path=path if isinstance(path, str) else None,
             interval=_seconds(health.get("interval"), 5.0),
             timeout=_seconds(health.get("timeout"), 5.0),
-            startup=_seconds(health.get("startup"), facts.startup),
+            startup=_seconds(health.get("startup"), backend.process_startup),
         ),
         drain=_seconds(rollout.get("drain_timeout"), limits.drain),
         surge=max(1, _integer(rollout.get("max_surge"), 1)),

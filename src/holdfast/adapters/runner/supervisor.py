@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.adapters.runner.backends import facts_of
 from holdfast.adapters.runner.balancer import Balancer, ReplicaLease, effective_weight
 from holdfast.adapters.runner.launch import Launch, make_launch
 from holdfast.adapters.runner.records import ReplicaRecord
@@ -33,6 +32,7 @@ from holdfast.adapters.runner.run_spec import (
     make_desired_run,
 )
 from holdfast.adapters.runner.secrets import SecretMask
+from holdfast.core.backends import backend_profile
 from holdfast.core.diff import same_value
 from holdfast.core.live import FailedReplica, OutdatedReplica, Phase, Progress, Status
 from holdfast.core.normalize import normalize_workload
@@ -285,7 +285,7 @@ class WorkloadSupervisor:
             if not same:
                 health_check = replace(self._desired.health_check, path=record.health)
                 replica.desired = replace(
-                    self._desired, backend=facts_of(record.backend), health_check=health_check
+                    self._desired, backend=backend_profile(record.backend), health_check=health_check
                 )
             replica.was_ready = True  # it is not given up before another is ready
             replica.adopt(pid, record)

@@ -1,8 +1,8 @@
 """Tells from a container which inference server it runs, which model, and with which arguments.
 
 The inverse of what `pod` writes, and more tolerant: people start the same servers in many ways.
-A command line that says no more than the engine's own is given up for its arguments; any other is
-kept as it stands. Called by `imported`.
+A command line that says no more than the backend's own is given up for its arguments; any other is
+kept as it stands. Called by `importer`.
 """
 
 from __future__ import annotations
@@ -10,32 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.backends import POD_PORT, BackendProfile, backend_profile
+from holdfast.core.backends import BACKENDS, POD_PORT, BackendProfile, backend_profile
 from holdfast.core.command import shell_syntax, split_command
 from holdfast.core.names import canonical_slug
 
 _SHELLS = ("sh", "bash", "dash", "ash")
-_MODEL_FLAGS: dict[str, tuple[str, ...]] = {
-    "vllm": ("--model",),
-    "vllm-omni": ("--model",),
-    "sglang": ("--model-path", "--model"),
-    "llamacpp": ("--hf-repo", "-hf", "-hfr", "--model", "-m"),
-}
 _ANY_FLAGS = ("--model", "--model-path", "--model-id", "--hf-repo", "-hf", "-m")
 _LOCAL_FLAGS = ("--model", "-m")
 _MODEL_VARIABLES = ("OLLAMA_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL", "MODEL_ID", "MODEL")
-_PROGRAMS = (
-    ("vllm", ("vllm", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")),
-    ("sglang", ("sglang.launch_server", "sglang")),
-    ("llamacpp", ("llama-server",)),
-    ("ollama", ("ollama",)),
-)
-_IMAGES = (
-    ("vllm", ("vllm",)),
-    ("sglang", ("sglang",)),
-    ("ollama", ("ollama",)),
-    ("llamacpp", ("llama.cpp", "llama-cpp", "llamacpp", "llama-server")),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +27,12 @@ class ServerCommand:
     backend: str
     model: str | None
     command: tuple[str, ...] | None = None
-    """None when the engine's own command does the same."""
+    """None when the backend's own command does the same."""
     args: tuple[str, ...] = ()
     own: bool = False
-    """True when the rest of the line stands after the engine's own command."""
+    """True when the rest of the line stands after the backend's own command."""
     implied: bool = False
-    """True when an entry point that only the image knows gives way to the engine's command."""
+    """True when an entry point that only the image knows gives way to the backend's command."""
 
 
 def detect_backend(
@@ -65,16 +47,16 @@ def detect_backend(
 ) -> ServerCommand:
     """Read one container. `backend` and `model` are what the user or a label said.
 
-    In a rendering of ours, a command that is not the engine's own was declared.
+    In a rendering of ours, a command that is not the backend's own was declared.
     """
     words = _without_shell([*command, *args])
     kind = backend or _backend(words or [*command, *args], image)
-    engine = backend_profile(kind)
+    profile = backend_profile(kind)
     found = model or _model(kind, words or [*command, *args], env)
-    implied = not command and bool(engine.command) and _has_entry_point(image, engine)
-    declared = ours and len(command) != len(engine.command)
-    if words is not None and found is not None and engine.command and not declared:
-        rest = _after_own_command(kind, engine, words, found, entered=not command)
+    implied = not command and bool(profile.command) and _has_entry_point(image, profile)
+    declared = ours and len(command) != len(profile.command)
+    if words is not None and found is not None and profile.command and not declared:
+        rest = _after_own_command(kind, profile, words, found, entered=not command)
         if rest is not None:
             return ServerCommand(
                 backend=kind, model=found, args=tuple(rest), own=True, implied=bool(implied)
@@ -131,19 +113,19 @@ def _without_shell(words: list[str]) -> list[str] | None:
 
 def _backend(words: Sequence[str], image: str) -> str:
     names = [part.rpartition("/")[2] for word in words for part in word.split()]
-    for kind, programs in _PROGRAMS:
-        if any(name in programs for name in names):
-            return "vllm-omni" if kind == "vllm" and "--omni" in names else kind
+    for backend, profile in BACKENDS.items():
+        if any(name in profile.programs for name in names):
+            return "vllm-omni" if backend == "vllm" and "--omni" in names else backend
     path = image.partition("@")[0]
-    for kind, parts in _IMAGES:
-        if any(part in path for part in parts):
-            return kind
+    for backend, profile in BACKENDS.items():
+        if any(part in path for part in profile.images):
+            return backend
     return canonical_slug(path.rpartition("/")[2].partition(":")[0]) or "custom"
 
 
 def _model(kind: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
     parts = [part for word in words for part in word.split()] if len(words) == 3 else list(words)
-    for flag in _MODEL_FLAGS.get(kind, _ANY_FLAGS):
+    for flag in backend_profile(kind).model_flags or _ANY_FLAGS:
         given = flag_values(parts, flag)
         if given:
             return given[0]
@@ -161,16 +143,16 @@ def _model(kind: str, words: Sequence[str], env: Mapping[str, str]) -> str | Non
     return next((env[name] for name in _MODEL_VARIABLES if env.get(name)), None)
 
 
-def _has_entry_point(image: str, engine: BackendProfile) -> bool:
-    """True unless the image is the very one that the engine's command was written for."""
-    return image.partition("@")[0].rpartition(":")[0] != (engine.image or "").rpartition(":")[0]
+def _has_entry_point(image: str, profile: BackendProfile) -> bool:
+    """True unless the image is the very one that the backend's command was written for."""
+    return image.partition("@")[0].rpartition(":")[0] != (profile.image or "").rpartition(":")[0]
 
 
 def _after_own_command(
-    kind: str, engine: BackendProfile, words: list[str], model: str, *, entered: bool
+    kind: str, profile: BackendProfile, words: list[str], model: str, *, entered: bool
 ) -> list[str] | None:
-    """What follows the engine's own command, or None when the line says something else."""
-    program = engine.command[: _program_length(engine)]
+    """What follows the backend's own command, or None when the line says something else."""
+    program = profile.command[: _program_length(profile)]
     rest = list(words)
     if tuple(rest[: len(program)]) == program:
         rest = rest[len(program) :]
@@ -180,24 +162,24 @@ def _after_own_command(
         return None
     if rest and rest[0] == model:
         rest = rest[1:]
-    for flag in _MODEL_FLAGS.get(kind, ()):
+    for flag in profile.model_flags:
         given = flag_values(rest, flag)
         if given and given[0] == model:
-            local = engine.local_model_flag is not None and flag in _LOCAL_FLAGS
-            if engine.local_model_flag is not None and local != model.startswith("/"):
+            local = profile.local_model_flag is not None and flag in _LOCAL_FLAGS
+            if profile.local_model_flag is not None and local != model.startswith("/"):
                 return None  # our own command would name the model by the other flag
             rest = without_flag(rest, flag, values=1)
-    for fixed in engine.command[len(program) :]:
-        if fixed.startswith("--") and fixed not in _MODEL_FLAGS.get(kind, ()):
+    for fixed in profile.command[len(program) :]:
+        if fixed.startswith("--") and fixed not in profile.model_flags:
             rest = without_flag(rest, fixed, values=0)
     return rest
 
 
-def _program_length(engine: BackendProfile) -> int:
-    for place, part in enumerate(engine.command):
+def _program_length(profile: BackendProfile) -> int:
+    for place, part in enumerate(profile.command):
         if (part.startswith("-") and part != "-m") or "${MODEL}" in part:
             return place
-    return len(engine.command)
+    return len(profile.command)
 
 
 def _with_model(line: Sequence[str], model: str | None) -> list[str]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.backends import POD_PORT, RESERVED_VARIABLES, BackendProfile, backend_profile
+from holdfast.core.backends import (
+    POD_HOST,
+    POD_PORT,
+    RESERVED_VARIABLES,
+    BackendProfile,
+    backend_profile,
+)
+from holdfast.core.command import fill_placeholders
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.redact import credential_in, is_reference, names_a_secret
 from holdfast.core.scan import safe_name, scan_values
@@ -89,7 +96,7 @@ def pick_container(pod: Fields) -> Fields:
 def collect_unsupported(
     deployment: Fields,
     container: Fields,
-    engine: BackendProfile,
+    profile: BackendProfile,
     sized: bool,
     lost: list[UnsupportedField],
 ) -> Fields:
@@ -110,7 +117,7 @@ def collect_unsupported(
                 UnsupportedField(field=f"containers[name={other.get('name')}]", reason=reason)
             )
     _volumes(pod, container, lost)
-    _hooks(container, engine, lost)
+    _hooks(container, profile, lost)
     _pull_policy(container, lost)
     for holder in (mapping_at(deployment, "metadata"), mapping_at(template, "metadata")):
         _foreign_metadata(holder, lost)
@@ -155,7 +162,7 @@ def _volumes(pod: Fields, container: Fields, lost: list[UnsupportedField]) -> No
     shared = {
         mount.get("name")
         for mount in list_at(container, "volumeMounts")
-        if mount.get("mountPath") == "/dev/shm"  # noqa: S108  # where the engines look
+        if mount.get("mountPath") == "/dev/shm"  # noqa: S108  # where the servers look
     }
     for volume in list_at(pod, "volumes"):
         name = volume.get("name")
@@ -166,10 +173,10 @@ def _volumes(pod: Fields, container: Fields, lost: list[UnsupportedField]) -> No
             lost.append(UnsupportedField(field=f"volumes[name={name}]", reason=reason))
 
 
-def _hooks(container: Fields, engine: BackendProfile, lost: list[UnsupportedField]) -> None:
+def _hooks(container: Fields, profile: BackendProfile, lost: list[UnsupportedField]) -> None:
     hooks = mapping_at(container, "lifecycle")
     started = mapping_at(hooks, "postStart", "exec").get("command")
-    if "postStart" in hooks and started != list(engine.post_start):
+    if "postStart" in hooks and started != list(profile.post_start):
         lost.append(UnsupportedField(field="lifecycle.postStart", reason=_NO_FIELD))
     if "preStop" in hooks and "sleep" not in mapping_at(hooks, "preStop"):
         reason = "Holdfast waits until no request comes any more instead."
@@ -216,12 +223,12 @@ _MARGIN = 600
 
 def health_check_of(
     container: Fields,
-    engine: BackendProfile,
+    profile: BackendProfile,
     own: Fields | None,
     model: str,
     lost: list[UnsupportedField],
 ) -> Fields:
-    """Say what differs from the engine's own check. `own` is the spec of a Deployment of ours."""
+    """Say what differs from the backend's own check. `own` is the spec of a Deployment of ours."""
     probes = {
         name: found
         for name in ("readinessProbe", "livenessProbe", "startupProbe")
@@ -235,26 +242,26 @@ def health_check_of(
         for name, probe in probes.items()
         if "httpGet" in probe
     }
-    ready = [part.replace("${MODEL}", model) for part in engine.ready]
+    ready = [part.replace("${MODEL}", model) for part in profile.ready]
     for name, probe in probes.items():
         if name not in paths and mapping_at(probe, "exec").get("command") != ready:
             how = next((kind for kind in ("exec", "tcpSocket", "grpc") if kind in probe), "it")
             lost.append(
                 UnsupportedField(field=name, reason=f"{how} is not asked; an HTTP path is.")
             )
+    path = profile.health_path or "/health"
     usual = {
-        "readinessProbe": engine.path,
-        "livenessProbe": engine.path,
-        "startupProbe": engine.startup_path or engine.path,
+        "readinessProbe": path,
+        "livenessProbe": path,
+        "startupProbe": profile.startup_path or path,
     }
-    if any(path != usual[name] for name, path in paths.items()):
+    if any(asked != usual[name] for name, asked in paths.items()):
         chosen = next(iter(paths.values()))
         health["path"] = chosen
-        for name, path in paths.items():
-            if path != chosen:
-                lost.append(
-                    UnsupportedField(field=f"{name}.path", reason=f"{chosen} is asked, not {path}.")
-                )
+        for name, asked in paths.items():
+            if asked != chosen:
+                reason = f"{chosen} is asked, not {asked}."
+                lost.append(UnsupportedField(field=f"{name}.path", reason=reason))
     first = next(iter(probes.values()))
     interval, timeout = _whole(first, "periodSeconds", 10), _whole(first, "timeoutSeconds", 1)
     if interval != _INTERVAL:
@@ -266,7 +273,7 @@ def health_check_of(
     if timeout != min(_TIMEOUT, interval):
         health["timeout"] = f"{timeout}s"
     startup = _startup(probes, own)
-    if startup and startup != engine.startup:
+    if startup and startup != profile.pod_startup:
         health["startup"] = f"{startup}s"
     if own is None:
         lost.append(
@@ -343,27 +350,29 @@ def import_deployment(
     )
     if line.model is None:
         raise _no_model(slug)
-    engine = backend_profile(line.backend)
+    profile = backend_profile(line.backend)
     resources = _resources(container, lost)
     if GPU_MEMORY_ANNOTATION in notes:
         resources["gpu_memory"] = notes[GPU_MEMORY_ANNOTATION]
     drain = _drain(pod, ours)
     fields: Fields = {"name": slug, "model": line.model, "backend": line.backend}
-    fields |= _image(container, engine, line)
+    fields |= _image(container, profile, line)
     if line.command is not None:
         fields["config"] = {"entrypoint": list[Tree](line.command)}
-    args = _arguments(line, engine, slug, resources, drain, fields, lost)
+    args = _arguments(line, profile, slug, resources, drain, fields, lost)
     if args:
         fields["args"] = list[Tree](args)
-    own = _own_variables(engine, line.model)
+    own = _own_variables(profile, line.model)
     fields |= {"env": kept} if (kept := _foreign_variables(env, own, lost)) else {}
     fields |= {"secrets": secrets} if secrets else {}
     fields |= _replicas(spec, autoscaler, lost)
     fields |= {"resources": resources} if resources else {}
     fields |= _rollout(spec, drain, bool(resources.get("gpu")), lost)
-    health = health_check_of(container, engine, spec if ours else None, line.model, lost)
+    health = health_check_of(container, profile, spec if ours else None, line.model, lost)
     fields |= {"health": health} if health else {}
-    scheduling = collect_unsupported(deployment, container, engine, "gpu_memory" in resources, lost)
+    scheduling = collect_unsupported(
+        deployment, container, profile, "gpu_memory" in resources, lost
+    )
     return ImportedDeployment(
         slug=slug,
         namespace=_text(metadata.get("namespace")),
@@ -401,9 +410,11 @@ def _environment(container: Fields, lost: list[UnsupportedField]) -> tuple[Field
     return plain, secrets
 
 
-def _own_variables(engine: BackendProfile, model: str) -> dict[str, str]:
-    own = {"HOST": "0.0.0.0", "PORT": str(POD_PORT)}  # noqa: S104  # inside a pod
-    return own | {name: value.replace("${MODEL}", model) for name, value in engine.env}
+def _own_variables(profile: BackendProfile, model: str) -> dict[str, str]:
+    known = {"HOST": POD_HOST, "PORT": str(POD_PORT)}
+    values = {**known, "MODEL": model}
+    own = (*profile.env, *profile.pod_env)
+    return known | {name: fill_placeholders(value, values) for name, value in own}
 
 
 def _foreign_variables(
@@ -419,10 +430,10 @@ def _foreign_variables(
     return kept
 
 
-def _image(container: Fields, engine: BackendProfile, line: ServerCommand) -> Fields:
+def _image(container: Fields, profile: BackendProfile, line: ServerCommand) -> Fields:
     image = str(container.get("image") or "")
-    flag = engine.drain_flag
-    if line.own and flag and image == engine.image and flag_values(line.args, flag) is None:
+    flag = profile.drain_flag
+    if line.own and flag and image == profile.image and flag_values(line.args, flag) is None:
         # With the image itself declared, a flag for draining would be added.
         return {"vllm_version": image.rpartition(":")[2].removeprefix("v")}
     return {"image": image} if image else {}
@@ -430,7 +441,7 @@ def _image(container: Fields, engine: BackendProfile, line: ServerCommand) -> Fi
 
 def _arguments(
     line: ServerCommand,
-    engine: BackendProfile,
+    profile: BackendProfile,
     slug: str,
     resources: Fields,
     drain: int,
@@ -440,28 +451,28 @@ def _arguments(
     """The user's own arguments: without those that the rendering adds by itself."""
     args = _without_secrets(list(line.args), lost)
     if line.implied:
-        does = " ".join(engine.command)
+        does = " ".join(profile.command)
         lost.append(UnsupportedField(field="image", reason=f"its entry point gives way to: {does}"))
     port = custom_port([*(line.command or ()), *args])
     if port:
         lost.append(
             UnsupportedField(field="args", reason=f"pods listen on port {POD_PORT}, not {port}.")
         )
-    for flag in engine.address_flags[::2]:
-        args = without_flag(args, flag, values=1)
-    if not engine.address_flags and port:
+    if profile.address_flags:
+        args = without_flag(without_flag(args, "--host", values=1), "--port", values=1)
+    elif port:
         args = ["${PORT}" if part == port else part for part in args]
         args = [f"--port={POD_PORT}" if part == f"--port={port}" else part for part in args]
     if not line.own:
         return args
     names = list(dict.fromkeys((slug, line.model or "")))
-    if engine.names_flag and flag_values(args, engine.names_flag) == names:
-        args = without_flag(args, engine.names_flag, values=len(names))
+    if profile.names_flag and flag_values(args, profile.names_flag) == names:
+        args = without_flag(args, profile.names_flag, values=len(names))
     added = {}
-    if engine.parallel_flag and resources.get("gpu", 1) != 1:
-        added[engine.parallel_flag] = str(resources["gpu"])
-    if engine.drain_flag and fields.get("image") == engine.image:
-        added[engine.drain_flag] = str(drain)
+    if profile.parallel_flag and resources.get("gpu", 1) != 1:
+        added[profile.parallel_flag] = str(resources["gpu"])
+    if profile.drain_flag and fields.get("image") == profile.image:
+        added[profile.drain_flag] = str(drain)
     for flag, value in added.items():
         if flag_values(args, flag) == [value]:
             args = without_flag(args, flag, values=1)

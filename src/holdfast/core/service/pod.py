@@ -11,7 +11,13 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
-from holdfast.core.backends import POD_HOST, POD_PORT, BackendProfile, backend_profile
+from holdfast.core.backends import (
+    DEFAULT_BACKEND,
+    POD_HOST,
+    POD_PORT,
+    BackendProfile,
+    backend_profile,
+)
 from holdfast.core.command import is_script, to_kubelet_syntax
 from holdfast.core.quantity import parse_duration, parse_quantity
 from holdfast.core.service.spec import HealthCheckSpec, InferenceService, ResourceSpec
@@ -22,7 +28,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_MEMORY_ANNOTATION = "holdfast.dev/gpu-memory"
 MODEL_ANNOTATION = "holdfast.dev/model"
-SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where the engines look
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where the servers look
 PRE_STOP_SECONDS = 5
 """Seconds between leaving the endpoints and the stop signal: proxies learn of it with a delay."""
 DEFAULT_DRAIN_SECONDS = 30
@@ -39,10 +45,10 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
     notes: Fields = {MODEL_ANNOTATION: model_of(service, canary=canary)}
     if resources.gpu_memory is not None:
         notes[GPU_MEMORY_ANNOTATION] = str(resources.gpu_memory)
-    engine = backend_profile(spec.backend)
+    profile = _profile(service)
     pod: Fields = {
         "automountServiceAccountToken": False,
-        "containers": [_container(service, engine, canary=canary)],
+        "containers": [_container(service, profile, canary=canary)],
         # Variables such as VLLM_PORT, made from a Service called vllm, confuse the servers.
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
@@ -50,7 +56,7 @@ def pod_template(service: InferenceService, *, canary: bool, labels: Fields) -> 
         **_scheduling(service),
         **_account(service),
     }
-    volumes = _volumes(service, engine)
+    volumes = _volumes(service, profile)
     if volumes:
         pod["volumes"] = [volume for volume, _ in volumes]
     return {"metadata": {"labels": labels, "annotations": notes}, "spec": pod}
@@ -65,9 +71,7 @@ def model_of(service: InferenceService, *, canary: bool) -> str:
 def startup_seconds(service: InferenceService) -> int:
     """How long a pod may take to load its model."""
     check = service.spec.health_check
-    return (
-        _seconds(check.startup if check else None) or backend_profile(service.spec.backend).startup
-    )
+    return _seconds(check.startup if check else None) or _profile(service).pod_startup
 
 
 def drain_seconds(service: InferenceService) -> int:
@@ -76,16 +80,20 @@ def drain_seconds(service: InferenceService) -> int:
     return _seconds(rollout.drain_timeout if rollout else None) or DEFAULT_DRAIN_SECONDS
 
 
-def _container(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
+def _profile(service: InferenceService) -> BackendProfile:
+    return backend_profile(service.spec.backend or DEFAULT_BACKEND)
+
+
+def _container(service: InferenceService, profile: BackendProfile, *, canary: bool) -> Fields:
     spec = service.spec
     container: Fields = {
         "name": CONTAINER,
-        "image": _image(service, engine, canary=canary),
-        **_command(service, engine, canary=canary),
-        "env": _environment(service, engine, canary=canary),
+        "image": _image(service, profile, canary=canary),
+        **_command(service, profile, canary=canary),
+        "env": _environment(service, profile, canary=canary),
         "ports": [{"containerPort": POD_PORT, "name": "http", "protocol": "TCP"}],
-        **_probes(service, engine, canary=canary),
-        "lifecycle": _lifecycle(engine),
+        **_probes(service, profile, canary=canary),
+        "lifecycle": _lifecycle(profile),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -94,16 +102,16 @@ def _container(service: InferenceService, engine: BackendProfile, *, canary: boo
     amounts = _resource_requirements(spec.resources or ResourceSpec())
     if amounts:
         container["resources"] = amounts
-    volumes = _volumes(service, engine)
+    volumes = _volumes(service, profile)
     if volumes:
         container["volumeMounts"] = [mount for _, mount in volumes]
     return container
 
 
-def _volumes(service: InferenceService, engine: BackendProfile) -> list[tuple[Fields, Fields]]:
+def _volumes(service: InferenceService, profile: BackendProfile) -> list[tuple[Fields, Fields]]:
     """Every volume with its mount."""
     found: list[tuple[Fields, Fields]] = []
-    if engine.shared_memory:
+    if profile.shared_memory:
         memory: Fields = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
         found.append((memory, {"mountPath": SHARED_MEMORY, "name": "shared-memory"}))
     own = service.spec.model_volume
@@ -129,19 +137,19 @@ def _account(service: InferenceService) -> Fields:
     return pod
 
 
-def _image(service: InferenceService, engine: BackendProfile, *, canary: bool) -> str:
+def _image(service: InferenceService, profile: BackendProfile, *, canary: bool) -> str:
     spec = service.spec
     own = spec.canary.image if canary and spec.canary else None
     given = own or spec.image
     if given:
         return given
-    image = engine.image or ""  # a backend without one is refused when the spec is checked
+    image = profile.image or ""  # a backend without one is refused when the spec is checked
     if spec.vllm_version is not None:
         return f"{image.partition(':')[0]}:v{spec.vllm_version.removeprefix('v')}"
     return image
 
 
-def _command(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
+def _command(service: InferenceService, profile: BackendProfile, *, canary: bool) -> Fields:
     spec = service.spec
     own = spec.canary if canary else None
     command = (own.command if own else None) or spec.command
@@ -154,60 +162,56 @@ def _command(service: InferenceService, engine: BackendProfile, *, canary: bool)
         line = _kubelet_references(
             _fill_placeholders(command, service, canary=canary), service, script=script
         )
-        rest = _address(engine, line, args)
+        rest = _address(profile, line, args)
         return {"command": list[Tree](line), **({"args": list[Tree](rest)} if rest else {})}
-    if not engine.command:
+    if not profile.command:
         return {"args": list[Tree](args)} if args else {}
-    line = _fill_placeholders(engine.command, service, canary=canary)
+    line = _fill_placeholders(profile.command, service, canary=canary)
     model = model_of(service, canary=canary)
-    if engine.local_model_flag and model.startswith("/"):
-        remote, local = engine.local_model_flag
+    if profile.local_model_flag and model.startswith("/"):
+        remote, local = profile.local_model_flag
         line = [local if part == remote else part for part in line]
     own_flags = [
-        *_served_names(service, engine, args, canary=canary),
-        *_parallelism(service, engine, args),
+        *_served_names(service, profile, args, canary=canary),
+        *_parallelism(service, profile, args),
     ]
     if (
-        engine.drain_flag
+        profile.drain_flag
         and spec.vllm_version is None
-        and _image(service, engine, canary=canary) == engine.image
-        and not _has_flag(args, engine.drain_flag)
+        and _image(service, profile, canary=canary) == profile.image
+        and not _has_flag(args, profile.drain_flag)
     ):
-        own_flags += [engine.drain_flag, str(drain_seconds(service))]
+        own_flags += [profile.drain_flag, str(drain_seconds(service))]
     everything = [*own_flags, *args]
-    return {"command": list[Tree](line), "args": list[Tree](_address(engine, line, everything))}
+    return {"command": list[Tree](line), "args": list[Tree](_address(profile, line, everything))}
 
 
-def _address(engine: BackendProfile, line: Sequence[str], args: Sequence[str]) -> list[str]:
+def _address(profile: BackendProfile, line: Sequence[str], args: Sequence[str]) -> list[str]:
     """The arguments, with the address in front unless the user gave one."""
-    flags = engine.address_flags
-    pairs = zip(flags[::2], flags[1::2], strict=True)
-    missing = [
-        part
-        for flag, value in pairs
-        if not _has_flag([*line, *args], flag)
-        for part in (flag, value)
-    ]
+    missing: list[str] = []
+    if profile.address_flags:
+        for flag, value in (("--host", POD_HOST), ("--port", str(POD_PORT))):
+            missing += [] if _has_flag([*line, *args], flag) else [flag, value]
     return [*missing, *args]
 
 
 def _served_names(
-    service: InferenceService, engine: BackendProfile, args: Sequence[str], *, canary: bool
+    service: InferenceService, profile: BackendProfile, args: Sequence[str], *, canary: bool
 ) -> list[str]:
     """Let both variants answer to the same names: callers do not know which one they reach."""
-    if engine.names_flag is None or _has_flag(args, engine.names_flag):
+    if profile.names_flag is None or _has_flag(args, profile.names_flag):
         return []
     models = (service.spec.model_ref, model_of(service, canary=canary))
-    return [engine.names_flag, *dict.fromkeys((service.name, *models))]
+    return [profile.names_flag, *dict.fromkeys((service.name, *models))]
 
 
 def _parallelism(
-    service: InferenceService, engine: BackendProfile, args: Sequence[str]
+    service: InferenceService, profile: BackendProfile, args: Sequence[str]
 ) -> list[str]:
     count = service.spec.resources.gpus if service.spec.resources else 0
-    if engine.parallel_flag is None or count < 2 or _has_flag(args, engine.parallel_flag):
+    if profile.parallel_flag is None or count < 2 or _has_flag(args, profile.parallel_flag):
         return []
-    return [engine.parallel_flag, str(count)]
+    return [profile.parallel_flag, str(count)]
 
 
 def _has_flag(line: Sequence[str], flag: str) -> bool:
@@ -238,10 +242,10 @@ def _kubelet_references(
     return [part if script else to_kubelet_syntax(part, declared) for part in line]
 
 
-def _environment(service: InferenceService, engine: BackendProfile, *, canary: bool) -> list[Tree]:
+def _environment(service: InferenceService, profile: BackendProfile, *, canary: bool) -> list[Tree]:
     spec = service.spec
     plain_values = {"HOST": POD_HOST, "PORT": str(POD_PORT), **(spec.env or {})}
-    for name, value in engine.env:
+    for name, value in (*profile.env, *profile.pod_env):
         plain_values[name] = _fill_placeholders([value], service, canary=canary)[0]
     variables: list[Tree] = [
         {"name": name, "value": plain_values[name]} for name in sorted(plain_values)
@@ -252,17 +256,17 @@ def _environment(service: InferenceService, engine: BackendProfile, *, canary: b
     return variables
 
 
-def _probes(service: InferenceService, engine: BackendProfile, *, canary: bool) -> Fields:
+def _probes(service: InferenceService, profile: BackendProfile, *, canary: bool) -> Fields:
     check = service.spec.health_check or HealthCheckSpec()
     interval = _seconds(check.interval) or _INTERVAL
     timeout = _seconds(check.timeout) or min(_TIMEOUT, interval)
     timing: Fields = {"periodSeconds": interval, "timeoutSeconds": timeout}
-    path = check.path or engine.path
+    path = check.path or profile.health_path or "/health"
     asked: Fields = {"httpGet": _http_get(path)}
-    started: Fields = {"httpGet": _http_get(check.path or engine.startup_path or path)}
+    started: Fields = {"httpGet": _http_get(check.path or profile.startup_path or path)}
     ready = asked
-    if engine.ready and check.path is None:
-        command = list[Tree](_fill_placeholders(engine.ready, service, canary=canary))
+    if profile.ready and check.path is None:
+        command = list[Tree](_fill_placeholders(profile.ready, service, canary=canary))
         ready = started = {"exec": {"command": command}}
     tries = math.ceil(startup_seconds(service) / interval)
     return {
@@ -276,10 +280,10 @@ def _http_get(path: str) -> Fields:
     return {"path": path, "port": "http", "scheme": "HTTP"}
 
 
-def _lifecycle(engine: BackendProfile) -> Fields:
+def _lifecycle(profile: BackendProfile) -> Fields:
     hooks: Fields = {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}}
-    if engine.post_start:
-        hooks["postStart"] = {"exec": {"command": list[Tree](engine.post_start)}}
+    if profile.post_start:
+        hooks["postStart"] = {"exec": {"command": list[Tree](profile.post_start)}}
     return hooks
 
 

@@ -285,7 +285,9 @@ class WorkloadSupervisor:
             if not same:
                 health_check = replace(self._desired.health_check, path=record.health)
                 replica.desired = replace(
-                    self._desired, backend=backend_profile(record.backend), health_check=health_check
+                    self._desired,
+                    backend=backend_profile(record.backend),
+                    health_check=health_check,
                 )
             replica.was_ready = True  # it is not given up before another is ready
             replica.adopt(pid, record)

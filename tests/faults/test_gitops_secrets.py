@@ -279,7 +279,7 @@ async def test_what_was_seen_of_a_secret_does_not_print_its_values() -> None:
     await world.look_at_all()
     world.drift_everything("live")
     assert world.context is not None
-    seen = await world.observer.at(world.context, None)
+    seen = await world.observer.observe(world.context, None)
     (found,) = (each for each in seen if each.ref.kind == "Secret")
     assert found.live is not None
     world.surfaces.add_value("seen", found)

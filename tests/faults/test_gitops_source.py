@@ -116,7 +116,7 @@ async def test_a_repository_that_is_away_for_months_stops_nothing_else(failures:
     assert world.context is not None
     for _ in range(failures):
         world.context.poller.hasten()
-        await world.context.poller.follow(world.application, world.context.state.followed)
+        await world.context.poller.follow(world.application, world.context.state.revision)
     edit(world)
     result = await world.fetch_and_reconcile()
     assert await world.data("a") == {"x": "1"}, "drift is still put back"
@@ -159,8 +159,8 @@ async def test_a_rewritten_branch_does_not_stick_once_somebody_agreed(ancestry: 
         world.pass_time(61)
     assert await world.data("a") == {"x": value}
     assert await world.live("b") is None
-    assert world.context.state.followed is not None
-    assert world.context.state.followed.commit == new
+    assert world.context.state.revision is not None
+    assert world.context.state.revision.commit == new
     world.git.ancestry = None
     world.git.commit({"a.yaml": configmap("a", x="3")})
     result = await world.fetch_and_reconcile()
@@ -204,8 +204,8 @@ async def test_a_hint_that_comes_before_its_commit_is_followed_until_it_is_there
     assert due.retry_hint(follower) == HINT_RETRIES[2]
     world.pass_time(HINT_RETRIES[2])
     await world.reconcile()
-    assert world.context.state.followed is not None
-    assert world.context.state.followed.commit == new
+    assert world.context.state.revision is not None
+    assert world.context.state.revision.commit == new
     assert due.retry_hint(follower) is None
 
 

@@ -349,9 +349,9 @@ class GitopsWorld:
         object_observer = ObjectObserver(
             self.client,
             manager,
-            around=no_autoscalers,
+            autoscalers=no_autoscalers,
             pods=list_pods_with(self.client),
-            theirs=ExternalRulesReader(self.client, self.clock),
+            external_rules=ExternalRulesReader(self.client, self.clock),
             key=KEY,
         )
         observer = ApplicationObserver(object_observer, OrphanFinder(self.client), self.clock)
@@ -359,7 +359,7 @@ class GitopsWorld:
         self.observer, self.syncer = observer, Syncer(observer, applier, self.clock)
         self.reconciler = ApplicationReconciler(
             ReconcilerComponents(
-                looking=observer,
+                observer=observer,
                 healer=DriftHealer(observer, applier, self.clock),
                 sync=self.syncer,
                 pulls=PullRequestFollower(sources, self.codify),

@@ -214,16 +214,16 @@ class Machine:
         surveyor = ObjectObserver(
             self.kube,
             keeper,
-            around=no_autoscalers,
+            autoscalers=no_autoscalers,
             pods=list_pods_with(self.kube),
-            theirs=ExternalRulesReader(self.kube, self.clock),
+            external_rules=ExternalRulesReader(self.kube, self.clock),
             key=KEY,
         )
         looking = ApplicationObserver(surveyor, OrphanFinder(self.kube), self.clock)
         applier = PlanApplier(self.kube, keeper, self.clock)
         made = ApplicationReconciler(
             ReconcilerComponents(
-                looking=looking,
+                observer=looking,
                 healer=DriftHealer(looking, applier, self.clock),
                 sync=Syncer(looking, applier, self.clock),
                 pulls=PullRequestFollower(self, self._codify, aside),

@@ -37,7 +37,7 @@ def digest_of(item: dict[str, Any]) -> str:
         evidence="", pending=True,
     )  # fmt: skip
     seen = ObservedObject(
-        ref=ref_of(item), standing=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.HEALTHY, live=item, applied=True,
+        ref=ref_of(item), sync_status=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.HEALTHY, live=item, applied=True,
         declared=DeclaredObject(ref=ref_of(item), item=item, origin=Origin(file="a.yaml", lines={})),
         diff=ObjectDiff(state=ObjectState.DRIFTED, field_drifts=(finding,)),
     )  # fmt: skip

@@ -60,7 +60,7 @@ async def test_what_could_not_be_committed_is_taken_back_though_nothing_can_be_r
     shelf.put_hold(hold(world), ended=True)
     shelf.put_rule(rule)
     shelf.put_rule(rule, ended=True)
-    shelf.drop_followed()
+    shelf.drop_revision()
     shelf.put_projects(("other",))
     world.ledger_store.failure = SILENT
     with pytest.raises(StoreUnavailable):
@@ -104,8 +104,8 @@ async def test_a_reading_that_breaks_off_changes_nothing_and_revives_nothing() -
 def known(state: ApplicationState) -> dict[str, object]:
     names = ("inventory", "drifts", "holds", "plans", "pulls", "ended", "rules", "expired")
     return {
-        "followed": state.followed,
+        "followed": state.revision,
         "projects": state.projects,
-        "unasked": state.unasked,
+        "unasked": state.unapproved,
         **{name: dict(getattr(state, name)) for name in names},
     }

@@ -469,7 +469,7 @@ async def test_a_diff_and_a_dry_run_right_after_a_push_look_at_what_git_declares
     assert world.context is not None
     found = await world.review().compare(world.context)
     assert (found.commit, found.stale) == (pushed, "")
-    assert [each.standing for each in found.seen] == [SyncStatus.OUT_OF_SYNC]
+    assert [each.sync_status for each in found.observed] == [SyncStatus.OUT_OF_SYNC]
     plan, stale = await world.review().plan(world.context, prune=False)
     assert (plan.commit, len(plan.steps), stale) == (pushed, 1, "")
     assert await world.data("a") == {"x": "1"}

@@ -173,8 +173,8 @@ class GitopsController:
             clock,
             chance,
             wake=self._on_source_response,
-            failed=self._on_source_failure,
-            within=settings.reconcile_within,
+            on_failure=self._on_source_failure,
+            timeout=settings.reconcile_within,
         )
         self.queue: WorkQueue[ApplicationId] = WorkQueue(
             clock=clock, chance=chance, first=FIRST_BACKOFF, longest=MAX_BACKOFF, meter=metrics
@@ -392,7 +392,7 @@ class GitopsController:
                 state=shelf,
                 poller=self._new_follower(),
                 newest=lambda: effective_spec(self._applications.get(id)),
-                rival=lambda ref: self._find_rival(id, ref),
+                other_claim=lambda ref: self._find_rival(id, ref),
             )
             self._followed[id] = following
             await self._around.prepare(application)
@@ -493,7 +493,7 @@ class GitopsController:
             rendered = follower.last.rendered
             if rendered is not None and name in self._declared_refs(other, rendered):
                 told = f"{other} declares it now, so it is handed over and not deleted."
-                return OtherClaim(told=told, declares=True)
+                return OtherClaim(message=told, declares=True)
             url = following.application.spec.source.url
             shared = url == here or same_repository(url, here)
             read = follower.current_at >= mine.poller.moved_at and not follower.last.stale
@@ -505,7 +505,7 @@ class GitopsController:
                 self.queue.add(other)
             why = "is suspended" if following.application.spec.suspend else "was not read since"
             told = f"It is not deleted yet: {other} {why} and may declare it."
-            unknown = OtherClaim(told=told, declares=False)
+            unknown = OtherClaim(message=told, declares=False)
         return unknown
 
     def _declared_refs(

@@ -79,16 +79,16 @@ class TimedObserver(ApplicationObserver):
 
     timing: tuple[Clock, GitopsMetrics]
 
-    async def at(
+    async def observe(
         self, following: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """See the base."""
         if only is not None:
-            return await super().at(following, only)
+            return await super().observe(following, only)
         clock, metrics = self.timing
         began = clock.monotonic()
         try:
-            return await super().at(following, only)
+            return await super().observe(following, only)
         finally:
             metrics.planned.observe(clock.monotonic() - began)
 
@@ -122,9 +122,9 @@ def make_reconciler_parts(
     surveyor = ObjectObserver(
         client,
         keeper,
-        around=make_autoscaler_lookup(watching),
+        autoscalers=make_autoscaler_lookup(watching),
         pods=make_pod_lookup(watching),
-        theirs=ExternalRulesReader(client, clock),
+        external_rules=ExternalRulesReader(client, clock),
         key=key,
     )
     looking = TimedObserver(surveyor, OrphanFinder(client), clock)
@@ -137,7 +137,7 @@ def make_reconciler_parts(
     ) -> ApplicationReconciler:
         return ApplicationReconciler(
             ReconcilerComponents(
-                looking=looking,
+                observer=looking,
                 healer=DriftHealer(looking, applier, clock, still_allowed),
                 sync=sync,
                 pulls=PullRequestFollower(sources, make_codifier(sources), aside),

@@ -161,7 +161,7 @@ def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectSta
         found.append(
             ObjectStandingForm(
                 object=reshape(ObjectForm, ref),
-                standing=glance.standing,
+                standing=glance.sync_status,
                 health=glance.health,
                 message=redact(following.failed.get(ref) or glance.message),
                 owner=glance.owner,
@@ -181,12 +181,12 @@ def diff_forms(
     found = []
     for each in sorted(seen, key=lambda one: one.ref):
         fields = list(_field_forms(each))
-        if each.standing is SyncStatus.IN_SYNC and not fields:
+        if each.sync_status is SyncStatus.IN_SYNC and not fields:
             continue
         found.append(
             ObjectDiffForm(
                 object=reshape(ObjectForm, each.ref),
-                standing=each.standing,
+                standing=each.sync_status,
                 health=each.health,
                 message=redact(each.message),
                 where=_source_location(each.declared, ()),

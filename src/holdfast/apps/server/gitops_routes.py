@@ -128,7 +128,7 @@ async def diff_application(services: Services, request: Request) -> HttpResponse
             commit=found.commit,
             stale=redact(found.stale),
             looked_at=services.clock.now(),
-            objects=gitops_forms.diff_forms(following, found.seen),
+            objects=gitops_forms.diff_forms(following, found.observed),
         )
     )
 

@@ -69,7 +69,7 @@ class FieldEdit:
 
     path: Path
     value: Tree
-    gone: bool = False
+    removed: bool = False
     """It should not be declared any more; `value` says nothing then."""
 
 
@@ -92,7 +92,7 @@ def field_edits(
             continue
         raw = raw_value_at(live, change.path, rules)
         if change.live is None or raw is None:
-            found.append(FieldEdit(path=change.path, value=None, gone=True))
+            found.append(FieldEdit(path=change.path, value=None, removed=True))
             continue
         # What pods run is not in the object, so there is no spelling of it there.
         value = (
@@ -128,9 +128,9 @@ def counted_path(tree: Tree, path: Path, rules: Rules) -> tuple[str | int, ...]:
     return tuple(found)
 
 
-def merge_patch_for(wish: FieldEdit, whole: Fields, rules: Rules) -> Tree:
+def merge_patch_for(edit: FieldEdit, whole: Fields, rules: Rules) -> Tree:
     """Return the least part of an object that says a wish, as a strategic merge patch would."""
-    return _merge_patch_part(wish, wish.path, whole, rules, "")
+    return _merge_patch_part(edit, edit.path, whole, rules, "")
 
 
 def merge_patch(tree: Tree, part: Tree, rules: Rules, name: str = "") -> Tree:
@@ -230,15 +230,15 @@ def _without_empty_parents(
 ) -> list[FieldEdit]:
     """Where everything in a mapping or list goes and the live side has none, it goes itself."""
     while True:
-        gone = [wish for wish in found if wish.gone and len(wish.path) > 1]
-        for wish in gone:
-            around = wish.path[:-1]
+        gone = [edit for edit in found if edit.removed and len(edit.path) > 1]
+        for edit in gone:
+            around = edit.path[:-1]
             held = raw_value_at(declared, around, rules)
             inside = sum(other.path[:-1] == around for other in gone)
             empty = raw_value_at(live, around, rules) in (None, {}, [])
             if empty and isinstance(held, dict | list) and inside == len(held):
                 kept = [other for other in found if other.path[: len(around)] != around]
-                found = [*kept, FieldEdit(path=around, value=None, gone=True)]
+                found = [*kept, FieldEdit(path=around, value=None, removed=True)]
                 break
         else:
             return found
@@ -246,12 +246,12 @@ def _without_empty_parents(
 
 def _check_no_secret(found: Sequence[FieldEdit], live: Fields, rules: Rules) -> None:
     masked = redact_tree(live)
-    for wish in found:
-        if wish.gone:
+    for edit in found:
+        if edit.removed:
             continue
-        plain = raw_value_at(live, wish.path, rules)
-        if not same_value(raw_value_at(masked, wish.path, rules), plain):
-            raise _credential(f"The live value of {show_path(wish.path)}")
+        plain = raw_value_at(live, edit.path, rules)
+        if not same_value(raw_value_at(masked, edit.path, rules), plain):
+            raise _credential(f"The live value of {show_path(edit.path)}")
 
 
 def refuse_credentials(item: Fields, name: str) -> None:
@@ -267,22 +267,22 @@ def _credential(what: str) -> SecretInClear:
     )
 
 
-def _merge_patch_part(wish: FieldEdit, rest: Path, whole: Tree, rules: Rules, name: str) -> Tree:
+def _merge_patch_part(edit: FieldEdit, rest: Path, whole: Tree, rules: Rules, name: str) -> Tree:
     if not rest:
-        return None if wish.gone else wish.value
+        return None if edit.removed else edit.value
     segment = rest[0]
     if segment.startswith("[") and isinstance(whole, list | None):
         items = whole or []
         found = next((item for item in items if is_item(item, segment, name, rules)), None)
-        source = wish.value if found is None and len(rest) == 1 else found
+        source = edit.value if found is None and len(rest) == 1 else found
         keys = _key_fields(source, segment)
         if len(rest) == 1:
-            inner: Tree = {"$patch": "delete"} if wish.gone else wish.value
+            inner: Tree = {"$patch": "delete"} if edit.removed else edit.value
         else:
-            inner = _merge_patch_part(wish, rest[1:], found, rules, segment)
+            inner = _merge_patch_part(edit, rest[1:], found, rules, segment)
         return [{**keys, **(inner if isinstance(inner, dict) else {})}]
     below = whole.get(segment) if isinstance(whole, dict) else None
-    return {segment: _merge_patch_part(wish, rest[1:], below, rules, segment)}
+    return {segment: _merge_patch_part(edit, rest[1:], below, rules, segment)}
 
 
 def _key_fields(item: Tree, segment: str) -> Fields:

@@ -57,7 +57,7 @@ class ObservedObject:
     """One object: what is declared, what is there, and how the two stand."""
 
     ref: ObjectRef
-    standing: SyncStatus
+    sync_status: SyncStatus
     health: ObjectHealth
     declared: DeclaredObject | None = None
     live: Fields | None = field(default=None, repr=False)

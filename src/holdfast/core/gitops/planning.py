@@ -99,7 +99,7 @@ DigestOf = Callable[[ObjectRef], str]
 def make_sync_plan(
     application: Application,
     commit: str,
-    seen: Iterable[ObservedObject],
+    observed: Iterable[ObservedObject],
     *,
     digests: DigestOf,
     inventory: Mapping[ObjectRef, AppliedObject],
@@ -113,10 +113,10 @@ def make_sync_plan(
     """
     writes: list[ObjectStep] = []
     deletes: list[ObjectStep] = []
-    for each in seen:
+    for each in observed:
         if each.ref in held or each.owner is not None:
             continue
-        match each.standing:
+        match each.sync_status:
             case SyncStatus.OUT_OF_SYNC | SyncStatus.DRIFTED:
                 step = _write_step(each, digests, heal=each.ref in healing)
                 if step is not None:
@@ -135,28 +135,32 @@ def make_sync_plan(
 def make_heal_plan(
     application: Application,
     commit: str,
-    seen: ObservedObject,
+    observed: ObservedObject,
     drift: ObjectDrift,
     *,
     digests: DigestOf,
 ) -> SyncPlan:
     """Plan the end of one drift, leaving every other one of the same object as it is."""
-    if seen.standing is SyncStatus.ORPHAN:
-        step: ObjectStep | None = _delete_step(seen, "it was created without Git")
-    elif seen.live is None:
-        step = _write_step(seen, digests, heal=True)
+    if observed.sync_status is SyncStatus.ORPHAN:
+        step: ObjectStep | None = _delete_step(observed, "it was created without Git")
+    elif observed.live is None:
+        step = _write_step(observed, digests, heal=True)
     else:
         ours = {entry.path for entry in drift.entries}
         # Git may ask for more of the object by now. That is for a sync, and not in this plan.
-        anew = [found for found in seen.diff.field_drifts if found.pending] if seen.diff else []
+        anew = (
+            [found for found in observed.diff.field_drifts if found.pending]
+            if observed.diff
+            else []
+        )
         # What pods run is no field of the object: it shields none from being put back.
         others = frozenset(
             found.change.path
-            for found in (*(seen.diff.drifted if seen.diff else ()), *anew)
+            for found in (*(observed.diff.drifted if observed.diff else ()), *anew)
             if show_path(found.change.path) not in ours
         )
-        mine = tuple(found for found in seen.drifted if show_path(found.change.path) in ours)
-        step = _make_step(seen, Action.UPDATE, "it drifted", mine, digests, leave=others)
+        mine = tuple(found for found in observed.drifted if show_path(found.change.path) in ours)
+        step = _make_step(observed, Action.UPDATE, "it drifted", mine, digests, leave=others)
     return SyncPlan(
         application=application.id,
         commit=commit,
@@ -170,30 +174,30 @@ def policy_digest(application: Application) -> str:
     return digest(plain_tree(asdict(application.spec)))
 
 
-def _write_step(seen: ObservedObject, digests: DigestOf, *, heal: bool) -> ObjectStep | None:
-    if seen.live is None:
-        if seen.standing is SyncStatus.DRIFTED and not heal:
+def _write_step(observed: ObservedObject, digests: DigestOf, *, heal: bool) -> ObjectStep | None:
+    if observed.live is None:
+        if observed.sync_status is SyncStatus.DRIFTED and not heal:
             return None
-        told = "it was deleted" if seen.applied else "it is declared and not there"
-        return _make_step(seen, Action.CREATE, told, (), digests)
-    verdict = seen.diff
+        told = "it was deleted" if observed.applied else "it is declared and not there"
+        return _make_step(observed, Action.CREATE, told, (), digests)
+    verdict = observed.diff
     if verdict is None:
         return None
-    pending = tuple(found for found in verdict.differing if found.pending or not seen.applied)
-    drifted = verdict.drifted if seen.applied else ()
+    pending = tuple(found for found in verdict.differing if found.pending or not observed.applied)
+    drifted = verdict.drifted if observed.applied else ()
     if heal:
         told = "it drifted" if drifted else "it was declared anew"
-        return _make_step(seen, Action.UPDATE, told, verdict.differing, digests)
-    if seen.standing is SyncStatus.DRIFTED and not pending:
+        return _make_step(observed, Action.UPDATE, told, verdict.differing, digests)
+    if observed.sync_status is SyncStatus.DRIFTED and not pending:
         return None
-    told = "it was declared anew" if seen.applied else "it is there already and taken over"
+    told = "it was declared anew" if observed.applied else "it is there already and taken over"
     # Our own mark says what was applied last, whoever wrote another there.
     leave = frozenset(found.change.path for found in drifted) - {APPLIED_PATH}
-    return _make_step(seen, Action.UPDATE, told, pending, digests, leave=leave)
+    return _make_step(observed, Action.UPDATE, told, pending, digests, leave=leave)
 
 
 def _make_step(
-    seen: ObservedObject,
+    observed: ObservedObject,
     action: Action,
     reason: str,
     field_drifts: Iterable[FieldDrift],
@@ -202,42 +206,42 @@ def _make_step(
     leave: frozenset[Path] = frozenset(),
 ) -> ObjectStep:
     return ObjectStep(
-        ref=seen.ref,
+        ref=observed.ref,
         action=action,
         reason=reason,
         entries=tuple(
             entry_of(found) for found in field_drifts if found.change.path != APPLIED_PATH
         ),
-        uid=_metadata(seen, "uid"),
-        version=_metadata(seen, "resourceVersion"),
-        state=_reviewed_state(seen),
+        uid=_metadata(observed, "uid"),
+        version=_metadata(observed, "resourceVersion"),
+        state=_reviewed_state(observed),
         leave=leave,
-        declared=seen.declared,
-        declaration=digests(seen.ref),
+        declared=observed.declared,
+        declaration=digests(observed.ref),
     )
 
 
-def _delete_step(seen: ObservedObject, reason: str, *, claimed_by: str = "") -> ObjectStep:
+def _delete_step(observed: ObservedObject, reason: str, *, claimed_by: str = "") -> ObjectStep:
     return ObjectStep(
         claimed_by=claimed_by,
-        ref=seen.ref,
+        ref=observed.ref,
         action=Action.DELETE,
         reason=reason,
-        uid=_metadata(seen, "uid"),
-        version=_metadata(seen, "resourceVersion"),
-        state=_reviewed_state(seen),
+        uid=_metadata(observed, "uid"),
+        version=_metadata(observed, "resourceVersion"),
+        state=_reviewed_state(observed),
     )
 
 
 def _may_prune(
-    seen: ObservedObject, inventory: Mapping[ObjectRef, AppliedObject], application: Application
+    observed: ObservedObject, inventory: Mapping[ObjectRef, AppliedObject], application: Application
 ) -> bool:
     """True for the very object that we applied and that nobody asked to keep.
 
     The record decides; a record that is damaged must not. So the object has to bear a trace of us
     as well: our label, or fields that we applied.
     """
-    live, applied = seen.live, inventory.get(seen.ref)
+    live, applied = observed.live, inventory.get(observed.ref)
     if live is None or applied is None or applied.uid != value_at(live, ("metadata", "uid")):
         return False
     labelled = value_at(live, ("metadata", "labels", APPLICATION_LABEL)) == application.id.label
@@ -250,21 +254,25 @@ def _may_prune(
     )
 
 
-def _claimed_by(seen: ObservedObject, application: Application) -> str:
+def _claimed_by(observed: ObservedObject, application: Application) -> str:
     """Say who claims an object of ours by a mark on it: another tool, or another application."""
-    if seen.claimed_by is not None:
-        return str(seen.claimed_by)
-    label = value_at(seen.live, ("metadata", "labels", APPLICATION_LABEL)) if seen.live else None
+    if observed.claimed_by is not None:
+        return str(observed.claimed_by)
+    label = (
+        value_at(observed.live, ("metadata", "labels", APPLICATION_LABEL))
+        if observed.live
+        else None
+    )
     return "" if label in (None, application.id.label) else f"the application {label}"
 
 
-def _reviewed_state(seen: ObservedObject) -> str | None:
-    counted = value_at(seen.live, ("metadata", "generation")) if seen.live else None
-    return f"generation {counted}" if counted else _metadata(seen, "resourceVersion")
+def _reviewed_state(observed: ObservedObject) -> str | None:
+    counted = value_at(observed.live, ("metadata", "generation")) if observed.live else None
+    return f"generation {counted}" if counted else _metadata(observed, "resourceVersion")
 
 
-def _metadata(seen: ObservedObject, name: str) -> str | None:
-    return str(value_at(seen.live, ("metadata", name))) if seen.live else None
+def _metadata(observed: ObservedObject, name: str) -> str | None:
+    return str(value_at(observed.live, ("metadata", name))) if observed.live else None
 
 
 def _ref(step: ObjectStep) -> ObjectRef:

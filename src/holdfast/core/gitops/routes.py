@@ -74,20 +74,20 @@ def _matches_any(patterns: Sequence[str] | None, value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def hide_ignored(seen: ObservedObject, routes: Sequence[RouteSpec]) -> ObservedObject:
+def hide_ignored(observed: ObservedObject, routes: Sequence[RouteSpec]) -> ObservedObject:
     """Hide what a route says to ignore, as an ignore rule would: neither reported nor written."""
     if not any(route.remediation is Remediation.IGNORE for route in routes):
-        return seen
-    if seen.standing is not SyncStatus.DRIFTED or seen.diff is None:
-        return seen
+        return observed
+    if observed.sync_status is not SyncStatus.DRIFTED or observed.diff is None:
+        return observed
     hidden = {
         found: way.route
-        for way, found_here in split_by_route(seen.drifted, seen.ref, routes).items()
+        for way, found_here in split_by_route(observed.drifted, observed.ref, routes).items()
         if way.remediation is Remediation.IGNORE
         for found in map(id, found_here)
     }
     if not hidden:
-        return seen
+        return observed
 
     def classed(found: FieldDrift) -> FieldDrift:
         route = hidden.get(id(found))
@@ -95,17 +95,17 @@ def hide_ignored(seen: ObservedObject, routes: Sequence[RouteSpec]) -> ObservedO
             return found
         return replace(found, field_class=FieldClass.IGNORED, rule=f"route {route}")
 
-    running = [classed(found) for found in seen.running]
+    running = [classed(found) for found in observed.running]
     findings = (
-        *map(classed, seen.diff.field_drifts),
+        *map(classed, observed.diff.field_drifts),
         *(found for found in running if found.rule is not None),
     )
-    verdict = replace(seen.diff, field_drifts=findings)
+    verdict = replace(observed.diff, field_drifts=findings)
     left = tuple(found for found in running if found.rule is None)
-    standing = SyncStatus.OUT_OF_SYNC if verdict.differing else SyncStatus.IN_SYNC
+    sync_status = SyncStatus.OUT_OF_SYNC if verdict.differing else SyncStatus.IN_SYNC
     if verdict.drifted or left:
-        standing = SyncStatus.DRIFTED
-    return replace(seen, diff=verdict, running=left, standing=standing)
+        sync_status = SyncStatus.DRIFTED
+    return replace(observed, diff=verdict, running=left, sync_status=sync_status)
 
 
 _EVERYTHING = MatchSpec()

@@ -65,7 +65,7 @@ class TrackedDrifts:
 
 def track(
     application: Application,
-    seen: Iterable[ObservedObject],
+    observed: Iterable[ObservedObject],
     before: Mapping[str, ObjectDrift],
     *,
     commit: str,
@@ -88,8 +88,8 @@ def track(
             chosen.setdefault(drift.object, []).append(drift)
     kept: set[str] = set()
     judged: dict[ObjectRef, ObservedObject] = {}
-    for each in seen:
-        if each.standing is SyncStatus.UNKNOWN:
+    for each in observed:
+        if each.sync_status is SyncStatus.UNKNOWN:
             continue
         judged[each.ref] = each
         heals = (healed or {}).get(each.ref, ())
@@ -171,7 +171,7 @@ def _key_of(drift: ObjectDrift) -> _DriftKey:
 
 
 def _split_findings(
-    seen: ObservedObject,
+    observed: ObservedObject,
     application: Application,
     known: _KnownDrifts,
     chosen: Sequence[ObjectDrift],
@@ -180,29 +180,29 @@ def _split_findings(
 ) -> dict[tuple[ChosenRoute, _DriftKey], tuple[FieldDrift, ...]]:
     spec = application.spec.drift or DriftSpec()
     routes = spec.routes
-    found = seen.drifted if seen.standing is SyncStatus.DRIFTED else ()
-    if seen.standing is SyncStatus.ORPHAN:
-        found = (_orphan_finding(seen),)
+    found = observed.drifted if observed.sync_status is SyncStatus.DRIFTED else ()
+    if observed.sync_status is SyncStatus.ORPHAN:
+        found = (_orphan_finding(observed),)
         if spec.orphans is not OrphanPolicy.REMEDIATE:
             return {(NO_ROUTE, _DriftKey(NO_ROUTE.route)): found}
     parted: dict[tuple[ChosenRoute, _DriftKey], list[FieldDrift]] = {}
     for healable in (True, False):
         some = [each for each in found if (each.signal is not Signal.RUNNING) is healable]
-        for way, findings in split_by_route(some, seen.ref, routes or ()).items():
+        for way, findings in split_by_route(some, observed.ref, routes or ()).items():
             part = _DriftKey(way.route, healable)
-            contested = known.get((seen.ref, replace(part, fought=True)))
+            contested = known.get((observed.ref, replace(part, fought=True)))
             for finding in findings:
                 its, its_way = part, way
                 if way.remediation is Remediation.SELF_HEAL and healable:
                     entry = entry_of(finding)
-                    if seen.standing is SyncStatus.ORPHAN and is_irreplaceable(seen.ref):
+                    if observed.sync_status is SyncStatus.ORPHAN and is_irreplaceable(observed.ref):
                         its_way = replace(way, remediation=Remediation.REVIEW)
-                    elif is_from_adoption(entry.path, seen.found):
+                    elif is_from_adoption(entry.path, observed.found):
                         its_way = replace(way, remediation=Remediation.REVIEW)
                         its = replace(part, found=True)
                     elif _contains_field(entry, contested) or fight.is_fought(entry, heals, now):
                         its = replace(part, fought=True)
-                owner = _chosen_drift(finding, its, known.get((seen.ref, its)), chosen)
+                owner = _chosen_drift(finding, its, known.get((observed.ref, its)), chosen)
                 if owner is not None:
                     its, its_way = _key_of(owner), _chosen_route(owner)
                 parted.setdefault((its_way, its), []).append(finding)
@@ -232,10 +232,10 @@ def is_from_adoption(path: str, found: Iterable[str]) -> bool:
     return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in found)
 
 
-def added_paths(seen: ObservedObject) -> tuple[str, ...]:
+def added_paths(observed: ObservedObject) -> tuple[str, ...]:
     """Paths of what others have on an object beside what is declared."""
     return tuple(
-        show_path(each.change.path) for each in seen.drifted if each.signal is Signal.ADDED
+        show_path(each.change.path) for each in observed.drifted if each.signal is Signal.ADDED
     )
 
 
@@ -243,8 +243,8 @@ def _contains_field(entry: DriftEntry, drift: ObjectDrift | None) -> bool:
     return drift is not None and any(each.path == entry.path for each in drift.entries)
 
 
-def _orphan_finding(seen: ObservedObject) -> FieldDrift:
-    entries = read_ownership(value_at(seen.live or {}, ("metadata", "managedFields"))).entries
+def _orphan_finding(observed: ObservedObject) -> FieldDrift:
+    entries = read_ownership(value_at(observed.live or {}, ("metadata", "managedFields"))).entries
     first = min(
         (entry for entry in entries if entry.subresource is None and entry.at is not None),
         key=lambda entry: entry.at.timestamp() if entry.at else 0.0,
@@ -264,7 +264,7 @@ def _orphan_finding(seen: ObservedObject) -> FieldDrift:
 
 def _open_drift(
     application: Application,
-    seen: ObservedObject,
+    observed: ObservedObject,
     way: ChosenRoute,
     entries: tuple[DriftEntry, ...],
     commit: str,
@@ -274,13 +274,13 @@ def _open_drift(
     marks = (not part.healable, "running"), (part.found, "found"), (part.fought, "fought")
     mark = "/".join([way.route, *(name for has, name in marks if has)])
     return ObjectDrift(
-        id=drift_id(application.id, seen.ref, mark, now),
+        id=drift_id(application.id, observed.ref, mark, now),
         application=application.id,
         project=application.spec.project,
-        object=seen.ref,
-        uid=_uid(seen.live),
+        object=observed.ref,
+        uid=_uid(observed.live),
         entries=entries,
-        where=_where(seen, entries),
+        where=_where(observed, entries),
         commit=commit,
         remediation=way.remediation,
         pull=way.pull,
@@ -296,7 +296,7 @@ def _open_drift(
 
 def _update_drift(
     drift: ObjectDrift,
-    seen: ObservedObject,
+    observed: ObservedObject,
     way: ChosenRoute,
     entries: tuple[DriftEntry, ...],
     commit: str,
@@ -305,9 +305,9 @@ def _update_drift(
     chosen = bool(drift.chosen_by)
     updated = replace(
         drift,
-        uid=_uid(seen.live),
+        uid=_uid(observed.live),
         entries=entries,
-        where=_where(seen, entries),
+        where=_where(observed, entries),
         commit=commit,
         remediation=drift.remediation if chosen else way.remediation,
         pull=drift.pull if chosen else way.pull,
@@ -319,32 +319,34 @@ def _update_drift(
     return replace(updated, last_seen=now)
 
 
-def _resolution(drift: ObjectDrift, seen: ObservedObject, commit: str) -> Resolution:
-    hidden = {show_path(path) for _, path in seen.diff.ignored_paths} if seen.diff else set()
+def _resolution(drift: ObjectDrift, observed: ObservedObject, commit: str) -> Resolution:
+    hidden = (
+        {show_path(path) for _, path in observed.diff.ignored_paths} if observed.diff else set()
+    )
     if any(entry.path in hidden for entry in drift.entries):
         return Resolution.IGNORED
-    if _still_differs(drift, seen):
+    if _still_differs(drift, observed):
         return Resolution.SUPERSEDED
-    if _was_orphan(drift) and seen.declared is not None:
+    if _was_orphan(drift) and observed.declared is not None:
         return Resolution.CODIFIED
-    if not _was_orphan(drift) and seen.declared is None:
+    if not _was_orphan(drift) and observed.declared is None:
         return Resolution.GONE
     if drift.state in (DriftState.HEALING, DriftState.FIGHTING):
         return Resolution.SELF_HEALED
     if drift.state is DriftState.APPROVED:
         return approved_resolution(drift)
-    if _is_codified(drift, seen, commit):
+    if _is_codified(drift, observed, commit):
         return Resolution.CODIFIED
     return Resolution.EXTERNAL
 
 
-def _still_differs(drift: ObjectDrift, seen: ObservedObject) -> bool:
+def _still_differs(drift: ObjectDrift, observed: ObservedObject) -> bool:
     """True when a field of a drift that ended is not as declared all the same."""
     if _was_orphan(drift):
-        return seen.standing is SyncStatus.OUT_OF_SYNC
-    if seen.live is None:
-        return seen.declared is not None
-    findings = (*(seen.diff.differing if seen.diff else ()), *seen.running)
+        return observed.sync_status is SyncStatus.OUT_OF_SYNC
+    if observed.live is None:
+        return observed.declared is not None
+    findings = (*(observed.diff.differing if observed.diff else ()), *observed.running)
     paths = {show_path(found.change.path) for found in findings}
     return "" in paths or any(entry.path in paths for entry in drift.entries)
 
@@ -353,7 +355,7 @@ def _was_orphan(drift: ObjectDrift) -> bool:
     return not drift.where and all(entry.path == "" for entry in drift.entries)
 
 
-def _is_codified(drift: ObjectDrift, seen: ObservedObject, commit: str) -> bool:
+def _is_codified(drift: ObjectDrift, observed: ObservedObject, commit: str) -> bool:
     """True when Git came to declare what a pull request about it proposed."""
     proposed = drift.url or drift.state is DriftState.PULL_REQUEST
     if not proposed or drift.pull is not PullRequestKind.CODIFY:
@@ -361,7 +363,7 @@ def _is_codified(drift: ObjectDrift, seen: ObservedObject, commit: str) -> bool:
     if drift.healable:
         return commit != drift.commit
     # What pods run differs until they were replaced, and Git has moved long before that.
-    item = seen.declared.item if seen.declared else {}
+    item = observed.declared.item if observed.declared else {}
     images = {show_path(path): image for path, image in declared_images(item).items()}
     return all(
         images.get(path) in {entry.live for entry in drift.entries if entry.path == path}
@@ -379,9 +381,9 @@ def _uid(live: Fields | None) -> str:
     return str(value_at(live, ("metadata", "uid")) or "") if live else ""
 
 
-def _where(seen: ObservedObject, entries: tuple[DriftEntry, ...]) -> str:
-    if seen.declared is None:
+def _where(observed: ObservedObject, entries: tuple[DriftEntry, ...]) -> str:
+    if observed.declared is None:
         return ""
     ours = {entry.path for entry in entries}
-    paths = [each.change.path for each in seen.drifted if show_path(each.change.path) in ours]
-    return seen.declared.where(paths[0] if paths and entries else ())
+    paths = [each.change.path for each in observed.drifted if show_path(each.change.path) in ours]
+    return observed.declared.where(paths[0] if paths and entries else ())

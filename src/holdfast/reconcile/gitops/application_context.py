@@ -31,7 +31,7 @@ _APPROVED_DELAY = 1.0
 class ObjectSnapshot:
     """As much of an object as a status needs."""
 
-    standing: SyncStatus
+    sync_status: SyncStatus
     health: ObjectHealth
     message: str = ""
     owner: ForeignOwner | None = None
@@ -39,7 +39,7 @@ class ObjectSnapshot:
     """Fields that differ and are left alone, each with the rule or the reason."""
 
 
-HEALTHY_AND_IN_SYNC = ObjectSnapshot(standing=SyncStatus.IN_SYNC, health=ObjectHealth.HEALTHY)
+HEALTHY_AND_IN_SYNC = ObjectSnapshot(sync_status=SyncStatus.IN_SYNC, health=ObjectHealth.HEALTHY)
 """Said of most objects, so they share it: who looks for the others asks `is not FINE`."""
 
 
@@ -57,7 +57,7 @@ class SyncRequest:
 class OtherClaim:
     """Why an object that an application does not declare any more may be another's."""
 
-    told: str
+    message: str
     declares: bool
     """True when the other declares it for sure, False when that is not known now."""
 
@@ -98,9 +98,9 @@ class ApplicationContext:
     newest: Callable[[], ApplicationSpec | None] | None = None
     """Asks for the spec as it is now, which may be another than that of the pass under way; the
     answer None is for an application that is gone or wrong."""
-    rival: Callable[[ObjectRef], OtherClaim | None] | None = None
+    other_claim: Callable[[ObjectRef], OtherClaim | None] | None = None
     """Asks whether another application declares an object; such a one is handed over to it."""
-    kept: dict[ObjectRef, str] = field(default_factory=dict)
+    kept_objects: dict[ObjectRef, str] = field(default_factory=dict)
     """Objects that are not declared any more and not deleted either, and why."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a pass, and while a person decides something."""
@@ -118,14 +118,14 @@ class ApplicationContext:
         """True when another spec counts by now than the one that a plan was made under."""
         return self.newest is not None and self.newest() != self.application.spec
 
-    def remember(self, seen: Iterable[ObservedObject]) -> None:
+    def remember(self, observed: Iterable[ObservedObject]) -> None:
         """Take in what was just seen."""
-        for each in seen:
-            if each.standing is SyncStatus.PRUNABLE and each.live is None:
+        for each in observed:
+            if each.sync_status is SyncStatus.PRUNABLE and each.live is None:
                 self.object_states.pop(each.ref, None)
                 continue
             snapshot = ObjectSnapshot(
-                standing=each.standing, health=each.health, message=each.message,
+                sync_status=each.sync_status, health=each.health, message=each.message,
                 owner=each.owner, tolerated=_tolerated_fields(each),
             )  # fmt: skip
             self.object_states[each.ref] = (
@@ -175,12 +175,12 @@ class ApplicationContext:
         return min((max(each, 0.0) for each in seconds), default=None)
 
 
-def _tolerated_fields(seen: ObservedObject) -> tuple[tuple[str, str], ...]:
-    if seen.diff is None:
+def _tolerated_fields(observed: ObservedObject) -> tuple[tuple[str, str], ...]:
+    if observed.diff is None:
         return ()
     left = (FieldClass.DELEGATED, FieldClass.IGNORED)
     return tuple(
         (show_path(found.change.path), found.rule or found.evidence)
-        for found in seen.diff.field_drifts
+        for found in observed.diff.field_drifts
         if found.field_class in left
     )

@@ -30,7 +30,7 @@ class OrphanFinder:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
-    async def look(
+    async def find(
         self, context: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """Return the orphans of an application, `only` some objects if given."""
@@ -61,23 +61,23 @@ class OrphanFinder:
                     if only is not None and ref not in only:
                         continue
                     if is_orphan(item, application=context.application.id, known=names):
-                        health, told = health_of(item)
+                        health, message = health_of(item)
                         found.append(
                             ObservedObject(
-                                ref=ref, standing=SyncStatus.ORPHAN, health=health, live=item,
-                                message=told,
+                                ref=ref, sync_status=SyncStatus.ORPHAN, health=health, live=item,
+                                message=message,
                             )
                         )  # fmt: skip
         return tuple(found)
 
 
 def _unreadable_orphans(
-    context: ApplicationContext, scope: Scope, known: Collection[ObjectRef], told: str
+    context: ApplicationContext, scope: Scope, known: Collection[ObjectRef], message: str
 ) -> list[ObservedObject]:
     """Orphans that were found before, and cannot be looked at now."""
     return [
         ObservedObject(
-            ref=drift.object, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, message=told
+            ref=drift.object, sync_status=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, message=message
         )
         for drift in context.state.drifts.values()
         if drift.object not in known
@@ -88,8 +88,8 @@ def _unreadable_orphans(
 class ApplicationObserver:
     """Makes looks, for passes and for who is about to write."""
 
-    def __init__(self, surveyor: ObjectObserver, orphans: OrphanFinder, clock: Clock) -> None:
-        self._surveyor = surveyor
+    def __init__(self, objects: ObjectObserver, orphans: OrphanFinder, clock: Clock) -> None:
+        self._objects = objects
         self._orphans = orphans
         self._clock = clock
 
@@ -99,66 +99,71 @@ class ApplicationObserver:
         now = (rendered.commit, rendered.digest)
         if known is not None and (known.rendered.commit, known.rendered.digest) == now:
             return known
-        return self._surveyor.declarations(rendered, context.application, known)
+        return self._objects.declarations(rendered, context.application, known)
 
-    async def at(
+    async def observe(
         self, context: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """Look at everything, or `only` at some objects."""
         desired, state = context.desired, context.state
         assert desired is not None  # noqa: S101  # there is nothing to compare with before
-        survey = await self._surveyor.survey(
+        observations = await self._objects.observe(
             desired, state.inventory, ignore=self._rules(context),
             label=context.application.id.label, only=only,
         )  # fmt: skip
-        for ref, images in survey.images.items():
+        for ref, images in observations.images.items():
             if (applied := state.inventory.get(ref)) is not None:
                 state.put_applied(replace(applied, images=images))
-        for ref, marks in survey.marks.items():
+        for ref, marks in observations.marks.items():
             if (applied := state.inventory.get(ref)) is not None:
                 state.put_applied(replace(applied, marks=marks))
-        for ref, data in survey.data.items():
+        for ref, data in observations.data.items():
             if (applied := state.inventory.get(ref)) is not None:
                 state.put_applied(replace(applied, data=data))
-        for ref, record in survey.values.items():
+        for ref, record in observations.values.items():
             if (applied := state.inventory.get(ref)) is not None:
                 known = replace(applied, declaration=record.digest, values=record.values or "")
                 state.put_applied(known)
         drift = context.application.spec.drift
         routes = (drift.routes if drift else None) or ()
-        judged = tuple(self._recalled(context, hide_ignored(each, routes)) for each in survey.seen)
-        seen = (*judged, *await self._orphans.look(context, only))
+        declared_objects = tuple(
+            self._with_adoption(context, hide_ignored(each, routes))
+            for each in observations.observed
+        )
+        observed = (*declared_objects, *await self._orphans.find(context, only))
         if only is None:
             context.object_states.clear()
         else:
-            seen = (*seen, *_absent_objects({*only} - {each.ref for each in seen}))
-        context.remember(seen)
+            observed = (*observed, *_absent_objects({*only} - {each.ref for each in observed}))
+        context.remember(observed)
         if only is None:
             context.compared = desired.rendered
-        for each in seen:
+        for each in observed:
             _update_inventory(context, each)
-        return seen
+        return observed
 
-    async def at_one(self, context: ApplicationContext, ref: ObjectRef) -> ObservedObject:
+    async def observe_one(self, context: ApplicationContext, ref: ObjectRef) -> ObservedObject:
         """Look at one object again."""
-        return next(each for each in await self.at(context, {ref}) if each.ref == ref)
+        return next(each for each in await self.observe(context, {ref}) if each.ref == ref)
 
-    def _recalled(self, context: ApplicationContext, seen: ObservedObject) -> ObservedObject:
+    def _with_adoption(
+        self, context: ApplicationContext, observed: ObservedObject
+    ) -> ObservedObject:
         """Add what others had on an object when it was taken over, as far as it is still there.
 
         One that is ours by its marks alone, and in no inventory, is taken over now.
         """
-        if seen.live is None or seen.diff is None or not seen.applied:
-            return seen
-        applied, there = context.state.inventory.get(seen.ref), added_paths(seen)
+        if observed.live is None or observed.diff is None or not observed.applied:
+            return observed
+        applied, additions = context.state.inventory.get(observed.ref), added_paths(observed)
         if applied is None:
-            return replace(seen, found=there)
+            return replace(observed, found=additions)
         found = tuple(
-            each for each in applied.found if any(is_from_adoption(p, [each]) for p in there)
+            each for each in applied.found if any(is_from_adoption(p, [each]) for p in additions)
         )
         if found != applied.found:
             context.state.put_applied(replace(applied, found=found))
-        return replace(seen, found=found)
+        return replace(observed, found=found)
 
     def _rules(self, context: ApplicationContext) -> tuple[IgnoreRule, ...]:
         spec = context.application.spec.drift
@@ -178,28 +183,30 @@ class ApplicationObserver:
 def _absent_objects(refs: Collection[ObjectRef]) -> Iterator[ObservedObject]:
     """Objects that nobody declares and that are not there: all is well with them."""
     for ref in sorted(refs):
-        yield ObservedObject(ref=ref, standing=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
+        yield ObservedObject(ref=ref, sync_status=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
 
 
-def _update_inventory(context: ApplicationContext, seen: ObservedObject) -> None:
+def _update_inventory(context: ApplicationContext, observed: ObservedObject) -> None:
     """Forget what is known to be gone, and take up again what is ours by its marks."""
-    state, live, desired = context.state, seen.live, context.desired
-    if seen.standing is SyncStatus.PRUNABLE and (live is None or _is_replaced(context, seen)):
-        state.drop_applied(seen.ref)
-        context.object_states.pop(seen.ref, None)
-    elif live is not None and seen.applied and seen.ref not in state.inventory and desired:
+    state, live, desired = context.state, observed.live, context.desired
+    if observed.sync_status is SyncStatus.PRUNABLE and (
+        live is None or _is_replaced(context, observed)
+    ):
+        state.drop_applied(observed.ref)
+        context.object_states.pop(observed.ref, None)
+    elif live is not None and observed.applied and observed.ref not in state.inventory and desired:
         state.put_applied(
             AppliedObject(
-                ref=seen.ref, uid=str(value_at(live, ("metadata", "uid"))),
-                commit=desired.rendered.commit, declaration=desired.of(seen.ref).digest,
-                found=seen.found,
+                ref=observed.ref, uid=str(value_at(live, ("metadata", "uid"))),
+                commit=desired.rendered.commit, declaration=desired.of(observed.ref).digest,
+                found=observed.found,
             )
         )  # fmt: skip
 
 
-def _is_replaced(context: ApplicationContext, seen: ObservedObject) -> bool:
+def _is_replaced(context: ApplicationContext, observed: ObservedObject) -> bool:
     """True for what others made anew under a name that was ours, and is not declared any more."""
-    applied, live = context.state.inventory.get(seen.ref), seen.live or {}
+    applied, live = context.state.inventory.get(observed.ref), observed.live or {}
     replaced = applied is not None and applied.uid != value_at(live, ("metadata", "uid"))
     return (
         replaced

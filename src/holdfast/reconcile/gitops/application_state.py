@@ -89,8 +89,8 @@ class ApplicationState:
         self.ended: dict[str, PullRequestRecord] = {}
         """The last pull request of a branch that is over."""
         self.rules: dict[str, TemporaryIgnoreRule] = {}
-        self.followed: AppliedRevision | None = None
-        self.unasked: tuple[UnapprovedChanges, ...] = ()
+        self.revision: AppliedRevision | None = None
+        self.unapproved: tuple[UnapprovedChanges, ...] = ()
         """What syncs did within a day without anybody having agreed to it."""
         self.healed: dict[ObjectRef, tuple[Heal, ...]] = {}
         """What was healed lately, the last one last."""
@@ -203,20 +203,20 @@ class ApplicationState:
         form = gitops_v1.encode_record(rule)
         self._put(RecordKind.RULE, rule.name, form, state=CLOSED if ended else OPEN)
 
-    def put_followed(self, followed: AppliedRevision) -> None:
+    def put_revision(self, followed: AppliedRevision) -> None:
         """Keep how far the source was followed."""
-        known = self.followed
+        known = self.revision
         if known is not None and replace(known, at=followed.at) == followed:
             return
-        self._undo.append(partial(setattr, self, "followed", known))
-        self.followed = followed
+        self._undo.append(partial(setattr, self, "revision", known))
+        self.revision = followed
         self._put(RecordKind.REVISION, _REVISION_KEY, gitops_v1.encode_record(followed))
 
-    def drop_followed(self) -> None:
+    def drop_revision(self) -> None:
         """Forget how far the source was followed."""
-        if self.followed is not None:
-            self._undo.append(partial(setattr, self, "followed", self.followed))
-            self.followed = None
+        if self.revision is not None:
+            self._undo.append(partial(setattr, self, "revision", self.revision))
+            self.revision = None
             self._put(RecordKind.REVISION, _REVISION_KEY, None)
 
     def put_projects(self, projects: tuple[str, ...], *, left: bool = False) -> None:
@@ -226,11 +226,11 @@ class ApplicationState:
         state = CLOSED if left else OPEN
         self._put(RecordKind.REVISION, PROJECTS_KEY, {"projects": [*projects]}, state=state)
 
-    def count_unasked(self, done: UnapprovedChanges) -> None:
+    def count_unapproved(self, done: UnapprovedChanges) -> None:
         """Note what is about to be done that nobody agreed to."""
-        self._undo.append(partial(setattr, self, "unasked", self.unasked))
-        self.unasked = (*recent_changes(self.unasked, done.at), done)
-        batches = [gitops_v1.encode_record(each) for each in self.unasked]
+        self._undo.append(partial(setattr, self, "unapproved", self.unapproved))
+        self.unapproved = (*recent_changes(self.unapproved, done.at), done)
+        batches = [gitops_v1.encode_record(each) for each in self.unapproved]
         self._put(RecordKind.REVISION, _UNAPPROVED, {"batches": [*batches]}, state=CLOSED)
 
     def record(self, fact: ApplicationFact) -> None:
@@ -319,9 +319,9 @@ class ApplicationState:
     def _take_revisions(self, records: dict[str, LedgerRecord]) -> None:
         known, owners = records.get(_REVISION_KEY), records.get(PROJECTS_KEY)
         counted = records.get(_UNAPPROVED)
-        self.followed = gitops_v1.decode_record(AppliedRevision, known.body) if known else None
+        self.revision = gitops_v1.decode_record(AppliedRevision, known.body) if known else None
         self.projects = projects_in(owners) if owners and owners.state != CLOSED else ()
-        self.unasked = (
+        self.unapproved = (
             tuple(gitops_v1.decode_record(_UnapprovedRecord, counted.body).batches)
             if counted
             else ()
@@ -455,8 +455,8 @@ async def retire_application(state: ApplicationState, now: datetime) -> None:
         state.drop_applied(ref)
     if state.projects:
         state.put_projects(state.projects, left=True)
-    known = state.followed is not None
-    state.drop_followed()
+    known = state.revision is not None
+    state.drop_revision()
     if count or known or state.changed:
         state.record(ApplicationRetired(objects=count))
     await state.commit()

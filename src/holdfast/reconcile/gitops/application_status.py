@@ -37,9 +37,9 @@ def application_status(context: ApplicationContext, now: datetime) -> Applicatio
     others = {
         ref: each for ref, each in context.object_states.items() if each is not HEALTHY_AND_IN_SYNC
     }
-    standings = [snapshot.standing for snapshot in others.values()]
+    statuses = [snapshot.sync_status for snapshot in others.values()]
     held = {hold.object for hold in state.holds.values() if hold.until > now}
-    sync = _sync_word(context, source, set(standings))
+    sync = _sync_word(context, source, set(statuses))
     conditions = tuple(_conditions(context, source, sync, now))
     ready = next(each for each in conditions if each.type == "Ready")
     undecided = [plan for plan in state.plans.values() if not plan.rejected_by]
@@ -47,16 +47,16 @@ def application_status(context: ApplicationContext, now: datetime) -> Applicatio
     return ApplicationStatus(
         sync=sync,
         health=_worst_health(others, all_of_it=len(others) == len(context.object_states)).value,
-        revision=(state.followed.commit or None) if state.followed else None,
+        revision=(state.revision.commit or None) if state.revision else None,
         fetched=source.commit.sha if source.commit else None,
         fetched_at=_stamp(source.fetched_at) if source.fetched_at else None,
         message=ready.message,
         objects=len(context.object_states),
         drifted=len({drift.object for drift in state.drifts.values()}),
-        ahead=standings.count(SyncStatus.OUT_OF_SYNC) + standings.count(SyncStatus.PRUNABLE),
+        ahead=statuses.count(SyncStatus.OUT_OF_SYNC) + statuses.count(SyncStatus.PRUNABLE),
         held=len(held),
         tolerated=sum(len(snapshot.tolerated) for snapshot in others.values()),
-        orphans=standings.count(SyncStatus.ORPHAN),
+        orphans=statuses.count(SyncStatus.ORPHAN),
         plan=waiting.digest if waiting else None,
         not_in_sync=tuple(_summaries(context, others)) or None,
         observed_generation=application.generation or None,
@@ -73,23 +73,23 @@ def _handled_request(context: ApplicationContext) -> str | None:
     return application.annotations.get(RECONCILE_REQUESTED)
 
 
-def _sync_word(context: ApplicationContext, source: SourceState, standings: Set[SyncStatus]) -> str:
+def _sync_word(context: ApplicationContext, source: SourceState, statuses: Set[SyncStatus]) -> str:
     if context.desired is None or context.application.spec.suspend:
         return "unknown"
-    if context.state.drifts or SyncStatus.DRIFTED in standings:
+    if context.state.drifts or SyncStatus.DRIFTED in statuses:
         return "drifted"
     if context.compared is not context.desired.rendered:
         return "unknown"  # what is known is how things stood to something else
-    if SyncStatus.UNKNOWN in standings:
+    if SyncStatus.UNKNOWN in statuses:
         return "unknown"
-    if {SyncStatus.OUT_OF_SYNC, SyncStatus.PRUNABLE} & standings or source.parked is not None:
+    if {SyncStatus.OUT_OF_SYNC, SyncStatus.PRUNABLE} & statuses or source.requirement is not None:
         return "ahead"
     return "synced"
 
 
 def _worst_health(others: Mapping[ObjectRef, ObjectSnapshot], *, all_of_it: bool) -> ObjectHealth:
     """The worst there is; those that are fine are not among the others."""
-    found = {each.health for each in others.values() if each.standing is not SyncStatus.ORPHAN}
+    found = {each.health for each in others.values() if each.sync_status is not SyncStatus.ORPHAN}
     if not all_of_it:
         found.add(ObjectHealth.HEALTHY)
     return next(
@@ -105,20 +105,22 @@ def _summaries(
     worth = [
         ref
         for ref, snapshot in others.items()
-        if snapshot.standing is not SyncStatus.IN_SYNC
+        if snapshot.sync_status is not SyncStatus.IN_SYNC
         or snapshot.health is ObjectHealth.DEGRADED
         or snapshot.health is ObjectHealth.MISSING
     ]
     for ref in sorted(worth)[:MAX_OBJECTS]:
         snapshot = others[ref]
         yield ObjectSummary(
-            object=str(ref), standing=snapshot.standing.value, health=snapshot.health.value,
+            object=str(ref), standing=snapshot.sync_status.value, health=snapshot.health.value,
             message=_object_message(context, ref, snapshot) or None, drift=drifts.get(ref),
         )  # fmt: skip
 
 
 def _object_message(context: ApplicationContext, ref: ObjectRef, snapshot: ObjectSnapshot) -> str:
-    return wording.shorten(context.failed.get(ref) or context.kept.get(ref) or snapshot.message)
+    return wording.shorten(
+        context.failed.get(ref) or context.kept_objects.get(ref) or snapshot.message
+    )
 
 
 def _conditions(
@@ -132,23 +134,23 @@ def _conditions(
     elif context.refused:
         yield _condition("Ready", "False", "DeclaredTwice", context.refused)
     elif context.desired is None:
-        told = source.stale or "The repository has not been read yet."
-        yield _condition("Ready", "False", "SourceUnavailable", told)
+        message = source.stale or "The repository has not been read yet."
+        yield _condition("Ready", "False", "SourceUnavailable", message)
     elif failed:
         ref, why = next(iter(failed.items()))
         refused = "1 object was" if len(failed) == 1 else f"{len(failed)} objects were"
-        told = f"{refused} refused. {ref}: {why}"
-        yield _condition("Ready", "False", "ReconciliationFailed", told)
+        message = f"{refused} refused. {ref}: {why}"
+        yield _condition("Ready", "False", "ReconciliationFailed", message)
     else:
-        applied = state.followed is not None and state.followed.commit
+        applied = state.revision is not None and state.revision.commit
         first = "first" if sync == "ahead" and not applied else sync
-        told = _READY_TEXT[first].format(
+        message = _READY_TEXT[first].format(
             commit=context.desired.rendered.commit[:7], count=_drift_count(len(state.drifts)),
             unread=_unread_text(context),
         )  # fmt: skip
-        if sync == "ahead" and source.parked is not None:
-            told = f"{source.parked.message} It is not followed before somebody agrees."
-        yield _condition("Ready", "True", "ReconciliationSucceeded", told)
+        if sync == "ahead" and source.requirement is not None:
+            message = f"{source.requirement.message} It is not followed before somebody agrees."
+        yield _condition("Ready", "True", "ReconciliationSucceeded", message)
     if source.stale:
         yield _condition("SourceStale", "True", "NotFollowed", source.stale)
     if state.drifts:
@@ -160,13 +162,13 @@ def _conditions(
     waiting += [plan.id for plan in state.plans.values() if not plan.rejected_by]
     if waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
-        told = f"{wording.list_names(sorted(waiting))} {verb} for a person: holdfast approve ID"
-        yield _condition("ApprovalRequired", "True", "AwaitingApproval", told)
+        message = f"{wording.list_names(sorted(waiting))} {verb} for a person: holdfast approve ID"
+        yield _condition("ApprovalRequired", "True", "AwaitingApproval", message)
     on_hold = [hold for hold in state.holds.values() if hold.until > now]
     if on_hold:
         last = max(on_hold, key=lambda hold: hold.until)
-        told = f"{last.by}: {last.reason}, until {_stamp(last.until)}"
-        yield _condition("Paused", "True", "BreakGlass", told)
+        message = f"{last.by}: {last.reason}, until {_stamp(last.until)}"
+        yield _condition("Paused", "True", "BreakGlass", message)
 
 
 _READY_TEXT = {
@@ -186,7 +188,7 @@ def _unread_text(context: ApplicationContext) -> str:
     found = [
         (ref, snapshot)
         for ref, snapshot in sorted(context.object_states.items())
-        if snapshot.standing is SyncStatus.UNKNOWN
+        if snapshot.sync_status is SyncStatus.UNKNOWN
     ]
     if not found:
         return "Not everything could be read."

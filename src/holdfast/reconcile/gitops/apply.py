@@ -44,7 +44,7 @@ class StepOutcome:
     error: HoldfastError | None = None
     withheld: str = ""
     """Why it was not tried."""
-    told: str = ""
+    message: str = ""
     """Why it was not carried out, in a sentence that may be shown."""
     altered: tuple[FieldDrift, ...] = ()
     """What the server stored differently from what was sent: of these nothing was put back."""
@@ -63,11 +63,11 @@ class PlanApplier:
         self._resource_manager = resource_manager
         self._clock = clock
 
-    async def carry_out(
+    async def apply(
         self,
         context: ApplicationContext,
         plan: SyncPlan,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
     ) -> tuple[StepOutcome, ...]:
         """Carry out every step that may be, and keep the inventory true.
 
@@ -78,65 +78,68 @@ class PlanApplier:
         assert desired is not None  # noqa: S101  # a plan is made from it
         done: list[StepOutcome] = []
         for _, steps in groupby(plan.changes, key=_group_key):
-            done += await self._together(
-                list(steps), lambda step: self._done(context, desired, plan, step, seen[step.ref])
+            done += await self._run_parallel(
+                list(steps),
+                lambda step: self._perform_step(context, desired, plan, step, observed[step.ref]),
             )
         return tuple(done)
 
-    async def _together(
+    async def _run_parallel(
         self, steps: Sequence[ObjectStep], one: Callable[[ObjectStep], Awaitable[StepOutcome]]
     ) -> list[StepOutcome]:
         """Carry out steps that need nothing of each other, some at a time."""
         done: dict[ObjectRef, StepOutcome] = {}
         waiting = iter(steps)
 
-        async def hand() -> None:
+        async def worker() -> None:
             for step in waiting:
                 done[step.ref] = await one(step)
 
-        hands = [asyncio.ensure_future(hand()) for _ in steps[:MAX_PARALLEL]]
+        workers = [asyncio.ensure_future(worker()) for _ in steps[:MAX_PARALLEL]]
         try:
-            await asyncio.gather(*hands)
+            await asyncio.gather(*workers)
         finally:
-            for each in hands:
+            for each in workers:
                 each.cancel()
         return [done[step.ref] for step in steps]
 
-    async def _done(
+    async def _perform_step(
         self,
         context: ApplicationContext,
         desired: Declarations,
         plan: SyncPlan,
         step: ObjectStep,
-        seen: ObservedObject,
+        observed: ObservedObject,
     ) -> StepOutcome:
         if context.overtaken:
-            told = "The Application was changed meanwhile: what it says now counts from here on."
-            return StepOutcome(step=step, withheld=told, told=told)
+            message = "The Application was changed meanwhile: what it says now counts from here on."
+            return StepOutcome(step=step, withheld=message, message=message)
         hold = context.hold_of(step.ref, self._clock.now())
         if hold is not None:
-            told = f"On hold by {hold.by}: {hold.reason}"
-            return StepOutcome(step=step, withheld=told, told=told)
+            message = f"On hold by {hold.by}: {hold.reason}"
+            return StepOutcome(step=step, withheld=message, message=message)
         try:
-            written = await self._perform(step, desired, seen)
+            written = await self._perform(step, desired, observed)
         except HoldfastError as error:
-            told = _failure_message(step.ref, error)
-            context.failed[step.ref] = told
-            return StepOutcome(step=step, error=error, told=told)
+            message = _failure_message(step.ref, error)
+            context.failed[step.ref] = message
+            return StepOutcome(step=step, error=error, message=message)
         context.failed.pop(step.ref, None)
         if written is None:
             return StepOutcome(step=step)
         done = StepOutcome(step=step, live=written.live, altered=written.altered)
-        taken_over = step.action is Action.UPDATE and not seen.applied
+        taken_over = step.action is Action.UPDATE and not observed.applied
         try:
-            found = await self._found(desired, seen, written.live) if taken_over else None
+            found = (
+                await self._find_additions(desired, observed, written.live) if taken_over else None
+            )
         except HoldfastError:
             # The next look takes it up by its marks, with what others have on it then.
             return done
-        self._take_in(context, step, written.live, plan.commit, found)
+        self._record_applied(context, step, written.live, plan.commit, found)
         return done
 
-    def _take_in(
+    def _record_applied(
         self,
         context: ApplicationContext,
         step: ObjectStep,
@@ -176,29 +179,31 @@ class PlanApplier:
             )
         )
 
-    async def _found(
-        self, desired: Declarations, seen: ObservedObject, live: Fields
+    async def _find_additions(
+        self, desired: Declarations, observed: ObservedObject, live: Fields
     ) -> tuple[str, ...]:
         """Name what others have on an object that was just taken over."""
-        verdict = await self._resource_manager.diff(desired.of(seen.ref), live)
-        return added_paths(replace(seen, live=live, diff=verdict))
+        verdict = await self._resource_manager.diff(desired.of(observed.ref), live)
+        return added_paths(replace(observed, live=live, diff=verdict))
 
     async def _perform(
-        self, step: ObjectStep, desired: Declarations, seen: ObservedObject
+        self, step: ObjectStep, desired: Declarations, observed: ObservedObject
     ) -> WriteResult | None:
         if step.action is Action.DELETE:
             await self._client.delete(step.ref, uid=step.uid or "", version=step.version or "")
             return None
         declared = desired.of(step.ref)
         if step.action is Action.CREATE:
-            return await self._created(step.ref, desired)
-        assert seen.live is not None  # noqa: S101  # a plan changes only what was there
-        assert seen.diff is not None  # noqa: S101  # and was judged
+            return await self._create(step.ref, desired)
+        assert observed.live is not None  # noqa: S101  # a plan changes only what was there
+        assert observed.diff is not None  # noqa: S101  # and was judged
         # An object that others made anew under the name is taken over: the plan says so.
-        declared = replace(declared, uid=None, applied=seen.applied)
-        return await self._resource_manager.heal(declared, seen.live, seen.diff, leave=step.leave)
+        declared = replace(declared, uid=None, applied=observed.applied)
+        return await self._resource_manager.heal(
+            declared, observed.live, observed.diff, leave=step.leave
+        )
 
-    async def _created(self, ref: ObjectRef, desired: Declarations) -> WriteResult:
+    async def _create(self, ref: ObjectRef, desired: Declarations) -> WriteResult:
         """Create an object; one whose kind was defined a moment ago is waited for."""
         until = self._clock.monotonic() + _CRD_TIMEOUT
         while True:

@@ -107,7 +107,7 @@ class _Codifier:
         self, declared: DeclaredObject, live: Fields, field_drifts: Sequence[FieldDrift]
     ) -> CodifyResult:
         rules = _list_rules(live)
-        wished = field_edits(
+        edits = field_edits(
             field_drifts, declared=declared.item, live=live, rules=rules, sealed=declared.encrypted
         )
         if any(not finding.change.path for finding in field_drifts):
@@ -116,21 +116,21 @@ class _Codifier:
                 "the other.",
                 hint="Have it put back, which takes the new one over.",
             )
-        if not wished:
+        if not edits:
             raise CannotCodify(f"Nothing about {declared.ref} differs that a file could declare.")
         if declared.encrypted:
-            return await self._sealed(declared, wished, rules)
+            return await self._edit_encrypted(declared, edits, rules)
         if self._work.trail is None:
             if not declared.origin.file:
                 raise CannotCodify(f"No file is known that declares {declared.ref}.")
-            item = await asyncio.to_thread(_with_edits, declared.item, wished, rules)
-            attempt = edit_own_file(self._work, {}, declared, wished, rules)
-            files, note = await self._first({}, [attempt], declared.ref, item, rules)
-            return await self._answer(files, [note])
-        return await self._layered(declared, wished, rules, self._work.trail)
+            item = await asyncio.to_thread(_with_edits, declared.item, edits, rules)
+            attempt = edit_own_file(self._work, {}, declared, edits, rules)
+            files, note = await self._first_that_fits({}, [attempt], declared.ref, item, rules)
+            return await self._summarize(files, [note])
+        return await self._edit_layers(declared, edits, rules, self._work.trail)
 
     async def drop(self, declared: DeclaredObject) -> CodifyResult:
-        attempts = [*self._dropped(declared)]
+        attempts = [*self._drop_attempts(declared)]
         if self._work.trail is not None:
             layers = LayerEdits(
                 work=self._work, trail=self._work.trail, declared=declared, item=declared.item,
@@ -138,8 +138,8 @@ class _Codifier:
             )  # fmt: skip
             attempts.extend(layers.drops())
         rules = _list_rules(declared.item)
-        files, note = await self._first({}, attempts, declared.ref, None, rules)
-        return await self._answer(files, [note])
+        files, note = await self._first_that_fits({}, attempts, declared.ref, None, rules)
+        return await self._summarize(files, [note])
 
     async def adopt(self, live: Fields) -> CodifyResult:
         item = manifest_of(live)
@@ -152,29 +152,31 @@ class _Codifier:
                 hint="Declare its owner instead.",
             )
         refuse_credentials(item, str(ref))
-        attempts = [*self._added(item, ref)]
-        files, note = await self._first({}, attempts, ref, item, _list_rules(live))
-        return await self._answer(files, [note])
+        attempts = [*self._adopt_attempts(item, ref)]
+        files, note = await self._first_that_fits({}, attempts, ref, item, _list_rules(live))
+        return await self._summarize(files, [note])
 
-    async def _layered(
-        self, declared: DeclaredObject, wished: Sequence[FieldEdit], rules: Rules, trail: LayerStack
+    async def _edit_layers(
+        self, declared: DeclaredObject, edits: Sequence[FieldEdit], rules: Rules, trail: LayerStack
     ) -> CodifyResult:
         """Fulfil one wish after the other: each may come from another layer."""
         files: FileEdits = {}
         item = declared.item
         notes = []
-        for wish in wished:
+        for edit in edits:
             layers = LayerEdits(
                 work=self._work, trail=trail, declared=declared, item=item, rules=rules, files=files
             )
-            item = _as_fields(with_edit(item, wish, rules))
-            attempts = layers.attempts(wish)
-            files, note = await self._first(files, attempts, declared.ref, item, rules, wish)
+            item = _as_fields(with_edit(item, edit, rules))
+            attempts = layers.attempts(edit)
+            files, note = await self._first_that_fits(
+                files, attempts, declared.ref, item, rules, edit
+            )
             notes.append(note)
-        return await self._answer(files, notes)
+        return await self._summarize(files, notes)
 
-    async def _sealed(
-        self, declared: DeclaredObject, wished: Sequence[FieldEdit], rules: Rules
+    async def _edit_encrypted(
+        self, declared: DeclaredObject, edits: Sequence[FieldEdit], rules: Rules
     ) -> CodifyResult:
         """Replace values of an encrypted file, which its own recipients alone can read."""
         file = declared.origin.file
@@ -187,28 +189,28 @@ class _Codifier:
         text = self._work.text({}, file)
         document = read_documents(text, source=file)[declared.origin.document].value
         item = declared.item
-        for wish in wished:
-            place = _encrypted_path(document, wish)
+        for edit in edits:
+            place = _encrypted_path(document, edit)
             if place is None:
                 raise CannotCodify(
-                    f"{file} is encrypted, and {show_path(wish.path)} is not one of its values.",
+                    f"{file} is encrypted, and {show_path(edit.path)} is not one of its values.",
                     hint="Change it with sops where the key is.",
                 )
-            value = _encrypted_value(place[0], wish)
+            value = _encrypted_value(place[0], edit)
             text = await self._decryptor.set_value(text, place, Secret(value))
-            item = _as_fields(with_edit(item, wish, rules))
+            item = _as_fields(with_edit(item, edit, rules))
         attempt = EditAttempt(where=file, make=lambda: {file: text})
-        files, note = await self._first({}, [attempt], declared.ref, item, rules)
-        return await self._answer(files, [note, f"The values in {file} stay encrypted."])
+        files, note = await self._first_that_fits({}, [attempt], declared.ref, item, rules)
+        return await self._summarize(files, [note, f"The values in {file} stay encrypted."])
 
-    async def _first(
+    async def _first_that_fits(
         self,
         files: FileEdits,
         attempts: Iterator[EditAttempt] | Sequence[EditAttempt],
         ref: ObjectRef,
         desired: Fields | None,
         rules: Rules,
-        wish: FieldEdit | None = None,
+        edit: FieldEdit | None = None,
     ) -> tuple[FileEdits, str]:
         """Return the files of the first attempt that gives exactly what is wished for."""
         problems = []
@@ -231,17 +233,17 @@ class _Codifier:
                     return made, attempt.note
                 if not renamed:
                     self._repointed = await asyncio.to_thread(changed_objects, self._before, after)
-                    told = f"The name of {ref} has a hash of its content, so it gets a new name."
-                    return made, " ".join(filter(None, (attempt.note, told)))
+                    note = f"The name of {ref} has a hash of its content, so it gets a new name."
+                    return made, " ".join(filter(None, (attempt.note, note)))
                 reason = f"{plain}."
             problems.append(Problem(field=attempt.where, reason=reason, fix=""))
-        what = f"{show_path(wish.path)} of {ref}" if wish else str(ref)
+        what = f"{show_path(edit.path)} of {ref}" if edit else str(ref)
         raise CannotCodify(
             f"No edit was found that changes {what} and nothing else.", problems=problems,
             hint=_BY_HAND_HINT,
         )  # fmt: skip
 
-    def _dropped(self, declared: DeclaredObject) -> Iterator[EditAttempt]:
+    def _drop_attempts(self, declared: DeclaredObject) -> Iterator[EditAttempt]:
         """Take the object out of its file, or the file out of the application."""
         origin = declared.origin
         if not origin.file or not self._work.own(origin.file):
@@ -281,7 +283,7 @@ class _Codifier:
 
         yield EditAttempt(where=origin.file, make=make)
 
-    def _added(self, item: Fields, ref: ObjectRef) -> Iterator[EditAttempt]:
+    def _adopt_attempts(self, item: Fields, ref: ObjectRef) -> Iterator[EditAttempt]:
         """Put the object into a file beside the others."""
         path = posixpath.normpath(self._work.path)
         trail = self._work.trail
@@ -322,10 +324,10 @@ class _Codifier:
                 return file
             count += 1
 
-    async def _answer(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
-        return await asyncio.to_thread(self._summed_up, files, notes)
+    async def _summarize(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
+        return await asyncio.to_thread(self._result_of, files, notes)
 
-    def _summed_up(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
+    def _result_of(self, files: FileEdits, notes: Sequence[str]) -> CodifyResult:
         root = self._work.export.root
         changed: dict[str, bytes | None] = {}
         lines = []
@@ -359,9 +361,9 @@ def _unexpected_changes(
     return plain, unexpected_change(before, with_old_name(before, after, ref), ref, desired, rules)
 
 
-def _with_edits(item: Fields, wished: Sequence[FieldEdit], rules: Rules) -> Fields:
-    for wish in wished:
-        item = _as_fields(with_edit(item, wish, rules))
+def _with_edits(item: Fields, edits: Sequence[FieldEdit], rules: Rules) -> Fields:
+    for edit in edits:
+        item = _as_fields(with_edit(item, edit, rules))
     return item
 
 
@@ -380,24 +382,24 @@ def _list_rules(item: Fields) -> Rules:
     return rules_for(str(item.get("kind")), str(item.get("apiVersion")), read_ownership(managed))
 
 
-def _encrypted_path(document: object, wish: FieldEdit) -> tuple[str, str] | None:
-    if wish.gone or len(wish.path) != 2 or wish.path[0] != "data":
+def _encrypted_path(document: object, edit: FieldEdit) -> tuple[str, str] | None:
+    if edit.removed or len(edit.path) != 2 or edit.path[0] != "data":
         return None
     for part in ("stringData", "data"):
         values = document.get(part) if isinstance(document, dict) else None
-        if isinstance(values, dict) and wish.path[1] in values:
-            return part, wish.path[1]
+        if isinstance(values, dict) and edit.path[1] in values:
+            return part, edit.path[1]
     return None
 
 
-def _encrypted_value(part: str, wish: FieldEdit) -> str:
+def _encrypted_value(part: str, edit: FieldEdit) -> str:
     if part == "data":
-        return str(wish.value)
+        return str(edit.value)
     try:
-        return base64.b64decode(str(wish.value), validate=True).decode()
+        return base64.b64decode(str(edit.value), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise CannotCodify(
-            f"The live value of {show_path(wish.path)} is not text, and the file holds text.",
+            f"The live value of {show_path(edit.path)} is not text, and the file holds text.",
             hint="Move the key from stringData to data with sops.",
         ) from None
 
@@ -423,8 +425,8 @@ def _as_fields(tree: object) -> Fields:
 def make_codifier(sources: Sources) -> Codify:
     """Return what edits the files of an application's own repository."""
 
-    async def codified(
-        context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    async def codify_drift(
+        context: ApplicationContext, drift: ObjectDrift, observed: ObservedObject
     ) -> CodifyResult:
         desired, application = context.desired, context.application
         assert desired is not None  # noqa: S101  # the drift was found by comparing with it
@@ -435,15 +437,15 @@ def make_codifier(sources: Sources) -> Codify:
         paths = {entry.path for entry in drift.entries}
         findings = [
             found
-            for found in seen.drifted
+            for found in observed.drifted
             if show_path(found.change.path) in paths
             and (found.signal is not Signal.RUNNING) is drift.healable
         ]
         async with repository.export(desired.rendered.commit) as export:
             return await codify(
                 rendered=desired.rendered,
-                declared=None if seen.standing is SyncStatus.ORPHAN else seen.declared,
-                live=seen.live,
+                declared=None if observed.sync_status is SyncStatus.ORPHAN else observed.declared,
+                live=observed.live,
                 field_drifts=findings,
                 export=export,
                 path=path,
@@ -454,4 +456,4 @@ def make_codifier(sources: Sources) -> Codify:
                 decryptor=await sources.decryptor(application),
             )
 
-    return codified
+    return codify_drift

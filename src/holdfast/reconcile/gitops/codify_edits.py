@@ -113,33 +113,33 @@ class CodifyWorkspace:
                     yield found.relative_to(root).as_posix()
 
 
-def with_edit(tree: Tree, wish: FieldEdit, rules: Rules) -> Tree:
+def with_edit(tree: Tree, edit: FieldEdit, rules: Rules) -> Tree:
     """Return an object with one wish fulfilled. Raises ValidationError when it cannot be."""
-    return apply_edit(tree, edit_for(tree, wish, rules))
+    return apply_edit(tree, edit_for(tree, edit, rules))
 
 
-def edit_for(tree: Tree, wish: FieldEdit, rules: Rules, *, within: YamlPath = ()) -> Edit:
+def edit_for(tree: Tree, edit: FieldEdit, rules: Rules, *, within: YamlPath = ()) -> Edit:
     """Say a wish as an edit of a given tree that stands somewhere in a document."""
-    path = (*within, *counted_path(tree, wish.path, rules))
-    return Edit(path=path, value=REMOVED if wish.gone else wish.value)
+    path = (*within, *counted_path(tree, edit.path, rules))
+    return Edit(path=path, value=REMOVED if edit.removed else edit.value)
 
 
 def edit_document(
     text: bytes,
     document: int,
     within: YamlPath,
-    granting: tuple[FieldEdit, ...],
+    edits: tuple[FieldEdit, ...],
     rules: Rules,
     file: str,
 ) -> bytes:
-    """Fulfil wishes in the file that declares an object."""
+    """Make edits in the file that declares an object."""
     tree = at_steps(read_documents(text, source=file)[document].value, within)
-    edits = []
-    for wish in granting:
-        each = edit_for(tree, wish, rules)
-        tree = apply_edit(tree, each, source=file)
-        edits.append(Edit(path=(*within, *each.path), value=each.value))
-    return apply_edits(text, edits, document=document, source=file)
+    changes = []
+    for edit in edits:
+        change = edit_for(tree, edit, rules)
+        tree = apply_edit(tree, change, source=file)
+        changes.append(Edit(path=(*within, *change.path), value=change.value))
+    return apply_edits(text, changes, document=document, source=file)
 
 
 def object_steps(text: bytes, document: int, ref: ObjectRef, file: str) -> YamlPath:
@@ -260,18 +260,18 @@ class LayerEdits:
     rules: Rules
     files: FileEdits
 
-    def attempts(self, wish: FieldEdit) -> Iterator[EditAttempt]:
+    def attempts(self, edit: FieldEdit) -> Iterator[EditAttempt]:
         """Yield the ways to fulfil a wish, the likeliest first."""
         for layer in self.trail.layers:
             if not self.work.own(layer.file):
                 continue
-            yield from self._transformers(layer, wish)
+            yield from self._transformers(layer, edit)
             for patch in reversed(layer.patches):
                 if self._is_for(patch):
-                    yield from self._in_patch(patch, wish)
+                    yield from self._in_patch(patch, edit)
             if any(each.path == self.declared.origin.file for each in layer.resources):
-                yield edit_own_file(self.work, self.files, self.declared, (wish,), self.rules)
-        yield from self._anew(wish)
+                yield edit_own_file(self.work, self.files, self.declared, (edit,), self.rules)
+        yield from self._anew(edit)
 
     def drops(self) -> Iterator[EditAttempt]:
         """Yield the ways to declare the object no more."""
@@ -288,76 +288,76 @@ class LayerEdits:
         outside = bool(origin) and not self.work.own(origin)
         yield self._with_patch(entry, {"patch": write_document(body)}, note if outside else "")
 
-    def _transformers(self, layer: KustomizeLayer, wish: FieldEdit) -> Iterator[EditAttempt]:
-        path = wish.path
+    def _transformers(self, layer: KustomizeLayer, edit: FieldEdit) -> Iterator[EditAttempt]:
+        path = edit.path
         if path[-1] == "image" and len(path) > 2 and path[-3] in _CONTAINERS:
             for image in layer.images:
-                if isinstance(wish.value, str) and self._image_of(image, path):
-                    yield self._attempt(layer.file, _image_edits(image, wish.value))
-        if path == ("spec", "replicas") and not wish.gone:
+                if isinstance(edit.value, str) and self._image_of(image, path):
+                    yield self._attempt(layer.file, _image_edits(image, edit.value))
+        if path == ("spec", "replicas") and not edit.removed:
             for replicas in layer.replicas:
                 if replicas.name in self.declared.ref.name:
                     at = (*_steps_in(layer.body, replicas.location.pointer), "count")
-                    yield self._attempt(layer.file, [Edit(path=at, value=wish.value)])
+                    yield self._attempt(layer.file, [Edit(path=at, value=edit.value)])
         if path[0] == "data" and len(path) == 2:
             for generator in layer.generators:
                 if self._generated_by(generator) and generator.kind is GeneratorKind.CONFIG_MAP:
-                    yield from self._generated(layer, generator, wish)
+                    yield from self._generated(layer, generator, edit)
 
     def _generated(
-        self, layer: KustomizeLayer, generator: KustomizeGenerator, wish: FieldEdit
+        self, layer: KustomizeLayer, generator: KustomizeGenerator, edit: FieldEdit
     ) -> Iterator[EditAttempt]:
-        key = wish.path[1]
+        key = edit.path[1]
         here = _steps_in(layer.body, generator.location.pointer)
-        written: Tree = f"{key}={_quoted_literal(wish.value)}"
+        written: Tree = f"{key}={_quoted_literal(edit.value)}"
         for literal in generator.literals:
             if literal.key == key:
                 at = _steps_in(layer.body, literal.location.pointer)
                 yield self._attempt(
-                    layer.file, [Edit(path=at, value=REMOVED if wish.gone else written)]
+                    layer.file, [Edit(path=at, value=REMOVED if edit.removed else written)]
                 )
         for file in generator.files:
-            if file.key == key and self.work.own(file.path) and isinstance(wish.value, str):
-                yield _replace_file(file.path, wish.value.encode())
+            if file.key == key and self.work.own(file.path) and isinstance(edit.value, str):
+                yield _replace_file(file.path, edit.value.encode())
         for variables in generator.envs:
             if self.work.own(variables.path):
-                yield from self._in_variables(variables.path, key, wish)
-        if generator.literals and not wish.gone:
+                yield from self._in_variables(variables.path, key, edit)
+        if generator.literals and not edit.removed:
             at = (*here, "literals", len(generator.literals))
             yield self._attempt(layer.file, [Edit(path=at, value=written)])
 
-    def _in_variables(self, file: str, key: str, wish: FieldEdit) -> Iterator[EditAttempt]:
+    def _in_variables(self, file: str, key: str, edit: FieldEdit) -> Iterator[EditAttempt]:
         pattern = re.compile(rb"(?m)^%b=[^\r\n]*" % re.escape(key).encode())
         text = self.work.text(self.files, file)
-        if not wish.gone and "\n" not in str(wish.value) and pattern.search(text):
-            line = f"{key}={wish.value}".encode()
+        if not edit.removed and "\n" not in str(edit.value) and pattern.search(text):
+            line = f"{key}={edit.value}".encode()
             yield _replace_file(file, pattern.sub(lambda _: line, text))
 
-    def _in_patch(self, patch: KustomizePatch, wish: FieldEdit) -> Iterator[EditAttempt]:
+    def _in_patch(self, patch: KustomizePatch, edit: FieldEdit) -> Iterator[EditAttempt]:
         if patch.form is PatchForm.MERGE:
-            if isinstance(patch.body, dict) and _sets_field(patch.body, wish, self.rules):
-                change = edit_for(patch.body, wish, self.rules)
+            if isinstance(patch.body, dict) and _sets_field(patch.body, edit, self.rules):
+                change = edit_for(patch.body, edit, self.rules)
                 yield self._edit_patch(patch, [change])
             return
-        target = json_pointer(tuple(map(str, edit_for(self.item, wish, self.rules).path)))
+        target = json_pointer(tuple(map(str, edit_for(self.item, edit, self.rules).path)))
         for index, operation in enumerate(patch.body if isinstance(patch.body, list) else ()):
             if not isinstance(operation, dict) or operation.get("op") not in ("add", "replace"):
                 continue
             at = str(operation.get("path"))
-            if at.startswith(f"{target}/") and not wish.gone:
+            if at.startswith(f"{target}/") and not edit.removed:
                 # It sets a part of what is wished; whether that is all of it, rendering tells.
-                inner = at_steps(wish.value, _steps_in(wish.value, at[len(target) :]))
+                inner = at_steps(edit.value, _steps_in(edit.value, at[len(target) :]))
                 yield self._edit_patch(patch, [Edit(path=(index, "value"), value=inner)])
             elif target == at or target.startswith(f"{at}/"):
                 rest = _steps_in(operation.get("value"), target[len(at) :])
-                value = REMOVED if wish.gone else wish.value
-                path = (index, *(("value", *rest) if rest or not wish.gone else ()))
+                value = REMOVED if edit.removed else edit.value
+                path = (index, *(("value", *rest) if rest or not edit.removed else ()))
                 yield self._edit_patch(patch, [Edit(path=path, value=value)])
 
-    def _anew(self, wish: FieldEdit) -> Iterator[EditAttempt]:
+    def _anew(self, edit: FieldEdit) -> Iterator[EditAttempt]:
         """Let a patch of the overlay say it: one that is there for the object, or a new one."""
         entry, origin = self.trail.entry, self.declared.origin.file
-        part = merge_patch_for(wish, self.item, self.rules)
+        part = merge_patch_for(edit, self.item, self.rules)
         note = ""
         if origin and not self.work.own(origin):
             note = (
@@ -371,17 +371,17 @@ class LayerEdits:
         body = merge_patch(self._named(), part, self.rules)
         yield self._with_patch(entry, {"patch": write_document(body)}, note)
         # Kinds that Kustomize has no schema of have their lists merged by nothing.
-        yield self._with_patch(entry, self._operation(wish), note)
+        yield self._with_patch(entry, self._operation(edit), note)
 
-    def _operation(self, wish: FieldEdit) -> Fields:
-        change = edit_for(self.item, wish, self.rules)
+    def _operation(self, edit: FieldEdit) -> Fields:
+        change = edit_for(self.item, edit, self.rules)
         there = at_steps(self.item, change.path) is not None
         operation: Fields = {
-            "op": "remove" if wish.gone else "replace" if there else "add",
+            "op": "remove" if edit.removed else "replace" if there else "add",
             "path": json_pointer(tuple(map(str, change.path))),
         }
-        if not wish.gone:
-            operation["value"] = wish.value
+        if not edit.removed:
+            operation["value"] = edit.value
         metadata = self._named()["metadata"]
         name = metadata["name"] if isinstance(metadata, dict) else self.declared.ref.name
         target: Fields = {"kind": self.declared.ref.kind, "name": name}
@@ -514,9 +514,9 @@ def _steps_in(tree: Tree, at: str) -> YamlPath:
     return tuple(found)
 
 
-def _sets_field(body: Fields, wish: FieldEdit, rules: Rules) -> bool:
+def _sets_field(body: Fields, edit: FieldEdit, rules: Rules) -> bool:
     """True when a patch sets the field, or something that holds it."""
-    return raw_value_at(body, wish.path, rules) is not None
+    return raw_value_at(body, edit.path, rules) is not None
 
 
 def _quoted_literal(value: Tree) -> str:

@@ -44,12 +44,12 @@ class Remediator:
 
     def __init__(
         self,
-        looking: ApplicationObserver,
+        observer: ApplicationObserver,
         applier: PlanApplier,
         clock: Clock,
         still_allowed: IsStillAllowed = lambda decided_by: True,
     ) -> None:
-        self._looking = looking
+        self._observer = observer
         self._applier = applier
         self._clock = clock
         self._still_allowed = still_allowed
@@ -58,23 +58,23 @@ class Remediator:
 class DriftHealer(Remediator):
     """Handles the drifts of applications."""
 
-    async def see_to(
+    async def remediate(
         self,
         context: ApplicationContext,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         reporter: PassReporter,
     ) -> None:
         """Decide about every drift of the objects that were seen, and do what is due."""
         sync = context.application.spec.sync
         window = window_state((sync.windows if sync else None) or (), self._clock.now())
         heals: list[ObjectDrift] = []
-        parked = {
+        blocked = {
             drift.id for drift in context.state.drifts.values()
             if drift.state is DriftState.BLOCKED
         }  # fmt: skip
         for drift in sorted(context.state.drifts.values(), key=lambda each: each.id):
-            each = seen.get(drift.object)
-            if each is None or each.standing not in DIFFERING:
+            each = observed.get(drift.object)
+            if each is None or each.sync_status not in DIFFERING:
                 continue
             now = self._clock.now()
             hold = context.hold_of(drift.object, now)
@@ -95,7 +95,7 @@ class DriftHealer(Remediator):
                 heals.append(after)
             elif decision.action is DecisionAction.REVIEW:
                 await self._ask(context, after, each, reporter)
-        heals = await self._guarded(context, heals, parked, reporter)
+        heals = await self._apply_guard(context, heals, blocked, reporter)
         await context.state.commit()
         for drift in heals:
             await self._heal(context, drift, reporter)
@@ -120,17 +120,17 @@ class DriftHealer(Remediator):
         self,
         context: ApplicationContext,
         drift: ObjectDrift,
-        seen: ObservedObject,
+        observed: ObservedObject,
         reporter: PassReporter,
     ) -> None:
         """Keep the plan that a reviewer is to approve."""
-        plan = make_plan_for(context, drift, seen)
+        plan = make_plan_for(context, drift, observed)
         if plan.digest == drift.plan:
             return
         context.state.put_drift(replace(drift, plan=plan.digest))
         await reporter.tell(facts.ApprovalRequested(drift=drift, plan=plan))
 
-    async def _guarded(
+    async def _apply_guard(
         self,
         context: ApplicationContext,
         heals: list[ObjectDrift],
@@ -165,11 +165,13 @@ class DriftHealer(Remediator):
     ) -> None:
         """Put one drift right, if the object is still as it was decided on."""
         state = context.state
-        seen = await self._looking.at_one(context, drift.object)
-        if seen.standing not in DIFFERING or not _remaining_entries(context, seen, drift):
+        observed = await self._observer.observe_one(context, drift.object)
+        if observed.sync_status not in DIFFERING or not _remaining_entries(
+            context, observed, drift
+        ):
             return  # the next pass tells what became of it
-        plan = make_plan_for(context, drift, seen)
-        if void := self._void(drift, plan):
+        plan = make_plan_for(context, drift, observed)
+        if void := self._void_reason(drift, plan):
             void_drift = replace(
                 drift, state=DriftState.DETECTED, note=void, plan="", decided_by=""
             )
@@ -178,7 +180,7 @@ class DriftHealer(Remediator):
             return
         await reporter.tell(facts.HealStarted(drift=drift, plan=plan))
         await state.commit()
-        done = await self._applier.carry_out(context, plan, {seen.ref: seen})
+        done = await self._applier.apply(context, plan, {observed.ref: observed})
         if failure := _failure_message(done):
             # A failure is no round of a fight: it is tried again soon, however often.
             failed = replace(drift, note=failure, until=self._clock.now() + RETRY_AFTER)
@@ -187,28 +189,28 @@ class DriftHealer(Remediator):
             return
         # What was deleted is still to be seen until the watch tells: that is no fight.
         deleted = all(step.action is Action.DELETE for step in plan.changes)
-        after = await self._looking.at_one(context, drift.object)
-        left = () if deleted else _remaining_entries(context, after, drift)
+        after = await self._observer.observe_one(context, drift.object)
+        remaining = () if deleted else _remaining_entries(context, after, drift)
         altered = {show_path(found.change.path) for each in done for found in each.altered}
-        if left and all(entry.path in altered for entry in left):
+        if remaining and all(entry.path in altered for entry in remaining):
             again = after.diff.recheck_at if after.diff else None
             blocked = replace(
                 drift,
-                entries=left,
+                entries=remaining,
                 state=DriftState.BLOCKED,
-                note=fight.describe_admission_change(left),
+                note=fight.describe_admission_change(remaining),
                 until=again or self._clock.now() + ADMISSION_RECHECK,
             )
             state.put_drift(blocked)
             await reporter.tell(facts.AlteredByAdmission(drift=blocked))
             return
         healed = state.count_heal(drift)
-        if left:
-            await self._rewritten(context, healed, left, reporter)
+        if remaining:
+            await self._report_rewrite(context, healed, remaining, reporter)
             return
-        await self._healed(context, healed, reporter)
+        await self._close_healed(context, healed, reporter)
 
-    def _void(self, drift: ObjectDrift, plan: SyncPlan) -> str:
+    def _void_reason(self, drift: ObjectDrift, plan: SyncPlan) -> str:
         """Say why an approval does not hold any more; empty while it does.
 
         What was not approved by its digest, such as the end of a hold, is no approval.
@@ -225,21 +227,21 @@ class DriftHealer(Remediator):
                 return f"{each} may not approve any more, so the approval does not hold."
         return ""
 
-    async def _rewritten(
+    async def _report_rewrite(
         self,
         context: ApplicationContext,
         drift: ObjectDrift,
-        left: Sequence[DriftEntry],
+        remaining: Sequence[DriftEntry],
         reporter: PassReporter,
     ) -> None:
         """Something changes the object as soon as it is written: writing more would not help."""
-        note, writers = fight.describe_rewrite(left)
+        note, writers = fight.describe_rewrite(remaining)
         fought = replace(
             drift,
             state=DriftState.FIGHTING,
             note=note,
             until=self._clock.now() + FIGHT_TRUCE,
-            entries=tuple(left),
+            entries=tuple(remaining),
             fought=True,
         )
         context.state.put_drift(fought)
@@ -247,7 +249,7 @@ class DriftHealer(Remediator):
             facts.FightDetected(drift=fought, writers=writers, since=drift.first_seen)
         )
 
-    async def _healed(
+    async def _close_healed(
         self, context: ApplicationContext, drift: ObjectDrift, reporter: PassReporter
     ) -> None:
         resolution = Resolution.SELF_HEALED
@@ -260,13 +262,13 @@ class DriftHealer(Remediator):
 
 
 def make_plan_for(
-    context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+    context: ApplicationContext, drift: ObjectDrift, observed: ObservedObject
 ) -> SyncPlan:
     """Make the plan that would end one drift."""
     desired = context.desired
     assert desired is not None  # noqa: S101  # it was looked at
     return make_heal_plan(
-        context.application, desired.rendered.commit, seen, drift,
+        context.application, desired.rendered.commit, observed, drift,
         digests=lambda ref: desired.of(ref).digest,
     )  # fmt: skip
 
@@ -291,11 +293,11 @@ def _with_sync_request(context: ApplicationContext, drift: ObjectDrift) -> Objec
 
 
 def _remaining_entries(
-    context: ApplicationContext, seen: ObservedObject, drift: ObjectDrift
+    context: ApplicationContext, observed: ObservedObject, drift: ObjectDrift
 ) -> tuple[DriftEntry, ...]:
     """Which fields of a drift an object still has."""
     found = track(
-        context.application, [seen], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
+        context.application, [observed], {drift.id: drift}, commit=drift.commit, now=drift.last_seen
     )
     paths = {entry.path for entry in drift.entries}
     return tuple(
@@ -305,4 +307,4 @@ def _remaining_entries(
 
 
 def _failure_message(done: Sequence[StepOutcome]) -> str:
-    return wording.shorten(" ".join(each.told for each in done if not each.ok))
+    return wording.shorten(" ".join(each.message for each in done if not each.ok))

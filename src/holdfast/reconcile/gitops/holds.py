@@ -36,7 +36,7 @@ _REFUSAL_PERIOD = timedelta(days=1)
 
 async def follow_annotations(
     context: ApplicationContext,
-    seen: Iterable[ObservedObject],
+    observed: Iterable[ObservedObject],
     reporter: PassReporter,
     allowed: AnnotationHolds = AnnotationHolds.LIMITED,
 ) -> None:
@@ -48,7 +48,7 @@ async def follow_annotations(
     """
     state, spec = context.state, context.application.spec.drift
     allowed = (spec.annotation_holds if spec else None) or allowed
-    for each in seen:
+    for each in observed:
         if each.live is None:
             continue
         known = state.holds.get(_hold_id(each.live))
@@ -144,9 +144,9 @@ async def expire_holds(context: ApplicationContext, reporter: PassReporter) -> N
 
 
 def _annotated_hold(
-    context: ApplicationContext, seen: ObservedObject, now: datetime
+    context: ApplicationContext, observed: ObservedObject, now: datetime
 ) -> Hold | None:
-    live = seen.live or {}
+    live = observed.live or {}
     until = _parse_time(value_at(live, ("metadata", "annotations", PAUSED_UNTIL)))
     known = context.state.holds.get(_hold_id(live))
     begun = known.since if known else now
@@ -154,16 +154,16 @@ def _annotated_hold(
         return None
     asked, until = until, min(until, begun + MAX_HOLD)
     path = ("metadata", "annotations", PAUSED_UNTIL)
-    declared = seen.declared is not None and value_at(seen.declared.item, path) == value_at(
+    declared = observed.declared is not None and value_at(observed.declared.item, path) == value_at(
         live, path
     )
     reason = value_at(live, ("metadata", "annotations", PAUSE_REASON))
     incident = value_at(live, ("metadata", "annotations", BREAK_GLASS))
-    told = " ".join(redact(str(part))[:_MAX_REASON] for part in (incident, reason) if part)
+    message = " ".join(redact(str(part))[:_MAX_REASON] for part in (incident, reason) if part)
     spec = context.application.spec.drift
     return Hold(
-        id=_hold_id(live), application=context.application.id, object=seen.ref,
-        reason=told or "no reason was given", by=_BY_GIT if declared else _annotation_writer(live), since=now,
+        id=_hold_id(live), application=context.application.id, object=observed.ref,
+        reason=message or "no reason was given", by=_BY_GIT if declared else _annotation_writer(live), since=now,
         until=until,
         end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,
         asked=asked,

@@ -83,7 +83,9 @@ class ExternalRulesReader:
         every = [each for known in self._known.values() for each in known if each.concern(live)]
         return ParsedIgnoreRules(
             rules=tuple(rule for each in every for rule in each.rules_for(declared)),
-            not_understood=tuple(told for each in every for told in each.found.not_understood),
+            not_understood=tuple(
+                message for each in every for message in each.found.not_understood
+            ),
         )
 
     async def _read(self) -> None:
@@ -93,8 +95,8 @@ class ExternalRulesReader:
                 items = (await self._client.list(Scope(api_version=api_version, kind=kind))).items
             except (TargetUnavailable, PermissionDenied, AuthError):
                 continue  # the tool is not there, or keeps its settings to itself
-            found = (read_external_rules(item) for item in items)
-            self._known[kind] = tuple(each for each in found if each is not None)
+            observed_object = (read_external_rules(item) for item in items)
+            self._known[kind] = tuple(each for each in observed_object if each is not None)
 
 
 AutoscalersOf = Callable[[ObjectRef], Awaitable[OwnershipContext]]
@@ -155,7 +157,7 @@ class Declarations:
 class Observations:
     """What was seen in one look."""
 
-    seen: tuple[ObservedObject, ...]
+    observed: tuple[ObservedObject, ...]
     images: Mapping[ObjectRef, Mapping[str, str]]
     """What images stood for, where that was newly learned."""
     marks: Mapping[ObjectRef, Mapping[str, str]]
@@ -175,16 +177,16 @@ class ObjectObserver:
         client: KubeClient,
         resource_manager: ResourceManager,
         *,
-        around: AutoscalersOf,
+        autoscalers: AutoscalersOf,
         pods: PodsOf,
-        theirs: ExternalRulesReader,
+        external_rules: ExternalRulesReader,
         key: bytes,
     ) -> None:
         self._client = client
         self._resource_manager = resource_manager
-        self._around = around
+        self._autoscalers = autoscalers
         self._pods = pods
-        self._theirs = theirs
+        self._external_rules = external_rules
         self._key = key
 
     def declarations(
@@ -193,7 +195,7 @@ class ObjectObserver:
         """Make what a rendering asks for comparable; `before` is what an earlier one asked for."""
         return Declarations(rendered, application, self._key, before=before)
 
-    async def survey(
+    async def observe(
         self,
         desired: Declarations,
         inventory: Mapping[ObjectRef, AppliedObject],
@@ -204,7 +206,7 @@ class ObjectObserver:
     ) -> Observations:
         """Look at what is declared and at what was applied; `only` some of it if given."""
         refs = {*desired.declared, *inventory} if only is None else set(only)
-        seen: list[ObservedObject] = []
+        observed: list[ObservedObject] = []
         images: dict[ObjectRef, Mapping[str, str]] = {}
         marks: dict[ObjectRef, Mapping[str, str]] = {}
         data: dict[ObjectRef, Mapping[str, str]] = {}
@@ -213,46 +215,56 @@ class ObjectObserver:
             if count % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             if ref in desired.declared:
-                found = await self._declared(desired, ref, inventory.get(ref), ignore, label)
-                found, learned = await self._with_pods(found, inventory.get(ref))
+                observed_object = await self._observe_declared(
+                    desired, ref, inventory.get(ref), ignore, label
+                )
+                observed_object, learned = await self._add_pods(observed_object, inventory.get(ref))
                 if learned is not None:
                     images[ref] = learned
-                found, learned = await self._with_readers(found, inventory.get(ref))
+                observed_object, learned = await self._add_stale_readers(
+                    observed_object, inventory.get(ref)
+                )
                 if learned is not None:
                     data[ref] = learned
-                found, learned = await self._with_made(found, inventory.get(ref))
+                observed_object, learned = await self._add_secret_edits(
+                    observed_object, inventory.get(ref)
+                )
                 if learned is not None:
                     marks[ref] = learned
-                if (record := self._recorded(found, desired.of, inventory.get(ref))) is not None:
+                if (
+                    record := self._missing_record(observed_object, desired.of, inventory.get(ref))
+                ) is not None:
                     values[ref] = record
-                seen.append(found)
+                observed.append(observed_object)
             elif ref in inventory:
-                seen.append(await self._left_over(ref, inventory[ref]))
-        return Observations(seen=tuple(seen), images=images, marks=marks, data=data, values=values)
+                observed.append(await self._observe_prunable(ref, inventory[ref]))
+        return Observations(
+            observed=tuple(observed), images=images, marks=marks, data=data, values=values
+        )
 
-    def _recorded(
+    def _missing_record(
         self,
-        seen: ObservedObject,
+        observed: ObservedObject,
         of: Callable[[ObjectRef], Declaration],
         applied: AppliedObject | None,
     ) -> AppliedRecord | None:
         """Make the record of an object that is as declared, where the inventory has none of it."""
-        live, verdict = seen.live, seen.diff
-        if applied is None or live is None or verdict is None or seen.owner is not None:
+        live, diff = observed.live, observed.diff
+        if applied is None or live is None or diff is None or observed.owner is not None:
             return None
         if (
-            verdict.state is not ObjectState.IN_SYNC
+            diff.state is not ObjectState.IN_SYNC
             or value_at(live, ("metadata", "uid")) != applied.uid
         ):
             return None
-        declared = of(seen.ref)
+        declared = of(observed.ref)
         if applied.declaration == declared.digest and has_readable_values(applied.values):
             return None
         return AppliedRecord(
             digest=declared.digest, values=self._resource_manager.values(declared, live)
         )
 
-    async def _declared(
+    async def _observe_declared(
         self,
         desired: Declarations,
         ref: ObjectRef,
@@ -262,7 +274,7 @@ class ObjectObserver:
     ) -> ObservedObject:
         declared = desired.declared[ref]
         blank = ObservedObject(
-            ref=ref, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, declared=declared,
+            ref=ref, sync_status=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, declared=declared,
             applied=applied is not None,
         )  # fmt: skip
         terms = foreign_settings_of(declared.item)
@@ -272,16 +284,20 @@ class ObjectObserver:
             live = await self._client.get(ref)
         except KindNotServed:
             if desired.defines(ref):
-                return replace(blank, standing=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.MISSING)
-            told = f"The cluster serves no {ref.kind} of {ref.api_version}: is its CRD installed?"
-            return replace(blank, message=told)
+                return replace(
+                    blank, sync_status=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.MISSING
+                )
+            message = (
+                f"The cluster serves no {ref.kind} of {ref.api_version}: is its CRD installed?"
+            )
+            return replace(blank, message=message)
         except (TargetUnavailable, PermissionDenied, AuthError) as error:
             return replace(blank, message=error.happened)
         if live is None:
             self._forget(applied)
-            standing = SyncStatus.DRIFTED if applied else SyncStatus.OUT_OF_SYNC
-            verdict = await self._resource_manager.diff(desired.of(ref), None)
-            return replace(blank, standing=standing, health=ObjectHealth.MISSING, diff=verdict)
+            sync_status = SyncStatus.DRIFTED if applied else SyncStatus.OUT_OF_SYNC
+            diff = await self._resource_manager.diff(desired.of(ref), None)
+            return replace(blank, sync_status=sync_status, health=ObjectHealth.MISSING, diff=diff)
         if terms.create_only:
             return replace(_left_alone(blank, terms), live=live, health=health_of(live)[0])
         ours = applied is not None or _is_adopted(live, label)
@@ -289,8 +305,10 @@ class ObjectObserver:
         held = applied is not None and applied.uid == value_at(live, ("metadata", "uid"))
         owner, claimed = owner_of(declared.item if held else live), owner_of(live)
         claimed_by = claimed if owner is None else None
-        theirs = await self._theirs.rules(live, declared.item) if owner else ParsedIgnoreRules()
-        rules = (*ignore, *annotated_rules(declared.item).rules, *theirs.rules)
+        external_rules = (
+            await self._external_rules.rules(live, declared.item) if owner else ParsedIgnoreRules()
+        )
+        rules = (*ignore, *annotated_rules(declared.item).rules, *external_rules.rules)
         declaring = desired.of(ref)
         if not ours:
             declaring = replace(declaring, applied=False)
@@ -303,62 +321,67 @@ class ObjectObserver:
             record = AppliedRecord(digest=applied.declaration, values=applied.values)
             declaring = replace(declaring, record=record)
         try:
-            around = await self._around(ref)
-            verdict = await self._resource_manager.diff(
-                declaring, live, around=around, ignore=rules
+            autoscalers = await self._autoscalers(ref)
+            diff = await self._resource_manager.diff(
+                declaring, live, around=autoscalers, ignore=rules
             )
         except (TargetUnavailable, AuthError, KubeConflict) as error:
             # One that changes while it is looked at is looked at again.
             return replace(blank, live=live, owner=owner, message=error.happened)
         if owner is not None:
-            verdict = verdict.observing_only(_OWN_FIELDS)
-        health, told = health_of(live)
+            diff = diff.observing_only(_OWN_FIELDS)
+        health, message = health_of(live)
         return replace(
-            blank, live=live, diff=verdict, owner=owner, applied=ours, health=health,
+            blank, live=live, diff=diff, owner=owner, applied=ours, health=health,
             claimed_by=claimed_by,
-            message=told or "; ".join(theirs.not_understood) or _claim_message(claimed_by),
-            standing=_sync_status(verdict, ours=ours, observed=owner is not None),
+            message=message or "; ".join(external_rules.not_understood) or _claim_message(claimed_by),
+            sync_status=_sync_status(diff, ours=ours, observed=owner is not None),
         )  # fmt: skip
 
-    async def _left_over(self, ref: ObjectRef, applied: AppliedObject) -> ObservedObject:
+    async def _observe_prunable(self, ref: ObjectRef, applied: AppliedObject) -> ObservedObject:
         blank = ObservedObject(
-            ref=ref, standing=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, applied=True
+            ref=ref, sync_status=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, applied=True
         )
         try:
             live = await self._client.get(ref)
         except (TargetUnavailable, PermissionDenied, AuthError) as error:
             return replace(blank, message=error.happened)
         if live is None:
-            return replace(blank, standing=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
-        health, told = health_of(live)
+            return replace(blank, sync_status=SyncStatus.PRUNABLE, health=ObjectHealth.MISSING)
+        health, message = health_of(live)
         held, marked = applied.uid == value_at(live, ("metadata", "uid")), owner_of(live)
         return replace(
-            blank, standing=SyncStatus.PRUNABLE, live=live, owner=None if held else marked,
+            blank, sync_status=SyncStatus.PRUNABLE, live=live, owner=None if held else marked,
             claimed_by=marked if held else None, health=health,
-            message=told or _claim_message(marked if held else None),
+            message=message or _claim_message(marked if held else None),
         )  # fmt: skip
 
-    async def _with_pods(
-        self, seen: ObservedObject, applied: AppliedObject | None
+    async def _add_pods(
+        self, observed: ObservedObject, applied: AppliedObject | None
     ) -> tuple[ObservedObject, Mapping[str, str] | None]:
         """Add what the pods of an object run, where it has pods and they could be read."""
-        live = seen.live
-        if live is None or applied is None or seen.diff is None:
-            return seen, None
+        live = observed.live
+        if live is None or applied is None or observed.diff is None:
+            return observed, None
         try:
-            if seen.ref.kind in WORKLOADS and is_rolled_out(live):
-                return await self._with_images(seen, live, applied)
+            if observed.ref.kind in WORKLOADS and is_rolled_out(live):
+                return await self._add_images(observed, live, applied)
         except (TargetUnavailable, PermissionDenied, AuthError):
             pass  # what pods run is then unknown, and unknown is no drift
-        return seen, None
+        return observed, None
 
-    async def _with_readers(
-        self, seen: ObservedObject, applied: AppliedObject | None
+    async def _add_stale_readers(
+        self, observed: ObservedObject, applied: AppliedObject | None
     ) -> tuple[ObservedObject, Mapping[str, str] | None]:
         """Add which pods have another value of a Secret in their environment than it has now."""
-        live = seen.live
-        if seen.ref.kind != "Secret" or live is None or applied is None or seen.diff is None:
-            return seen, None
+        live = observed.live
+        if (
+            observed.ref.kind != "Secret"
+            or live is None
+            or applied is None
+            or observed.diff is None
+        ):
+            return observed, None
         since = _data_changed_at(live)
         if since is None and not applied.data:
             created = value_at(live, ("metadata", "creationTimestamp"))
@@ -367,36 +390,36 @@ class ObjectObserver:
         history = data_history(applied.data, mark, since) if since else applied.data
         try:
             if len(history) > 1 or _data_changed_at(live) is not None:
-                pods = await self._pods(seen.ref, live)
-                seen = _with_running(seen, stale_readers(seen.ref.name, history, pods))
+                pods = await self._pods(observed.ref, live)
+                observed = _with_running(observed, stale_readers(observed.ref.name, history, pods))
         except (TargetUnavailable, PermissionDenied, AuthError):
             pass  # what pods have is then unknown, and unknown is no drift
-        return seen, history if history != applied.data else None
+        return observed, history if history != applied.data else None
 
-    async def _with_images(
-        self, seen: ObservedObject, live: Fields, applied: AppliedObject
+    async def _add_images(
+        self, observed: ObservedObject, live: Fields, applied: AppliedObject
     ) -> tuple[ObservedObject, Mapping[str, str] | None]:
-        running = running_images(await self._pods(seen.ref, live))
+        running = running_images(await self._pods(observed.ref, live))
         known = image_baseline(live, running, applied.images)
         learned = known if known != dict(applied.images) else None
-        return _with_running(seen, image_findings(live, running, known)), learned
+        return _with_running(observed, image_findings(live, running, known)), learned
 
-    async def _with_made(
-        self, seen: ObservedObject, applied: AppliedObject | None
+    async def _add_secret_edits(
+        self, observed: ObservedObject, applied: AppliedObject | None
     ) -> tuple[ObservedObject, Mapping[str, str] | None]:
         """Add what was edited of the Secret that a controller made of an object."""
-        ref = made_secret(seen.live, seen.ref) if seen.live else None
-        if ref is None or applied is None or seen.live is None:
-            return seen, None
+        ref = made_secret(observed.live, observed.ref) if observed.live else None
+        if ref is None or applied is None or observed.live is None:
+            return observed, None
         try:
             secret = await self._client.get(ref)
         except (TargetUnavailable, PermissionDenied, AuthError):
-            return seen, None
+            return observed, None
         if secret is None:
-            return seen, None
-        known = made_marks(seen.live, secret, applied.marks, self._key)
-        found = _with_running(seen, find_secret_edits(secret, known, self._key))
-        return found, known if known != dict(applied.marks) else None
+            return observed, None
+        known = made_marks(observed.live, secret, applied.marks, self._key)
+        observed_object = _with_running(observed, find_secret_edits(secret, known, self._key))
+        return observed_object, known if known != dict(applied.marks) else None
 
     def _forget(self, applied: AppliedObject | None) -> None:
         if applied is not None:
@@ -429,14 +452,14 @@ def _claim_message(by: ForeignOwner | None) -> str:
 
 def _left_alone(blank: ObservedObject, terms: ForeignSettings) -> ObservedObject:
     """An object that its own settings take out of the comparison."""
-    return replace(blank, standing=SyncStatus.IN_SYNC, message="; ".join(terms.because))
+    return replace(blank, sync_status=SyncStatus.IN_SYNC, message="; ".join(terms.because))
 
 
-def _with_running(seen: ObservedObject, field_drifts: Iterator[FieldDrift]) -> ObservedObject:
+def _with_running(observed: ObservedObject, field_drifts: Iterator[FieldDrift]) -> ObservedObject:
     running = tuple(field_drifts)
     if not running:
-        return seen
-    return replace(seen, running=running, standing=SyncStatus.DRIFTED)
+        return observed
+    return replace(observed, running=running, sync_status=SyncStatus.DRIFTED)
 
 
 def _sync_status(diff: ObjectDiff, *, ours: bool, observed: bool) -> SyncStatus:

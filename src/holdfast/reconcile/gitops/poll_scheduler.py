@@ -45,22 +45,22 @@ class PollScheduler:
 
     def __init__(
         self,
-        followed: Mapping[ApplicationId, ApplicationContext],
+        revision: Mapping[ApplicationId, ApplicationContext],
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         *,
         wake: Callable[[ApplicationId], None],
-        failed: Callable[[ApplicationId], None],
-        within: float,
+        on_failure: Callable[[ApplicationId], None],
+        timeout: float,
     ) -> None:
         """`wake` hears of every answer, and `failed` of every defect, while it is handled. No
         question takes longer than `within` seconds."""
-        self._followed = followed
+        self._contexts = revision
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._wake = wake
-        self._failed = failed
-        self._within = within
+        self._on_failure = on_failure
+        self._timeout = timeout
         self._tasks: dict[SourcePoller, asyncio.Task[None]] = {}
         self._outages: dict[str, _Outage] = {}
 
@@ -121,11 +121,11 @@ class PollScheduler:
     ) -> PollResult | None:
         """Ask, and have the application go by the answer."""
         for _ in range(_MAX_ROUNDS):
-            application, followed = context.application, context.state.followed
-            asked = await self._fetch(context, poller, followed, down)
+            application, revision = context.application, context.state.revision
+            asked = await self._fetch(context, poller, revision, down)
             async with context.lock:
                 # How a commit stands to what was applied is only known for what was applied then.
-                if context.state.followed == followed:
+                if context.state.revision == revision:
                     poller.take(application, asked)
                     return asked
         poller.resume(self._clock.monotonic())
@@ -135,25 +135,25 @@ class PollScheduler:
         self,
         context: ApplicationContext,
         poller: SourcePoller,
-        followed: AppliedRevision | None,
+        revision: AppliedRevision | None,
         down: HoldfastError | None,
     ) -> PollResult:
         started = self._clock.monotonic()
         recalling: asyncio.Task[None] | None = None
-        if poller.last is NO_SOURCE_YET and followed is not None and down is None:
-            recalling = asyncio.ensure_future(self._recall(context, poller, followed))
+        if poller.last is NO_SOURCE_YET and revision is not None and down is None:
+            recalling = asyncio.ensure_future(self._recall(context, poller, revision))
         try:
-            async with asyncio.timeout(self._within):
-                return await poller.ask(context.application, followed, down=down)
+            async with asyncio.timeout(self._timeout):
+                return await poller.ask(context.application, revision, down=down)
         except TimeoutError:
-            told = (
-                f"The repository was not read and rendered within {format_seconds(self._within)}."
+            message = (
+                f"The repository was not read and rendered within {format_seconds(self._timeout)}."
             )
-            error: HoldfastError = SourceUnavailable(told, hint="It is tried again later.")
+            error: HoldfastError = SourceUnavailable(message, hint="It is tried again later.")
         except Exception:  # a poisonous repository must not stop the others, nor its own heals
-            self._failed(context.application.id)
-            told = "The repository was not read, because of a defect in Holdfast."
-            error = SourceUnavailable(told, hint="See fetch-failed in the log, and report it.")
+            self._on_failure(context.application.id)
+            message = "The repository was not read, because of a defect in Holdfast."
+            error = SourceUnavailable(message, hint="See fetch-failed in the log, and report it.")
         finally:
             if recalling is not None:
                 recalling.cancel()
@@ -162,14 +162,14 @@ class PollScheduler:
         return PollResult(started=started, since=started, source=source, error=error)
 
     async def _recall(
-        self, context: ApplicationContext, poller: SourcePoller, followed: AppliedRevision
+        self, context: ApplicationContext, poller: SourcePoller, revision: AppliedRevision
     ) -> None:
         """Go by what was applied last when the repository does not answer soon after a start."""
         await self._clock.sleep(RECALL_AFTER)
         with contextlib.suppress(HoldfastError):  # then nothing is known, as before
-            source = await poller.recall(context.application, followed)
+            source = await poller.recall(context.application, revision)
             async with context.lock:
-                if poller.last is NO_SOURCE_YET and context.state.followed == followed:
+                if poller.last is NO_SOURCE_YET and context.state.revision == revision:
                     poller.last = source
             self._wake(context.application.id)
 
@@ -188,7 +188,7 @@ class PollScheduler:
         if not asked.unreachable:
             self._outages.pop(url, None)
             for other in outage.waiting - {id} if outage else ():
-                if (each := self._followed.get(other)) is not None and _url(each) == url:
+                if (each := self._contexts.get(other)) is not None and _url(each) == url:
                     each.poller.resume(asked.started)
                     self._wake(other)
             return
@@ -203,12 +203,12 @@ class PollScheduler:
             outage.retry_at = now + self._pause(outage.failures)
         outage.waiting.add(id)
         for other in outage.waiting:
-            if (each := self._followed.get(other)) is not None and _url(each) == url:
+            if (each := self._contexts.get(other)) is not None and _url(each) == url:
                 each.poller.postpone(outage.retry_at)
 
     def _pause(self, failures: int) -> float:
         pause = min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), MAX_RETRY)
-        return pause * (1 + _JITTER * (self._chance() - 0.5))
+        return pause * (1 + _JITTER * (self._random() - 0.5))
 
 
 def _url(context: ApplicationContext) -> str:

@@ -73,7 +73,7 @@ async def take_up_decisions(
     ]
     if not waiting or source.commit is None or source.stale:
         return frozenset()
-    void = set[str]()
+    invalid = set[str]()
     repository = await sources.repository(context.application)
     async with repository.export(source.commit.sha) as export:
         for drift in waiting:
@@ -81,7 +81,7 @@ async def take_up_decisions(
             if problem is None:
                 continue
             if problem:
-                void.add(drift.id)
+                invalid.add(drift.id)
                 context.state.put_drift(replace(drift, note=problem))
                 continue
             approved = replace(
@@ -94,7 +94,7 @@ async def take_up_decisions(
             )
             context.state.put_drift(approved)
             await reporter.tell(facts.DecisionMerged(drift=approved))
-    return frozenset(void)
+    return frozenset(invalid)
 
 
 def _decision_problem(export: SourceExport, drift: ObjectDrift, now: datetime) -> str | None:
@@ -149,57 +149,59 @@ class PullRequestOpener:
         self._reporter = reporter
         self._spec = context.application.spec.pull_requests or PullRequestSpec()
 
-    async def ensure(self, drift: ObjectDrift, seen: ObservedObject | None) -> None:
+    async def ensure(self, drift: ObjectDrift, observed: ObservedObject | None) -> None:
         """Have a pull request that proposes the drift as it is now."""
         branch = pull_request_text.branch_of(drift)
-        kept = self._state.pulls.get(branch)
-        if kept is not None and kept.drift != drift.id:
-            note = f"It waits for {kept.url or kept.branch}, on the same object."
+        record = self._state.pulls.get(branch)
+        if record is not None and record.drift != drift.id:
+            note = f"It waits for {record.url or record.branch}, on the same object."
             self._state.put_drift(replace(drift, note=note))
             return
-        claim = kept if kept and self._forge and not kept.number else None
+        claim = record if record and self._forge and not record.number else None
         if claim is not None:
             if timedelta() <= self._reporter.now - claim.checked_at < CLAIM_TIMEOUT:
                 return
-            kept = None
-        if kept is not None and (kept.digest == drift.digest or kept.stopped):
+            record = None
+        if record is not None and (record.digest == drift.digest or record.stopped):
             return
-        if seen is None or seen.standing not in DIFFERING:
+        if observed is None or observed.sync_status not in DIFFERING:
             return  # one that could not be read looks as if it were deleted
         if self._source.commit is None or self._source.stale:
             return  # it is looked at again when there is something to base it on
-        if kept is None and (told := self._refused(drift, branch)):
-            self._state.put_drift(replace(drift, state=DriftState.REJECTED, note=told))
+        if record is None and (message := self._earlier_refusal(drift, branch)):
+            self._state.put_drift(replace(drift, state=DriftState.REJECTED, note=message))
             return
-        if kept is None and claim is None and (told := self._too_many()):
-            self._state.put_drift(replace(drift, note=told))
+        if record is None and claim is None and (message := self._too_many()):
+            self._state.put_drift(replace(drift, note=message))
             return
         try:
-            files, body = await self._files(drift, seen)
+            files, body = await self._make_files(drift, observed)
         except ValidationError as error:
-            told = wording.shorten(str(error))
-            self._state.put_drift(replace(drift, state=DriftState.BLOCKED, note=told))
-            if told != drift.note:
-                await self._reporter.tell(facts.PullRequestFailed(reason=told, about=drift.object))
+            message = wording.shorten(str(error))
+            self._state.put_drift(replace(drift, state=DriftState.BLOCKED, note=message))
+            if message != drift.note:
+                await self._reporter.tell(
+                    facts.PullRequestFailed(reason=message, about=drift.object)
+                )
             return
-        answered = await self._answered(drift, branch) if kept is None else None
+        answered = await self._find_answer(drift, branch) if record is None else None
         if answered is not None:
-            self._keep(drift, branch, answered.head, answered, None)
+            self._store(drift, branch, answered.head, answered, None)
             return
-        await self._propose(drift, kept, files, body)
+        await self._propose(drift, record, files, body)
 
     async def _propose(
         self,
         drift: ObjectDrift,
-        kept: PullRequestRecord | None,
+        record: PullRequestRecord | None,
         files: Mapping[str, bytes | None],
         body: str,
     ) -> None:
         assert self._source.commit is not None  # noqa: S101  # asked before
         branch = pull_request_text.branch_of(drift)
         repository = await self._sources.repository(self._context.application)
-        if kept is None and self._forge is not None:
-            self._state.put_pull(self._kept(drift, branch, "", None, None))
+        if record is None and self._forge is not None:
+            self._state.put_pull(self._make_record(drift, branch, "", None, None))
             await self._state.commit()
         push = BranchPush(
             branch=branch, base=self._source.commit.sha, files=files, at=drift.first_seen,
@@ -208,22 +210,22 @@ class PullRequestOpener:
         try:
             head = await repository.push(push)
         except HumanCommits:
-            await self._leave_alone(drift, branch, kept)
+            await self._leave_alone(drift, branch, record)
             return
         with report_changes(f"Branch {branch} was pushed."):
-            pull = await self._opened(drift, branch, body)
-        if kept is None and pull is not None:
-            answered = await self._answered(drift, branch, beside=pull)
+            pull = await self._open_or_update(drift, branch, body)
+        if record is None and pull is not None:
+            answered = await self._find_answer(drift, branch, beside=pull)
             if answered is not None:
-                await self._take_back(pull, answered)
-                self._keep(drift, branch, answered.head, answered, None)
+                await self._retract(pull, answered)
+                self._store(drift, branch, answered.head, answered, None)
                 return
-        self._keep(drift, branch, head, pull, kept)
-        if kept is None:
+        self._store(drift, branch, head, pull, record)
+        if record is None:
             url = pull.url if pull else branch
             await self._reporter.tell(facts.PullRequestOpened(drift=drift, url=url))
 
-    async def _answered(
+    async def _find_answer(
         self, drift: ObjectDrift, branch: str, *, beside: PullRequest | None = None
     ) -> PullRequest | None:
         """Return one about exactly this that was merged or closed before we knew of it.
@@ -243,13 +245,15 @@ class PullRequestOpener:
         ]
         return min(found, key=lambda pull: pull.number, default=None)
 
-    async def _take_back(self, pull: PullRequest, answered: PullRequest) -> None:
+    async def _retract(self, pull: PullRequest, answered: PullRequest) -> None:
         assert self._forge is not None  # noqa: S101  # it opened one
-        told = f"{answered.url} is about the same and was {answered.state} already, so that counts."
-        await self._forge.close(pull.number, comment=told)
+        message = (
+            f"{answered.url} is about the same and was {answered.state} already, so that counts."
+        )
+        await self._forge.close(pull.number, comment=message)
 
-    async def _files(
-        self, drift: ObjectDrift, seen: ObservedObject
+    async def _make_files(
+        self, drift: ObjectDrift, observed: ObservedObject
     ) -> tuple[Mapping[str, bytes | None], str]:
         """Return what a pull request changes, and how it is described."""
         if drift.pull is PullRequestKind.REVERT:
@@ -257,13 +261,15 @@ class PullRequestOpener:
             return decision_files(drift, expires=expires), pull_request_text.pull_request_body(
                 drift
             )
-        codified = await self._codify(self._context, drift, seen)
+        codified = await self._codify(self._context, drift, observed)
         body = pull_request_text.pull_request_body(
             drift, notes=codified.notes, repointed=codified.repointed
         )
         return codified.files, body
 
-    async def _opened(self, drift: ObjectDrift, branch: str, body: str) -> PullRequest | None:
+    async def _open_or_update(
+        self, drift: ObjectDrift, branch: str, body: str
+    ) -> PullRequest | None:
         """Open it, or bring the open one up to date. None where there is no forge."""
         if self._forge is None:
             return None
@@ -280,34 +286,34 @@ class PullRequestOpener:
         return pull
 
     async def _leave_alone(
-        self, drift: ObjectDrift, branch: str, kept: PullRequestRecord | None
+        self, drift: ObjectDrift, branch: str, record: PullRequestRecord | None
     ) -> None:
         """A person works on the branch: say there what changed, and leave it to them."""
-        told = "A person pushed to its branch, so it is not written any more."
+        message = "A person pushed to its branch, so it is not written any more."
         pull = await self._forge.find(branch) if self._forge else None
         if pull is not None and pull.state is not PullRequestState.OPEN:
             pull = None  # nobody reads there any more
         if pull is not None and self._forge is not None:
             await self._forge.comment(pull.number, pull_request_text.left_alone_comment(drift))
-        if kept is None and pull is not None:
-            kept = self._kept(drift, branch, pull.head, pull, None)
-        if kept is not None:
-            self._state.put_pull(replace(kept, digest=drift.digest, stopped=told))
-        if drift.note == told:
+        if record is None and pull is not None:
+            record = self._make_record(drift, branch, pull.head, pull, None)
+        if record is not None:
+            self._state.put_pull(replace(record, digest=drift.digest, stopped=message))
+        if drift.note == message:
             return  # it was said before
-        left = replace(drift, state=DriftState.PULL_REQUEST, note=told)
+        left = replace(drift, state=DriftState.PULL_REQUEST, note=message)
         self._state.put_drift(left)
         await self._reporter.tell(facts.PullRequestLeftAlone(drift=left, branch=branch))
 
-    def _keep(
+    def _store(
         self,
         drift: ObjectDrift,
         branch: str,
         head: str,
         pull: PullRequest | None,
-        kept: PullRequestRecord | None,
+        record: PullRequestRecord | None,
     ) -> None:
-        now = self._kept(drift, branch, head, pull, kept)
+        now = self._make_record(drift, branch, head, pull, record)
         self._state.put_pull(now)
         self._state.put_drift(
             replace(
@@ -317,23 +323,23 @@ class PullRequestOpener:
             )
         )  # fmt: skip
 
-    def _kept(
+    def _make_record(
         self,
         drift: ObjectDrift,
         branch: str,
         head: str,
         pull: PullRequest | None,
-        kept: PullRequestRecord | None,
+        record: PullRequestRecord | None,
     ) -> PullRequestRecord:
         now, ended = self._reporter.now, self._state.ended.get(branch)
         lately = _opened_lately(ended, now) if ended else ()
         return PullRequestRecord(
             branch=branch, drift=drift.id, digest=drift.digest, head=head,
             number=pull.number if pull else 0, url=pull.url if pull else "", checked_at=now,
-            opened_at=kept.opened_at if kept else now, lately=kept.lately if kept else lately,
+            opened_at=record.opened_at if record else now, lately=record.lately if record else lately,
         )  # fmt: skip
 
-    def _refused(self, drift: ObjectDrift, branch: str) -> str:
+    def _earlier_refusal(self, drift: ObjectDrift, branch: str) -> str:
         """How a person said no to exactly this since it began, though it was another meanwhile."""
         ended = self._state.ended.get(branch)
         if ended is None or (ended.drift, ended.digest) != (drift.id, drift.digest):
@@ -380,75 +386,77 @@ YieldWorker = Callable[[], AbstractAsyncContextManager[None]]
 class PullRequestFollower:
     """Sees to the pull requests of applications."""
 
-    def __init__(self, sources: Sources, codify: Codify, aside: YieldWorker = nullcontext) -> None:
+    def __init__(
+        self, sources: Sources, codify: Codify, yield_worker: YieldWorker = nullcontext
+    ) -> None:
         """`aside` is held while a forge is talked to, which may take its time."""
         self._sources = sources
         self._codify = codify
-        self._aside = aside
+        self._yield_worker = yield_worker
 
-    async def see_to(
+    async def follow(
         self,
         context: ApplicationContext,
         source: SourceState,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         reporter: PassReporter,
     ) -> None:
         """Open, update, follow and close. A forge that fails delays nothing but this."""
         state = context.state
-        wanting = [each for each in state.drifts.values() if _wants_pull(each, context, reporter)]
-        if not wanting and not state.pulls:
+        drifts = [each for each in state.drifts.values() if _wants_pull(each, context, reporter)]
+        if not drifts and not state.pulls:
             return
         if context.forge_again is not None and reporter.now < context.forge_again:
-            context.postponed.update(drift.object for drift in wanting)
+            context.postponed.update(drift.object for drift in drifts)
             return
-        async with self._aside():
-            await self._see_to(context, source, seen, reporter, wanting)
+        async with self._yield_worker():
+            await self._follow_all(context, source, observed, reporter, drifts)
 
-    async def _see_to(
+    async def _follow_all(
         self,
         context: ApplicationContext,
         source: SourceState,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         reporter: PassReporter,
-        wanting: Sequence[ObjectDrift],
+        drifts: Sequence[ObjectDrift],
     ) -> None:
         state = context.state
         hinted, context.forge_moved = context.forge_moved, False
         try:
-            void = await take_up_decisions(context, source, self._sources, reporter)
+            invalid = await take_up_decisions(context, source, self._sources, reporter)
             forge = await self._sources.forge(context.application)
-            for kept in list(state.pulls.values()):
-                if kept.merged:
-                    _release_merged(context, kept, anew=kept.drift in void)
+            for record in list(state.pulls.values()):
+                if record.merged:
+                    _release_merged(context, record, anew=record.drift in invalid)
                 else:
-                    await self._follow(context, kept, forge, reporter, hinted=hinted)
+                    await self._follow_one(context, record, forge, reporter, hinted=hinted)
             opening = PullRequestOpener(
                 context, source, self._sources, self._codify, forge, reporter
             )
-            for drift in sorted(wanting, key=lambda each: each.first_seen):
+            for drift in sorted(drifts, key=lambda each: each.first_seen):
                 now = state.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, context, reporter):
-                    await opening.ensure(now, seen.get(now.object))
+                    await opening.ensure(now, observed.get(now.object))
             context.forge_failures, context.forge_again = 0, None
         except HoldfastError as error:
             context.forge_moved = hinted
-            context.postponed.update(drift.object for drift in wanting)
+            context.postponed.update(drift.object for drift in drifts)
             if isinstance(error, TargetUnavailable):
                 # Asked less and less, so that one that hangs does not hold up every pass.
                 pause = FIRST_PAUSE * 2 ** min(context.forge_failures, 10)
                 context.forge_failures += 1
                 context.forge_again = reporter.now + min(pause, LONGEST_PAUSE)
-            told = wording.shorten(f"Pull requests wait: {error}")
-            await reporter.tell(facts.PullRequestFailed(reason=told))
-            for drift in wanting:  # who asked for it looks there
+            message = wording.shorten(f"Pull requests wait: {error}")
+            await reporter.tell(facts.PullRequestFailed(reason=message))
+            for drift in drifts:  # who asked for it looks there
                 now = state.drifts.get(drift.id)
                 if now is not None and _wants_pull(now, context, reporter) and not now.url:
-                    state.put_drift(replace(now, note=told))
+                    state.put_drift(replace(now, note=message))
 
-    async def _follow(
+    async def _follow_one(
         self,
         context: ApplicationContext,
-        kept: PullRequestRecord,
+        record: PullRequestRecord,
         forge: Forge | None,
         reporter: PassReporter,
         *,
@@ -456,132 +464,132 @@ class PullRequestFollower:
     ) -> None:
         """Learn what became of one pull request, and close it when it has nothing to ask."""
         state = context.state
-        drift = state.drifts.get(kept.drift)
-        over = _reason_to_close(kept, drift)
+        drift = state.drifts.get(record.drift)
+        over = _reason_to_close(record, drift)
         if drift is not None and drift.until is not None and drift.until <= reporter.now:
-            drift = await self._overdue(kept, drift, reporter)
-        if not over and not hinted and reporter.now - kept.checked_at < FORGE_POLL:
+            drift = await self._overdue(record, drift, reporter)
+        if not over and not hinted and reporter.now - record.checked_at < FORGE_POLL:
             return
-        if forge is not None and not kept.number:
+        if forge is not None and not record.number:
             if not over:
                 return  # a claim, with which opening goes on
-            kept = await _find_claimed(forge, kept)
-        pull = await _find_pull_request(forge, kept) if forge else None
+            record = await _find_claimed(forge, record)
+        pull = await _find_pull_request(forge, record) if forge else None
         if pull is None or forge is None:
             if forge is not None or over:
-                state.put_pull(kept, done=True)
+                state.put_pull(record, done=True)
             return
-        kept = replace(kept, checked_at=reporter.now, head=pull.head or kept.head)
+        record = replace(record, checked_at=reporter.now, head=pull.head or record.head)
         if pull.state is PullRequestState.OPEN and over:
-            await self._close(context, kept, forge, over, reporter)
+            await self._close(context, record, forge, over, reporter)
         elif pull.state is PullRequestState.OPEN:
-            state.put_pull(kept)
+            state.put_pull(record)
             if pull.mergeable is False and drift is not None:
-                told = "It conflicts with its base now: rebase or close it."
-                state.put_drift(replace(drift, note=told))
+                message = "It conflicts with its base now: rebase or close it."
+                state.put_drift(replace(drift, note=message))
         elif pull.state is PullRequestState.MERGED:
-            await self._merged(context, kept, drift, reporter)
+            await self._handle_merged(context, record, drift, reporter)
         else:
-            await self._closed(context, kept, pull, drift, reporter)
+            await self._handle_closed(context, record, pull, drift, reporter)
 
     async def _overdue(
-        self, kept: PullRequestRecord, drift: ObjectDrift, reporter: PassReporter
+        self, record: PullRequestRecord, drift: ObjectDrift, reporter: PassReporter
     ) -> ObjectDrift:
         """Nobody decided in time: say so, once."""
         late = replace(drift, note=wording.OVERDUE, until=None)
         reporter.state.put_drift(late)
-        await reporter.tell(facts.PullRequestOverdue(pull=kept, drift=late, ended=reporter.now))
+        await reporter.tell(facts.PullRequestOverdue(pull=record, drift=late, ended=reporter.now))
         return late
 
     async def _close(
         self,
         context: ApplicationContext,
-        kept: PullRequestRecord,
+        record: PullRequestRecord,
         forge: Forge,
         why: str,
         reporter: PassReporter,
     ) -> None:
         repository = await self._sources.repository(context.application)
-        await forge.close(kept.number, comment=why)
+        await forge.close(record.number, comment=why)
         with suppress(HumanCommits):  # their work stays
-            await repository.delete(kept.branch)
-        context.state.put_pull(kept, done=True)
-        await reporter.tell(facts.PullRequestClosed(pull=kept, reason=why))
+            await repository.delete(record.branch)
+        context.state.put_pull(record, done=True)
+        await reporter.tell(facts.PullRequestClosed(pull=record, reason=why))
 
-    async def _merged(
+    async def _handle_merged(
         self,
         context: ApplicationContext,
-        kept: PullRequestRecord,
+        record: PullRequestRecord,
         drift: ObjectDrift | None,
         reporter: PassReporter,
     ) -> None:
         """Wait for Git, which may be followed later than the forge: it is not proposed again."""
         state = context.state
-        state.put_pull(replace(kept, merged=True))
-        await reporter.tell(facts.PullRequestMerged(pull=kept, drift=drift))
+        state.put_pull(replace(record, merged=True))
+        await reporter.tell(facts.PullRequestMerged(pull=record, drift=drift))
         context.poller.hasten()
         if drift is not None:
             state.put_drift(replace(drift, note="Its pull request was merged.", until=None))
-        _release_merged(context, kept)
+        _release_merged(context, record)
 
-    async def _closed(
+    async def _handle_closed(
         self,
         context: ApplicationContext,
-        kept: PullRequestRecord,
+        record: PullRequestRecord,
         pull: PullRequest,
         drift: ObjectDrift | None,
         reporter: PassReporter,
     ) -> None:
         """A person said no: the same drift is not proposed again."""
         by = f" by {pull.closed_by}" if pull.closed_by else ""
-        told = f"{kept.url} was closed{by}."
-        rejected = replace(kept, stopped=told)
+        message = f"{record.url} was closed{by}."
+        rejected = replace(record, stopped=message)
         context.state.put_pull(rejected, done=True)
         await reporter.tell(facts.PullRequestRejected(pull=rejected, actor=pull.closed_by or "?"))
         if drift is not None:
-            state = DriftState.REJECTED if drift.digest == kept.digest else DriftState.DETECTED
+            state = DriftState.REJECTED if drift.digest == record.digest else DriftState.DETECTED
             context.state.put_drift(
-                replace(drift, state=state, note=told, decided_by=pull.closed_by, until=None)
+                replace(drift, state=state, note=message, decided_by=pull.closed_by, until=None)
             )
 
 
-async def _find_claimed(forge: Forge, kept: PullRequestRecord) -> PullRequestRecord:
+async def _find_claimed(forge: Forge, record: PullRequestRecord) -> PullRequestRecord:
     """Return a claim with what was opened for it, if anything was."""
-    found = await forge.find(kept.branch)
-    if found is None or not is_about_drift(found.body, kept.drift):
-        return kept
-    return replace(kept, number=found.number, url=found.url, head=found.head)
+    found = await forge.find(record.branch)
+    if found is None or not is_about_drift(found.body, record.drift):
+        return record
+    return replace(record, number=found.number, url=found.url, head=found.head)
 
 
-async def _find_pull_request(forge: Forge, kept: PullRequestRecord) -> PullRequest | None:
+async def _find_pull_request(forge: Forge, record: PullRequestRecord) -> PullRequest | None:
     """Return a pull request as it is now; None when there is none any more.
 
     One that was opened beside it, by another controller at the same moment, is closed.
     """
-    found = await forge.find(kept.branch)
-    if found is None or found.number == kept.number:
+    found = await forge.find(record.branch)
+    if found is None or found.number == record.number:
         return found
-    if not kept.number:
+    if not record.number:
         return None
     try:
-        pull = await forge.get(kept.number)
+        pull = await forge.get(record.number)
     except NotFound:
         return None
-    if pull.branch != kept.branch:
+    if pull.branch != record.branch:
         return None
-    if found.state is PullRequestState.OPEN and is_about_drift(found.body, kept.drift):
-        told = f"{kept.url} is about the same and was opened before, so that one counts."
-        await forge.close(found.number, comment=told)
+    if found.state is PullRequestState.OPEN and is_about_drift(found.body, record.drift):
+        message = f"{record.url} is about the same and was opened before, so that one counts."
+        await forge.close(found.number, comment=message)
     return pull
 
 
-def _reason_to_close(kept: PullRequestRecord, drift: ObjectDrift | None) -> str:
+def _reason_to_close(record: PullRequestRecord, drift: ObjectDrift | None) -> str:
     """Why a pull request has nothing to ask any more; empty while it has."""
     if drift is None:
-        return f"Drift {kept.drift} is gone, so there is nothing left to decide."
+        return f"Drift {record.drift} is gone, so there is nothing left to decide."
     if drift.remediation is not Remediation.PULL_REQUEST:
         return f"Drift {drift.id} is handled without a pull request now: {drift.remediation}."
-    if branch_of(drift) != kept.branch:
+    if branch_of(drift) != record.branch:
         return f"Drift {drift.id} is to {drift.pull} by another pull request now."
     if drift.state is DriftState.REJECTED:
         return f"Drift {drift.id} was rejected: what is live stays, and Git as it is."
@@ -589,12 +597,12 @@ def _reason_to_close(kept: PullRequestRecord, drift: ObjectDrift | None) -> str:
 
 
 def _release_merged(
-    context: ApplicationContext, kept: PullRequestRecord, *, anew: bool = False
+    context: ApplicationContext, record: PullRequestRecord, *, anew: bool = False
 ) -> None:
     """Put a merged one away once its drift is gone or is another, or is to be asked anew."""
-    drift = context.state.drifts.get(kept.drift)
-    if anew or drift is None or drift.digest != kept.digest or _reason_to_close(kept, drift):
-        context.state.put_pull(kept, done=True)
+    drift = context.state.drifts.get(record.drift)
+    if anew or drift is None or drift.digest != record.digest or _reason_to_close(record, drift):
+        context.state.put_pull(record, done=True)
 
 
 def _wants_pull(drift: ObjectDrift, context: ApplicationContext, reporter: PassReporter) -> bool:

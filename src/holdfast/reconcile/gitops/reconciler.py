@@ -47,14 +47,14 @@ PollSource = Callable[[ApplicationContext], Awaitable[None]]
 
 async def poll_and_wait(context: ApplicationContext) -> None:
     """For who follows one application alone: a pass waits for its repository."""
-    await context.poller.follow(context.application, context.state.followed)
+    await context.poller.follow(context.application, context.state.revision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerComponents:
     """What a pass works with."""
 
-    looking: ApplicationObserver
+    observer: ApplicationObserver
     healer: DriftHealer
     sync: Syncer
     pulls: PullRequestFollower
@@ -176,11 +176,11 @@ class ApplicationReconciler:
             await state.commit()
             return
         only = self._scope(context, source, only)
-        seen = await self._parts.looking.at(context, only)
-        await self._track(context, seen, reporter, whole=only is None)
+        observed = await self._parts.observer.observe(context, only)
+        await self._track(context, observed, reporter, full=only is None)
         await state.commit()
-        by_ref = {each.ref: each for each in seen}
-        await self._parts.healer.see_to(context, by_ref, reporter)
+        by_ref = {each.ref: each for each in observed}
+        await self._parts.healer.remediate(context, by_ref, reporter)
         if context.awaiting:
             # Whoever asked for a look at Git wants what it says now: that is the next pass's.
             if only is None:
@@ -189,8 +189,8 @@ class ApplicationReconciler:
                 context.postponed.update(only)
             await state.commit()
             return
-        await self._parts.sync.see_to(context, source, by_ref, reporter, whole=only is None)
-        await self._parts.pulls.see_to(context, source, by_ref, reporter)
+        await self._parts.sync.sync_objects(context, source, by_ref, reporter, full=only is None)
+        await self._parts.pulls.follow(context, source, by_ref, reporter)
         if only is None:
             context.looked_at = reporter.now
             if context.request is request:  # another may have come in the middle
@@ -204,7 +204,7 @@ class ApplicationReconciler:
         policy = policy_digest(context.application)
         rendered = source.rendered
         assert rendered is not None  # noqa: S101  # asked before
-        desired = self._parts.looking.declared(context, rendered)
+        desired = self._parts.observer.declared(context, rendered)
         if desired is not context.desired:
             context.desired, only = desired, None
         if context.policy != policy or context.current_request is not None:
@@ -217,22 +217,24 @@ class ApplicationReconciler:
     async def _track(
         self,
         context: ApplicationContext,
-        seen: Sequence[ObservedObject],
+        observed: Sequence[ObservedObject],
         reporter: PassReporter,
         *,
-        whole: bool,
+        full: bool,
     ) -> None:
         """Bring the ledger's drifts up to date, and tell of what is new."""
         state = context.state
         assert context.desired is not None  # noqa: S101  # it was looked at
-        await holds.follow_annotations(context, seen, reporter, self._parts.annotation_holds)
+        await holds.follow_annotations(context, observed, reporter, self._parts.annotation_holds)
         tracked = track(
-            context.application, seen, state.drifts, commit=context.desired.rendered.commit,
+            context.application, observed, state.drifts, commit=context.desired.rendered.commit,
             now=reporter.now, healed=state.healed,
         )  # fmt: skip
         resolved = list(tracked.resolved)
-        if whole:
-            resolved += close_undeclared(state.drifts, {each.ref for each in seen}, reporter.now)
+        if full:
+            resolved += close_undeclared(
+                state.drifts, {each.ref for each in observed}, reporter.now
+            )
         for drift in tracked.opened:
             await reporter.tell(facts.DriftDetected(drift=drift))
         for drift in tracked.changed:

@@ -68,7 +68,7 @@ READ_TIMEOUT = 20.0
 class GitComparison:
     """What was found when an application was compared with Git."""
 
-    seen: tuple[ObservedObject, ...]
+    observed: tuple[ObservedObject, ...]
     commit: str
     stale: str = ""
     """Why that is not the newest commit for sure; empty when it is."""
@@ -84,15 +84,15 @@ class ReviewService:
     def __init__(
         self,
         followed: Mapping[ApplicationId, ApplicationContext],
-        looking: ApplicationObserver,
+        observer: ApplicationObserver,
         sync: Syncer,
         clock: Clock,
         *,
         wake: WakeApplication,
         send: SendNotice,
     ) -> None:
-        self._followed = followed
-        self._looking = looking
+        self._contexts = followed
+        self._observer = observer
         self._sync = sync
         self._clock = clock
         self._wake = wake
@@ -100,7 +100,7 @@ class ReviewService:
 
     def applications(self, project: str) -> tuple[ApplicationContext, ...]:
         """Return the applications of a project, by name."""
-        found = [each for each in self._followed.values() if _is_in_project(each, project)]
+        found = [each for each in self._contexts.values() if _is_in_project(each, project)]
         return tuple(sorted(found, key=lambda each: each.application.id))
 
     def application(self, project: str, name: str) -> ApplicationContext:
@@ -122,7 +122,7 @@ class ReviewService:
 
     def follows(self, id: ApplicationId) -> bool:
         """True for an application that is followed, of whichever project."""
-        return id in self._followed
+        return id in self._contexts
 
     def drift(self, project: str, id: str) -> tuple[ApplicationContext, ObjectDrift]:
         """Return an open drift of a project."""
@@ -137,8 +137,8 @@ class ReviewService:
     def waiting_plan(self, project: str, id: str) -> tuple[ApplicationContext, PendingPlan]:
         """Return a plan that waits for a person."""
         for context in self.applications(project):
-            if (kept := context.state.plans.get(id)) is not None:
-                return context, kept
+            if (pending := context.state.plans.get(id)) is not None:
+                return context, pending
         raise NotFound(
             f"There is no plan {id[:40]!a} that waits in project {project}.",
             hint="holdfast status -o wide shows which plans wait.",
@@ -147,14 +147,14 @@ class ReviewService:
     async def compare(self, context: ApplicationContext) -> GitComparison:
         """Compare all objects of an application with what Git declares now. Writes nothing."""
         async with self._at_newest(context) as stale:
-            seen = await self._looking.at(context, None)
-            return GitComparison(seen=seen, commit=_rendered_commit(context), stale=stale)
+            observed = await self._observer.observe(context, None)
+            return GitComparison(observed=observed, commit=_rendered_commit(context), stale=stale)
 
     async def plan(self, context: ApplicationContext, *, prune: bool) -> tuple[SyncPlan, str]:
         """Say what a sync would do now, and why Git could not be read now if so."""
         async with self._at_newest(context) as stale:
-            seen = {each.ref: each for each in await self._looking.at(context, None)}
-            return self._sync.plan(context, seen, prune=prune), stale
+            observed = {each.ref: each for each in await self._observer.observe(context, None)}
+            return self._sync.plan(context, observed, prune=prune), stale
 
     def sync(self, context: ApplicationContext, *, actor: str, prune: bool, force: bool) -> None:
         """Have Git applied. The next pass does it.
@@ -209,18 +209,18 @@ class ReviewService:
         self, project: str, id: str, *, plan: str, actor: str, comment: str = ""
     ) -> PendingPlan:
         """Agree to a plan that a guard parked. It is carried out if it is still the same."""
-        context, kept = self.waiting_plan(project, id)
+        context, pending = self.waiting_plan(project, id)
         async with context.lock:
             await context.state.refresh()
-            _, kept = self.waiting_plan(project, id)
-            if plan != kept.digest:
+            _, pending = self.waiting_plan(project, id)
+            if plan != pending.digest:
                 raise StalePlan(f"{id} is a different plan now.", hint="Review it again.")
-            if kept.rejected_by:
-                raise _rejected_error(context, kept)
+            if pending.rejected_by:
+                raise _rejected_error(context, pending)
             spec = context.application.spec.drift or DriftSpec()
             _check_comment(spec, comment)
-            _check_four_eyes(spec, actor, {kept.requested_by})
-            after = replace(kept, approved_by=actor, comment=one_line(comment))
+            _check_four_eyes(spec, actor, {pending.requested_by})
+            after = replace(pending, approved_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
             context.state.record(facts.PlanApproved(plan=after, actor=actor))
             await self._commit(context)
@@ -234,19 +234,19 @@ class ReviewService:
         It is not asked about again while it stays the same, unless somebody asks for a sync.
         Raises Conflict when it was decided before.
         """
-        context, kept = self.waiting_plan(project, id)
+        context, pending = self.waiting_plan(project, id)
         async with context.lock:
             await context.state.refresh()
-            _, kept = self.waiting_plan(project, id)
-            if kept.rejected_by:
-                raise _rejected_error(context, kept)
-            if kept.approved_by:
+            _, pending = self.waiting_plan(project, id)
+            if pending.rejected_by:
+                raise _rejected_error(context, pending)
+            if pending.approved_by:
                 raise Conflict(
-                    f"{id} was approved by {kept.approved_by} already.",
+                    f"{id} was approved by {pending.approved_by} already.",
                     hint=f"holdfast pause {context.application.id} stops what is not done yet.",
                 )
             _check_comment(context.application.spec.drift or DriftSpec(), comment, needed=True)
-            after = replace(kept, rejected_by=actor, comment=one_line(comment))
+            after = replace(pending, rejected_by=actor, comment=one_line(comment))
             context.state.put_plan(after)
             context.state.record(facts.PlanRejected(plan=after, actor=actor))
             await self._commit(context)
@@ -287,8 +287,8 @@ class ReviewService:
         spec = context.application.spec.drift or DriftSpec()
         async with context.lock:
             self._require_known(context)
-            seen = await self._looking.at_one(context, drift.object)
-            self._check_revertible(context, drift, seen)
+            observed = await self._observer.observe_one(context, drift.object)
+            self._check_revertible(context, drift, observed)
         if by_pull:
             return await self._decide(
                 project, id, JournalAction.REVERT_REQUESTED, actor, comment, state=DriftState.DETECTED,
@@ -301,12 +301,12 @@ class ReviewService:
                 until=None, note=f"{actor} asked for it; it waits for a review.",
                 remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
             )  # fmt: skip
-        if seen.standing is SyncStatus.UNKNOWN:
+        if observed.sync_status is SyncStatus.UNKNOWN:
             raise TargetUnavailable(
                 f"{drift.object} could not be read, so nothing was decided.",
                 hint="Try again when the cluster answers.",
             )
-        plan = make_plan_for(context, drift, seen)
+        plan = make_plan_for(context, drift, observed)
         return await self._decide(
             project, id, JournalAction.APPROVED, actor, comment, state=DriftState.APPROVED, until=None,
             note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
@@ -426,7 +426,7 @@ class ReviewService:
             before, glances = context.desired, dict(context.object_states)
             compared = context.compared
             if rendered is not None:
-                context.desired = self._looking.declared(context, rendered)
+                context.desired = self._observer.declared(context, rendered)
             self._require_known(context)
             try:
                 yield stale
@@ -436,14 +436,14 @@ class ReviewService:
 
     async def _read(self, context: ApplicationContext) -> str:
         poller, application = context.poller, context.application
-        followed = context.state.followed
+        followed = context.state.revision
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 asked = await poller.ask(application, followed, fresh=True)
         except TimeoutError:
             return f"Its repository did not answer within {format_seconds(READ_TIMEOUT)}."
         async with context.lock:
-            if context.state.followed != followed or context.poller is not poller:
+            if context.state.revision != followed or context.poller is not poller:
                 return "It moved on while its repository was read; ask again."
             poller.take(application, asked)
         return " ".join(asked.source.stale.split())
@@ -476,7 +476,7 @@ class ReviewService:
             )
 
     def _check_revertible(
-        self, context: ApplicationContext, drift: ObjectDrift, seen: ObservedObject
+        self, context: ApplicationContext, drift: ObjectDrift, observed: ObservedObject
     ) -> None:
         """Refuse what no pass would carry out, however it is approved, with the reason."""
         now = self._clock.now()
@@ -485,7 +485,7 @@ class ReviewService:
             drift=replace(drift, state=DriftState.APPROVED, until=None),
             now=now,
             window=window_state((), now),
-            owner=seen.owner,
+            owner=observed.owner,
             hold=hold,
         )
         decision = situation.decide()
@@ -581,8 +581,8 @@ class ReviewService:
     ) -> ObjectDrift:
         if drift.first_plan == drift.plan and drift.first_approver:
             return drift  # said twice by one person, which changes nothing
-        told = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
-        after = replace(drift, first_approver=actor, first_plan=drift.plan, note=told)
+        message = f"{actor} approved it. Nobody knows who made the change, so it takes one more."
+        after = replace(drift, first_approver=actor, first_plan=drift.plan, note=message)
         await self._record(context, after, JournalAction.FIRST_APPROVED, actor, comment)
         return after
 

@@ -58,7 +58,7 @@ class SourceState:
     fetched_at: datetime | None
     stale: str = ""
     """Why the newest commit is not followed, or not known."""
-    parked: ApprovalRequirement | None = None
+    requirement: ApprovalRequirement | None = None
     """Set when a person has to agree to the newest commit first."""
 
     @property
@@ -100,14 +100,14 @@ class SourcePoller:
         self,
         sources: Sources,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         *,
         rendering: asyncio.Semaphore | None = None,
     ) -> None:
         """`rendering` bounds how many render at once, where several share a machine."""
         self._sources = sources
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._rendering = rendering
         self._due = self._since = clock.monotonic()
         self._hinted: float | None = None
@@ -169,17 +169,17 @@ class SourcePoller:
         return min((each for each in times if each is not None), default=None)
 
     async def follow(
-        self, application: Application, followed: AppliedRevision | None
+        self, application: Application, revision: AppliedRevision | None
     ) -> SourceState:
         """Return what is declared now; asks the repository when it is time to, and waits."""
         if self.last is NO_SOURCE_YET or self._due <= self._clock.monotonic():
-            self.take(application, await self.ask(application, followed))
+            self.take(application, await self.ask(application, revision))
         return self.last
 
     async def ask(
         self,
         application: Application,
-        followed: AppliedRevision | None,
+        revision: AppliedRevision | None,
         *,
         fresh: bool = False,
         down: HoldfastError | None = None,
@@ -191,15 +191,15 @@ class SourcePoller:
         try:
             if down is not None:
                 raise down
-            source = await self._fetched(application, followed, age=started - since)
+            source = await self._fetch(application, revision, age=started - since)
             return PollResult(started=started, since=since, source=source)
         except HoldfastError as error:
-            source = await self._fallen_back(application, followed, error)
+            source = await self._fall_back(application, revision, error)
             return PollResult(started=started, since=since, source=source, error=error)
 
-    async def recall(self, application: Application, followed: AppliedRevision) -> SourceState:
+    async def recall(self, application: Application, revision: AppliedRevision) -> SourceState:
         """Return what was applied last, for as long as the repository has not answered."""
-        rendered = await self._rendered(application, followed.newest)
+        rendered = await self._render(application, revision.newest)
         return SourceState(
             rendered=rendered, commit=None, fetched_at=None, stale=UNANSWERED_MESSAGE
         )
@@ -231,46 +231,46 @@ class SourcePoller:
             self._since = self._hinted
             self._due = min(self._due, self._hinted)
 
-    async def _fetched(
-        self, application: Application, followed: AppliedRevision | None, *, age: float
+    async def _fetch(
+        self, application: Application, revision: AppliedRevision | None, *, age: float
     ) -> SourceState:
         spec = application.spec.source
         repository = await self._sources.repository(application)
-        known = followed.newest if followed else None
+        known = revision.newest if revision else None
         commit = await repository.fetch(spec.revision or "main", known=known, age=age)
-        if followed is not None:
-            commit = replace(commit, ancestry=followed.ancestry(commit.sha, commit.ancestry))
+        if revision is not None:
+            commit = replace(commit, ancestry=revision.ancestry(commit.sha, commit.ancestry))
         now = self._clock.now()
-        parked = approval_for_commit(commit.ancestry, commit.sha)
-        if parked is not None and followed is not None and followed.accepted != commit.sha:
-            rendered = await self._rendered(application, followed.newest)
+        requirement = approval_for_commit(commit.ancestry, commit.sha)
+        if requirement is not None and revision is not None and revision.accepted != commit.sha:
+            rendered = await self._render(application, revision.newest)
             return SourceState(
                 rendered=rendered,
                 commit=commit,
                 fetched_at=now,
-                stale=parked.message,
-                parked=parked,
+                stale=requirement.message,
+                requirement=requirement,
             )
-        rendered = await self._rendered(application, commit.sha)
+        rendered = await self._render(application, commit.sha)
         return SourceState(rendered=rendered, commit=commit, fetched_at=now)
 
-    async def _fallen_back(
-        self, application: Application, followed: AppliedRevision | None, error: HoldfastError
+    async def _fall_back(
+        self, application: Application, revision: AppliedRevision | None, error: HoldfastError
     ) -> SourceState:
         """Keep to what was declared before."""
         last = self.last
         rendered = last.rendered
-        if rendered is None and followed is not None:
+        if rendered is None and revision is not None:
             try:
-                rendered = await self._rendered(application, followed.newest)
+                rendered = await self._render(application, revision.newest)
             except HoldfastError:
                 rendered = None  # then what is declared is unknown, and nothing is done
-        told = str(error).replace(f" {NOTHING_CHANGED}", "")  # which is so of every look
+        message = str(error).replace(f" {NOTHING_CHANGED}", "")  # which is so of every look
         return SourceState(
-            rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=told
+            rendered=rendered, commit=last.commit, fetched_at=last.fetched_at, stale=message
         )
 
-    async def _rendered(self, application: Application, commit: str) -> RenderedSource:
+    async def _render(self, application: Application, commit: str) -> RenderedSource:
         spec = application.spec.source
         repository = await self._sources.repository(application)
         renders = await self._sources.renders(application)
@@ -288,7 +288,7 @@ class SourcePoller:
         if self._failures:
             # One lost answer must not cost an application that asks once a day a whole day.
             pause = min(interval * 2.0 ** min(self._failures, 20), MAX_INTERVAL)
-        return pause * (1 + JITTER * (self._chance() - 0.5))
+        return pause * (1 + JITTER * (self._random() - 0.5))
 
 
 def _interval_of(application: Application) -> float:

@@ -39,14 +39,14 @@ from holdfast.reconcile.gitops.source_poller import SourceState
 class Syncer(Remediator):
     """Carries out what Git asks for."""
 
-    async def see_to(
+    async def sync_objects(
         self,
         context: ApplicationContext,
         source: SourceState,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         reporter: PassReporter,
         *,
-        whole: bool,
+        full: bool,
     ) -> None:
         """Plan, and carry out what may be. Only a look at everything may prune or finish."""
         state, now = context.state, self._clock.now()
@@ -56,41 +56,45 @@ class Syncer(Remediator):
             return  # what is known is the last commit that was applied whole: nothing new is asked
         asked = bool(sync.prune) or bool(request and request.prune)
         # What is not known for sure is no reason to delete anything.
-        sure = whole and not source.stale
-        sure = sure and all(each.standing is not SyncStatus.UNKNOWN for each in seen.values())
+        sure = full and not source.stale
+        sure = sure and all(
+            each.sync_status is not SyncStatus.UNKNOWN for each in observed.values()
+        )
         # A plan that waits is made again, to see whether it is still the same.
-        plan = self.plan(context, seen, prune=sure and (asked or bool(state.plans)))
-        context.kept = dict(_claimed_elsewhere(context, seen)) if sure else {}
-        await self._drop_void(context, reporter)
+        plan = self.plan(context, observed, prune=sure and (asked or bool(state.plans)))
+        context.kept_objects = dict(_claimed_elsewhere(context, observed)) if sure else {}
+        await self._drop_void_approvals(context, reporter)
         if request is not None:
-            self._ask_again(context)
-        if source.parked is not None and source.commit is not None:
-            await self._agree(context, source.commit.sha, source.parked, reporter)
+            self._reopen_rejected(context)
+        if source.requirement is not None and source.commit is not None:
+            await self._accept_commit(context, source.commit.sha, source.requirement, reporter)
             return
-        if not whole and any(WHOLE_PLAN_REASONS & {*kept.reasons} for kept in state.plans.values()):
+        if not full and any(
+            WHOLE_PLAN_REASONS & {*pending.reasons} for pending in state.plans.values()
+        ):
             return  # all of a commit waits, so no part of it is done by the way
         automatic = bool(sync.automatic)
         extent = SyncExtent(
-            inventory=len(state.inventory), declared=_declared_objects(context), lately=state.unasked,
+            inventory=len(state.inventory), declared=_declared_objects(context), lately=state.unapproved,
             by_itself=automatic and request is None, acting=automatic or request is not None,
         )  # fmt: skip
-        parked = approvals_for_sync(
+        requirements = approvals_for_sync(
             plan, extent, guard=sync.guard, ancestry=source.ancestry, now=now,
         )  # fmt: skip
-        if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in parked):
+        if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in requirements):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
-        if sure and not parked:
-            self._clear(context)
+        if sure and not requirements:
+            self._drop_plans(context)
         # Where only deletions are in question, they alone wait: the rest may be done by then.
-        all_of_it = any(each.whole for each in parked)
+        all_of_it = any(each.whole for each in requirements)
         waiting = _only_deletes(plan)
         if all_of_it:
             waiting = plan if asked else _without_deletes(plan)
         approved = state.plans.get(waiting.id)
         agreed = bool(approved and approved.approved_by and approved.digest == waiting.digest)
-        waits = bool(parked) and not agreed and not (request and request.force)
+        waits = bool(requirements) and not agreed and not (request and request.force)
         if waits:
-            await self._park(context, waiting, list(parked), reporter)
+            await self._block(context, waiting, list(requirements), reporter)
         window = window_state(sync.windows or (), now)
         if not (request or (automatic and window.open)):
             if not agreed:
@@ -103,18 +107,18 @@ class Syncer(Remediator):
         if plan:
             self._begin(context, source, reporter)
             if request is None and not agreed:
-                state.count_unasked(unapproved_changes_of(plan, extent.declared, now))
-            await self._carry_out(context, plan, seen, reporter)
+                state.count_unapproved(unapproved_changes_of(plan, extent.declared, now))
+            await self._apply(context, plan, observed, reporter)
         if agreed and approved is not None:
             state.put_plan(approved, done=True)
         # While some of a commit waits it is not applied whole: its history stays in question.
-        if whole and not waits and self._arrived(context):
+        if full and not waits and self._is_complete(context):
             self._finish(context, reporter)
 
     def plan(
         self,
         context: ApplicationContext,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         *,
         prune: bool,
     ) -> SyncPlan:
@@ -122,31 +126,31 @@ class Syncer(Remediator):
         desired = context.desired
         assert desired is not None  # noqa: S101  # it was looked at
         now = self._clock.now()
-        held = {ref for ref in seen if context.hold_of(ref, now) is not None}
-        kept = dict(_claimed_elsewhere(context, seen)) if prune else {}
+        held = {ref for ref in observed if context.hold_of(ref, now) is not None}
+        pending = dict(_claimed_elsewhere(context, observed)) if prune else {}
         return make_sync_plan(
             context.application,
             desired.rendered.commit,
-            seen.values(),
+            observed.values(),
             digests=lambda ref: desired.of(ref).digest,
             inventory=context.state.inventory,
             prune=prune,
-            held=held | kept.keys(),
+            held=held | pending.keys(),
         )
 
-    async def _carry_out(
+    async def _apply(
         self,
         context: ApplicationContext,
         plan: SyncPlan,
-        seen: Mapping[ObjectRef, ObservedObject],
+        observed: Mapping[ObjectRef, ObservedObject],
         reporter: PassReporter,
     ) -> None:
         state = context.state
         actor = context.current_request.actor if context.current_request else facts.CONTROLLER
         await reporter.tell(facts.SyncStarted(plan=plan, actor=actor))
         await state.commit()
-        done = await self._applier.carry_out(context, plan, seen)
-        await self._looking.at(context, {each.step.ref for each in done})
+        done = await self._applier.apply(context, plan, observed)
+        await self._observer.observe(context, {each.step.ref for each in done})
         failed = [each for each in done if not each.ok]
         if failed:
             reason = (
@@ -163,85 +167,87 @@ class Syncer(Remediator):
                     facts.ObjectAltered(about=each.step.ref, reason=wording.shorten(reason))
                 )
 
-    async def _agree(
+    async def _accept_commit(
         self,
         context: ApplicationContext,
         commit: str,
-        parked: ApprovalRequirement,
+        requirements: ApprovalRequirement,
         reporter: PassReporter,
     ) -> None:
         """Follow a commit of strange history once a person agreed to it."""
         state, request = context.state, context.current_request
         plan = SyncPlan(application=context.application.id, commit=commit, steps=())
-        kept = state.plans.get(plan.id)
-        by = kept.approved_by if kept else ""
+        pending = state.plans.get(plan.id)
+        by = pending.approved_by if pending else ""
         if request is not None and request.force:
             by = request.actor
-        if not by or state.followed is None:
-            await self._park(context, plan, [parked], reporter)
+        if not by or state.revision is None:
+            await self._block(context, plan, [requirements], reporter)
             return
-        state.put_followed(replace(state.followed, accepted=commit))
+        state.put_revision(replace(state.revision, accepted=commit))
         await reporter.tell(facts.CommitAccepted(commit=commit, actor=by))
-        self._clear(context)
+        self._drop_plans(context)
         context.poller.hasten()
 
-    async def _drop_void(self, context: ApplicationContext, reporter: PassReporter) -> None:
+    async def _drop_void_approvals(
+        self, context: ApplicationContext, reporter: PassReporter
+    ) -> None:
         """Take back the approvals of who may not approve any more."""
-        for kept in list(context.state.plans.values()):
-            if kept.approved_by and not self._still_allowed(kept.approved_by):
-                await reporter.tell(facts.PlanApprovalExpired(plan=kept))
-                context.state.put_plan(replace(kept, approved_by="", comment=""))
+        for pending in list(context.state.plans.values()):
+            if pending.approved_by and not self._still_allowed(pending.approved_by):
+                await reporter.tell(facts.PlanApprovalExpired(plan=pending))
+                context.state.put_plan(replace(pending, approved_by="", comment=""))
 
-    def _ask_again(self, context: ApplicationContext) -> None:
+    def _reopen_rejected(self, context: ApplicationContext) -> None:
         """Let plans wait again that were rejected: somebody asks for what they would do."""
-        for kept in list(context.state.plans.values()):
-            if kept.rejected_by:
-                context.state.put_plan(replace(kept, rejected_by="", comment=""))
+        for pending in list(context.state.plans.values()):
+            if pending.rejected_by:
+                context.state.put_plan(replace(pending, rejected_by="", comment=""))
 
-    def _clear(self, context: ApplicationContext) -> None:
+    def _drop_plans(self, context: ApplicationContext) -> None:
         """Put away plans that nobody has to decide about any more."""
-        for kept in list(context.state.plans.values()):
-            context.state.put_plan(kept, done=True)
+        for pending in list(context.state.plans.values()):
+            context.state.put_plan(pending, done=True)
 
-    async def _park(
+    async def _block(
         self,
         context: ApplicationContext,
         plan: SyncPlan,
-        parked: list[ApprovalRequirement],
+        requirements: list[ApprovalRequirement],
         reporter: PassReporter,
     ) -> None:
         """Keep a plan for a person. Told once."""
         state = context.state
-        told = " ".join(each.message for each in parked)
-        for kept in list(state.plans.values()):
-            if kept.digest != plan.digest and not kept.approved_by:
-                state.put_plan(kept, done=True)
+        message = " ".join(each.message for each in requirements)
+        for pending in list(state.plans.values()):
+            if pending.digest != plan.digest and not pending.approved_by:
+                state.put_plan(pending, done=True)
         if plan.id in state.plans:
             return
         state.put_plan(
             PendingPlan(
                 id=plan.id, digest=plan.digest, commit=plan.commit,
-                reasons=tuple(each.why for each in parked), told=told,
+                reasons=tuple(each.why for each in requirements), told=message,
                 steps=tuple(wording.describe_step(step) for step in plan.changes),
                 made_at=reporter.now,
                 requested_by=context.current_request.actor if context.current_request else "",
             )
         )  # fmt: skip
-        await reporter.tell(facts.PlanBlocked(plan=plan, requirements=tuple(parked)))
+        await reporter.tell(facts.PlanBlocked(plan=plan, requirements=tuple(requirements)))
 
-    def _arrived(self, context: ApplicationContext) -> bool:
+    def _is_complete(self, context: ApplicationContext) -> bool:
         """True when nothing that Git asked for is still to be done."""
         return not any(
-            snapshot.standing in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
+            snapshot.sync_status in (SyncStatus.OUT_OF_SYNC, SyncStatus.UNKNOWN)
             for snapshot in context.object_states.values()
         )
 
     def _finish(self, context: ApplicationContext, reporter: PassReporter) -> None:
         desired = context.desired
         assert desired is not None  # noqa: S101  # it was looked at
-        known = context.state.followed
+        known = context.state.revision
         if known is None or known.newest != desired.rendered.commit or known.begun:
-            context.state.put_followed(
+            context.state.put_revision(
                 AppliedRevision(commit=desired.rendered.commit, at=reporter.now)
             )
 
@@ -249,14 +255,14 @@ class Syncer(Remediator):
         self, context: ApplicationContext, source: SourceState, reporter: PassReporter
     ) -> None:
         """Note which commit is about to be applied: a branch may be set back in the middle."""
-        desired, known = context.desired, context.state.followed
+        desired, known = context.desired, context.state.revision
         assert desired is not None  # noqa: S101  # it was looked at
         commit = desired.rendered.commit
         if source.commit is None or source.commit.sha != commit:
             return  # what is followed is older, and was begun before
         if known is None or known.newest != commit:
             before = known or AppliedRevision(commit="", at=reporter.now)
-            context.state.put_followed(
+            context.state.put_revision(
                 replace(before, at=reporter.now, begun=commit, begun_as=source.ancestry)
             )
 
@@ -267,21 +273,21 @@ def _declared_objects(context: ApplicationContext) -> Sequence[DeclaredObject]:
 
 
 def _claimed_elsewhere(
-    context: ApplicationContext, seen: Mapping[ObjectRef, ObservedObject]
+    context: ApplicationContext, observed: Mapping[ObjectRef, ObservedObject]
 ) -> Iterator[tuple[ObjectRef, str]]:
     """What is not deleted because another application has it, or may have it, and why.
 
     Whoever forces a sync answers for what is not known; what another declares is never deleted.
     """
-    if context.rival is None:
+    if context.other_claim is None:
         return
     forced = context.current_request is not None and context.current_request.force
-    for ref, each in seen.items():
-        if each.standing is not SyncStatus.PRUNABLE or each.live is None:
+    for ref, each in observed.items():
+        if each.sync_status is not SyncStatus.PRUNABLE or each.live is None:
             continue
-        rival = context.rival(ref)
-        if rival is not None and (rival.declares or not forced):
-            yield ref, rival.told
+        other_claim = context.other_claim(ref)
+        if other_claim is not None and (other_claim.declares or not forced):
+            yield ref, other_claim.message
 
 
 def _without_deletes(plan: SyncPlan) -> SyncPlan:
@@ -295,4 +301,4 @@ def _only_deletes(plan: SyncPlan) -> SyncPlan:
 
 def _first_failure(failed: list[StepOutcome]) -> str:
     each = failed[0]
-    return f"{each.step.ref}: {each.told}"
+    return f"{each.step.ref}: {each.message}"

@@ -100,7 +100,7 @@ __all__ = [
 class Reconciler(_Reconciler):
     """Makes and keeps the children of InferenceServices.
 
-    `key` marks the values of Secrets so that they can be compared and not read; one that is
+    `key` is for fingerprints of Secrets, which can be compared and not read; one that is
     made up here serves for the life of the object.
     """
 

@@ -164,8 +164,8 @@ def test_what_a_controller_added_and_what_a_trusted_one_added_stays(
         patch = {"spec": {"template": {"spec": more}}}
         bench.patch("deployment", "strategic", patch, "--field-manager=log-injector")
         bench.kubectl("set", "env", "deployment/bot", "-c", "server", "NEW=1")
-        around = OwnershipContext(trusted=frozenset({"log-injector"}))
-        healed = await bench.heal(declared, around=around)
+        context = OwnershipContext(trusted=frozenset({"log-injector"}))
+        healed = await bench.heal(declared, context=context)
         assert variables(healed) == {"A": "1", "B": "2"}
         assert sorted(containers(healed)) == ["logs", "server"]
         assert healed["metadata"]["labels"]["seen"] == "yes"
@@ -189,7 +189,7 @@ def test_replicas_are_handed_to_an_autoscaler_and_back_without_a_drop(
         assert (await bench.heal(handed))["spec"]["replicas"] == 3
         assert ("kube-controller-manager", "Update") in field_managers(await bench.live(handed))
         bench.kubectl("delete", "hpa", "bot")
-        healed = await bench.heal(declared, around=OwnershipContext(autoscaler=""))
+        healed = await bench.heal(declared, context=OwnershipContext(autoscaler=""))
         assert healed["spec"]["replicas"] == 2
         assert field_managers(healed) == {OURS}
 

@@ -187,8 +187,8 @@ def test_a_person_who_scales_under_an_autoscaler_is_left_to_the_autoscaler(
     apply(cluster, DEPLOYMENT, namespace)
     cluster.kubectl("scale", "deployment", "bot", "-n", namespace, "--replicas=4")
     live = cluster.get("deployment", "bot", namespace)
-    around = OwnershipContext(autoscaler="HorizontalPodAutoscaler/bot")
-    found = diff_as_operator(DEPLOYMENT, live, around=around)
+    context = OwnershipContext(autoscaler="HorizontalPodAutoscaler/bot")
+    found = diff_as_operator(DEPLOYMENT, live, context=context)
     assert found.state is ObjectState.IN_SYNC
     assert [item.field_class for item in found.field_drifts] == [FieldClass.DELEGATED]
 

@@ -47,7 +47,7 @@ def diff_as_operator(
     item: dict[str, Any],
     live: dict[str, Any] | None,
     *,
-    around: OwnershipContext = NO_CONTEXT,
+    context: OwnershipContext = NO_CONTEXT,
     dry_run: dict[str, Any] | None = None,
     **more: Any,
 ) -> ObjectDiff:
@@ -57,7 +57,7 @@ def diff_as_operator(
         live=live,
         key=KEY,
         now=more.pop("now", NOW),
-        around=around,
+        context=context,
         dry_run=dry_run,
         **more,
     )

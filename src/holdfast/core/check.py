@@ -169,7 +169,7 @@ def _command_line_problems(path: str, text: object, declared: frozenset[str]) ->
         yield Problem(field=path, reason="it is not text.", fix="Write it as one line.")
         return
     if len(text) > MAX_TEXT:
-        return  # told with the other texts that are too long
+        return  # reported with the other texts that are too long
     try:
         arguments = split_command(text)
     except ValueError:

@@ -298,9 +298,9 @@ def content_problems(kind: type, spec: object) -> Iterator[Problem]:
     return scan_values((part.wire, getattr(spec, part.name)) for part in schema_fields(kind))
 
 
-def without_reported(found: Iterable[Problem], told: Sequence[Problem]) -> list[Problem]:
+def without_reported(found: Iterable[Problem], reported: Sequence[Problem]) -> list[Problem]:
     """Leave out problems of fields that have one already."""
-    seen = {each.field for each in told}
+    seen = {each.field for each in reported}
     return [each for each in found if each.field not in seen]
 
 

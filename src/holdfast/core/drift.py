@@ -140,10 +140,10 @@ def _not_running(desired: Desired, live: Live, known: set[Path]) -> list[Drifted
         return []
     why = " ".join(f"Replica {each.name}: {each.reason}" for each in live.status.failed[:3])
     found: dict[Path, DriftedField] = {}
-    told = bool(live.status.outdated)
+    in_fields = bool(live.status.outdated)
     for replica in live.status.outdated:
         if replica.fields is None:
-            told = False
+            in_fields = False
             continue
         runs = {**live.fields, **replica.fields}
         runs = {name: value for name, value in runs.items() if value is not None}
@@ -158,7 +158,7 @@ def _not_running(desired: Desired, live: Live, known: set[Path]) -> list[Drifted
             if change.path not in known:
                 field = DriftedField(change=change, kind=kind_of(change.path), evidence=why)
                 found.setdefault(change.path, field)
-    if not told:
+    if not in_fields:
         for failed in live.status.failed:
             path = ("replicas", failed.name)
             change = Change(

@@ -127,7 +127,7 @@ class Problem:
 
 
 MAX_PROBLEMS = 100
-"""So many problems of one input are told; nobody reads more, and each costs work and memory."""
+"""So many problems of one input are listed; nobody reads more, and each costs work and memory."""
 
 
 class ValidationError(HoldfastError):
@@ -247,7 +247,7 @@ class StalePlan(Conflict):
 
 
 class WaitTimeout(HoldfastError):
-    """The caller's patience ended before the workload was ready."""
+    """The time-out passed before the workload was ready."""
 
     code = "wait-timeout"
     summary = "Not ready in time"

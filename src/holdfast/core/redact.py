@@ -82,7 +82,7 @@ class Secret:
         return self._value
 
     def fingerprint(self, key: bytes) -> str:
-        """Return a keyed mark: equal for equal secrets under one key, useless without it."""
+        """Return a keyed hash: equal for equal secrets under one key, useless without it."""
         return hmac.new(key, self._value.encode(), "sha256").hexdigest()[:16]
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ _DISRUPTION_TEXT = {
 
 
 def step_symbol(step: Step, *, ascii_only: bool = False) -> str:
-    """Return the mark of a step; it carries the meaning without colour."""
+    """Return the symbol of a step; it carries the meaning without colour."""
     match step.action:
         case Action.CREATE:
             return "+"
@@ -53,12 +53,12 @@ def plan_text(plan: Plan, *, paint: Painter = no_paint, ascii_only: bool = False
     """Render for a terminal."""
     lines: list[str] = []
     for step in plan.changes:
-        ink = {Action.CREATE: TextStyle.CREATE, Action.DELETE: TextStyle.REMOVE}.get(
+        style = {Action.CREATE: TextStyle.CREATE, Action.DELETE: TextStyle.REMOVE}.get(
             step.action, TextStyle.CHANGE
         )
-        mark = step_symbol(step, ascii_only=ascii_only)
+        shown = step_symbol(step, ascii_only=ascii_only)
         what = _DISRUPTION_TEXT[step.disruption] if step.action is not Action.CREATE else "create"
-        lines.append(f"  {paint(f'{mark:<2}', ink)} {step.id}    {paint(what, TextStyle.FAINT)}")
+        lines.append(f"  {paint(f'{shown:<2}', style)} {step.id}    {paint(what, TextStyle.FAINT)}")
         lines.extend(_change_rows(step, paint, ascii_only))
         lines.extend(_created_rows(step, paint, ascii_only))
         lines.extend(f"       why: {text}" for text in _reasons(step, ascii_only=ascii_only))
@@ -302,15 +302,15 @@ def _change_rows(step: Step, paint: Painter, ascii_only: bool) -> list[str]:
     wide_live = max(len("live"), *(len(text) for text in lives))
     rows = [paint(f"       {'field':<{wide}}  {'live':<{wide_live}}     declared", TextStyle.FAINT)]
     for field, path, live, wanted in zip(step.fields, paths, lives, wanteds, strict=True):
-        mark, ink = "~", TextStyle.CHANGE
+        symbol, style = "~", TextStyle.CHANGE
         if field.change.desired is None:
-            mark, ink = "-", TextStyle.REMOVE
+            symbol, style = "-", TextStyle.REMOVE
         elif field.change.live is None:
-            mark, ink = "+", TextStyle.CREATE
+            symbol, style = "+", TextStyle.CREATE
         who = _writer_text(field, ascii_only=ascii_only)
         by = f"   {field.kind}, by {who}" if who else f"   {field.kind}"
         rows.append(
-            f"     {paint(mark, ink)} {path:<{wide}}  {live:<{wide_live}}  {arrow}  {wanted}"
+            f"     {paint(symbol, style)} {path:<{wide}}  {live:<{wide_live}}  {arrow}  {wanted}"
             f"{paint(by, TextStyle.FAINT)}"
         )
         rows += [f"         {line}" for line in value_diff(field, ascii_only=ascii_only)]

@@ -21,7 +21,7 @@ class TextStyle(StrEnum):
 Painter: TypeAlias = Callable[[str, TextStyle], str]
 
 
-def no_paint(text: str, ink: TextStyle) -> str:
+def no_paint(text: str, style: TextStyle) -> str:
     """Paint nothing."""
     return text
 

@@ -188,8 +188,8 @@ def repository_name(url: str) -> tuple[str, str] | None:
 
 
 def _repositories(payload: _Payload) -> tuple[str, ...]:
-    found = [_text(_nested_value(place, key)) for place in (payload.repository, payload.project)
-             for key in _URLS]  # fmt: skip
+    parents = (payload.repository, payload.project)
+    found = [_text(_nested_value(parent, key)) for parent in parents for key in _URLS]
     return tuple(dict.fromkeys(url for url in found if url and repository_name(url)))
 
 
@@ -215,8 +215,8 @@ def _verify_hex(
     name = next((name for name in _SIGNATURES[provider] if given.get(name)), None)
     if name is None:
         return WebhookRefusal.UNSIGNED
-    mark = hmac.new(secret.reveal().encode(), body, hashlib.sha256).hexdigest()
-    right = f"sha256={mark}" if name == "x-hub-signature-256" else mark
+    digest = hmac.new(secret.reveal().encode(), body, hashlib.sha256).hexdigest()
+    right = f"sha256={digest}" if name == "x-hub-signature-256" else digest
     return None if _is_equal(given[name], right) else WebhookRefusal.WRONG_SIGNATURE
 
 
@@ -235,9 +235,9 @@ def _verify_signed(
     if not key:
         return WebhookRefusal.NO_SECRET
     signed = f"{id_}.{at}.".encode(errors="replace") + body
-    mark = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    signature = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
     # While a token is replaced there are several signatures.
-    if not any(_is_equal(each, f"v1,{mark}") for each in claimed.split(" ")[:8]):
+    if not any(_is_equal(each, f"v1,{signature}") for each in claimed.split(" ")[:8]):
         return WebhookRefusal.WRONG_SIGNATURE
     if not re.fullmatch(r"[0-9]{1,12}", at) or abs(now.timestamp() - int(at)) > MAX_CLOCK_SKEW:
         return WebhookRefusal.OLD

@@ -104,9 +104,9 @@ def read_status(kind: type[T], document: object) -> T | None:
 def raise_problems(problems: list[Problem], validate: Callable[[], None] | None) -> None:
     """Raise InvalidSpec with what reading found and what a check finds, if it is anything.
 
-    A part that could not be built is missing to the check; why it could not is told already.
+    A part that could not be built is missing to the check; why it could not is reported already.
     """
-    told = [each.field for each in problems]
+    reported = [each.field for each in problems]
     try:
         if validate is not None:
             validate()
@@ -114,7 +114,7 @@ def raise_problems(problems: list[Problem], validate: Callable[[], None] | None)
         problems = problems + [
             each
             for each in error.problems
-            if not any(field.startswith(f"{each.field}.") for field in told)
+            if not any(field.startswith(f"{each.field}.") for field in reported)
         ]
     if problems:
         raise InvalidSpec(problems=problems)

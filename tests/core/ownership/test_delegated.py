@@ -32,7 +32,7 @@ PERSON = Writer(manager="kubectl-edit")
 
 
 @pytest.mark.parametrize(
-    ("path", "writer", "around", "left"),
+    ("path", "writer", "context", "left"),
     [
         (REPLICAS, HPA, OwnershipContext(), True),
         (REPLICAS, Writer(manager="keda-operator"), OwnershipContext(), True),
@@ -57,9 +57,9 @@ PERSON = Writer(manager="kubectl-edit")
     ],
 )
 def test_a_field_of_another_controller_is_recognised(
-    path: Path, writer: Writer | None, around: OwnershipContext, left: bool
+    path: Path, writer: Writer | None, context: OwnershipContext, left: bool
 ) -> None:
-    assert (delegated_by_writer(path, writer, around) is not None) is left
+    assert (delegated_by_writer(path, writer, context) is not None) is left
 
 
 def test_an_injected_sidecar_without_an_owner_is_no_drift() -> None:
@@ -159,6 +159,6 @@ def test_weights_of_a_route_are_delegated_although_its_rules_are_one_value(
         entry(MANAGER, "Apply", item, {}) | {"fieldsV1": {"f:metadata": {"f:labels": {}}}},
         entry("flagger", "Update", item, {}) | {"fieldsV1": rules},
     ]
-    found = diff_as_operator(item, live, around=OwnershipContext(delegated=delegated))
+    found = diff_as_operator(item, live, context=OwnershipContext(delegated=delegated))
     assert found.state is state
     assert [show_path(each.change.path) for each in found.field_drifts] == ["spec.rules"]

@@ -19,7 +19,6 @@ from holdfast.core.ownership.object_diff import (
     ObjectDiff,
     ObjectState,
     diff_object,
-    diff_object_fully,
 )
 from holdfast.core.ownership.signals import Declaration
 
@@ -83,7 +82,7 @@ def mutated(live: dict[str, Any], place: tuple[str | int, ...], value: Any) -> d
 
 
 def fully(declared: Declaration, live: dict[str, Any]) -> ObjectDiff:
-    return diff_object_fully(declared=declared, live=live, key=KEY, now=NOW)
+    return diff_object(fast_path=False, declared=declared, live=live, key=KEY, now=NOW)
 
 
 def quickly(declared: Declaration, live: dict[str, Any]) -> ObjectDiff:

@@ -26,7 +26,6 @@ from holdfast.core.ownership.object_diff import (
     ObjectState,
     cache_key,
     diff_object,
-    diff_object_fully,
 )
 from holdfast.core.ownership.signals import APPLIED_PATH, Signal
 from holdfast.core.ownership.signals import declare as sealed
@@ -187,7 +186,9 @@ def test_a_rule_says_what_a_custom_resources_field_amounts_to(
 
 def weighed(item: Any, seen: Any, *rules: IgnoreRule) -> ObjectDiff:
     declared = replace(declaration_of(item), applied=False)
-    return diff_object_fully(declared=declared, live=seen, key=KEY, now=NOW, ignore=rules)
+    return diff_object(
+        fast_path=False, declared=declared, live=seen, key=KEY, now=NOW, ignore=rules
+    )
 
 
 def rule(**fields: Any) -> IgnoreRule:
@@ -250,8 +251,8 @@ def test_a_rule_hides_security_only_when_it_says_so() -> None:
 
 def test_an_addition_of_a_trusted_manager_is_only_observed() -> None:
     live = live_after("a container and a privilege added by another manager")
-    around = OwnershipContext(trusted=frozenset({"miner-operator"}))
-    found = diff_as_operator(DEPLOYMENT, live, around=around)
+    context = OwnershipContext(trusted=frozenset({"miner-operator"}))
+    found = diff_as_operator(DEPLOYMENT, live, context=context)
     assert found.state is ObjectState.IN_SYNC
     assert {item.field_class for item in found.field_drifts} == {FieldClass.OBSERVED}
 

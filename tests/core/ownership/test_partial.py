@@ -22,7 +22,7 @@ from holdfast.core.ownership.canonical import (
 from holdfast.core.ownership.healing import item_to_apply
 from holdfast.core.ownership.ignore import IgnoreRule
 from holdfast.core.ownership.managed_fields import read_ownership
-from holdfast.core.ownership.object_diff import diff_object_fully
+from holdfast.core.ownership.object_diff import diff_object
 from holdfast.core.tree import Fields, Path, json_pointer, show_path
 
 # Any, here and below: objects of the Kubernetes API as they come over the wire.
@@ -108,7 +108,9 @@ def test_an_ignore_rule_alters_no_other_field_of_what_is_written(data: st.DataOb
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
     declared = declaration_of(item)
-    verdict = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
+    verdict = diff_object(
+        fast_path=False, declared=declared, live=live, key=KEY, now=NOW, ignore=[rule]
+    )
     written = item_to_apply(declared, live, verdict)
     hidden = [path for _, path in verdict.ignored_paths]
     entries = read_ownership(live["metadata"]["managedFields"]).entries
@@ -132,7 +134,9 @@ def test_what_is_ignored_and_still_ours_keeps_its_live_value(data: st.DataObject
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
     declared = declaration_of(item)
-    verdict = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW, ignore=[rule])
+    verdict = diff_object(
+        fast_path=False, declared=declared, live=live, key=KEY, now=NOW, ignore=[rule]
+    )
     written, seen = canonical(item_to_apply(declared, live, verdict)), canonical(live)
     ours = read_ownership(live["metadata"]["managedFields"]).ours(
         declared.managers, item["apiVersion"]

@@ -76,7 +76,7 @@ def test_an_addition_moves_whole_and_nothing_else_does(
 def test_what_is_trusted_or_ignored_is_not_moved() -> None:
     live = live_after(ADDED)
     trusted = OwnershipContext(trusted=frozenset({"miner-operator"}))
-    found = diff_as_operator(DEPLOYMENT, live, around=trusted)
+    found = diff_as_operator(DEPLOYMENT, live, context=trusted)
     assert take_over_additions(declaration_of(DEPLOYMENT), live, found) is None
     rule = IgnoreRule(name="r", owner="ana", glob="spec.**.containers[name=miner]")
     found = diff_as_operator(DEPLOYMENT, live, ignore=[rule])

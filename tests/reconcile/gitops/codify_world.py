@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.source import DeclaredObject, RenderedSource, Renderer
-from holdfast.core.ownership.object_diff import diff_object_fully
+from holdfast.core.ownership.object_diff import diff_object
 from holdfast.core.ownership.signals import Declaration, FieldDrift
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.codify import codify
@@ -113,7 +113,9 @@ def found(item: Fields, live: Fields | None) -> tuple[FieldDrift, ...]:
     declaration = Declaration(
         item=item, digest=digest(item), managers=frozenset({"holdfast-gitops"}), applied=False
     )
-    return diff_object_fully(declared=declaration, live=live, key=KEY, now=NOW).field_drifts
+    return diff_object(
+        fast_path=False, declared=declaration, live=live, key=KEY, now=NOW
+    ).field_drifts
 
 
 def diff(before: str, after: str) -> list[str]:

@@ -16,7 +16,7 @@ from tests.reconcile.gitops.codify_world import KEY, NOW, CodifyWorld, diff
 from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.gitops.codify import CannotCodify, SecretInClear
 from holdfast.core.gitops.pods import image_findings
-from holdfast.core.ownership.object_diff import diff_object_fully
+from holdfast.core.ownership.object_diff import diff_object
 from holdfast.core.ownership.signals import declare
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields
@@ -358,7 +358,9 @@ def test_an_object_that_was_made_anew_cannot_be_declared_by_an_edit(world: Codif
     """A file declares the one as well as the other."""
     live = world.live("Deployment", lambda item: None)
     declared = replace(declare(world.declared("Deployment").item, "holdfast-gitops"), uid="old")
-    (gone,) = diff_object_fully(declared=declared, live=live, key=KEY, now=NOW).field_drifts
+    (gone,) = diff_object(
+        fast_path=False, declared=declared, live=live, key=KEY, now=NOW
+    ).field_drifts
     with pytest.raises(CannotCodify, match="made anew"):
         world.codify_running("Deployment", live, gone)
 

@@ -145,7 +145,7 @@ def test_a_suspect_costs_one_dry_run_and_is_remembered() -> None:
 
 def test_what_is_forgotten_or_too_old_is_asked_again() -> None:
     async def story() -> None:
-        stage = Stage(remembered=1)
+        stage = Stage(max_cached=1)
         await stage.resource_manager.create(stage.declared())
         change_and_change_back(stage)
         live = await stage.live()
@@ -169,7 +169,7 @@ def test_a_verdict_is_not_remembered_for_other_surroundings_nor_past_a_rule() ->
         live, declared = await stage.live(), stage.declared()
         assert (await stage.resource_manager.diff(declared, live)).state is ObjectState.DRIFTED
         scaled = OwnershipContext(autoscaler="HorizontalPodAutoscaler/bot")
-        found = await stage.resource_manager.diff(declared, live, around=scaled)
+        found = await stage.resource_manager.diff(declared, live, context=scaled)
         assert found.state is ObjectState.IN_SYNC
         until = NOW + timedelta(hours=1)
         rule = IgnoreRule(name="r", owner="ana", pointer="/spec/replicas", expires=until)

@@ -55,7 +55,7 @@ OBJECT_RULES = Rules(
 """The lists, quantities and undivided mappings of the built-in kinds."""
 
 FINGERPRINT_PREFIX = "hmac:"
-"""How a keyed mark begins, which stands for a value of a Secret."""
+"""How a fingerprint begins, which stands for a value of a Secret."""
 SERVER_METADATA = frozenset({
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
     "deletionGracePeriodSeconds", "managedFields", "selfLink",
@@ -187,8 +187,8 @@ def is_custom(api_version: str) -> bool:
 def canonical_object(item: Fields, rules: Rules, *, key: bytes) -> Fields:
     """Return the comparable form: no server-owned metadata, no status, no secret.
 
-    Values of a Secret become keyed marks, so nothing made from this form can reveal one.
-    Doing it twice gives the same as doing it once, save for the marks.
+    Values of a Secret become fingerprints, so nothing made from this form can reveal one.
+    Doing it twice gives the same as doing it once, save for the fingerprints.
     """
     tree = {name: value for name, value in item.items() if name != "status"}
     metadata = tree.get("metadata")

@@ -1,7 +1,7 @@
 """Whose a field is: ours to put back, another controller's by design, or only to be reported.
 
-Delegation is recognised by itself, from the writer and from what stands around the object, so
-that an autoscaler and Holdfast never fight over one number. The verdict asks.
+Delegation is recognised by itself, from the writer and from the objects around it, so
+that an autoscaler and Holdfast never fight over one number. `object_diff` asks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnershipContext:
     autoscaler: str | None = None
     """The HPA or KEDA object that sets its replicas, such as `HorizontalPodAutoscaler/bot`.
 
-    None when nobody looked: then the last writer tells. "" when there is none: replicas that a
+    None when it is not known: then the last writer decides. "" when there is none: replicas that a
     former autoscaler left behind are ours again.
     """
     vertical: str | None = None
@@ -52,8 +52,10 @@ class OwnershipContext:
 
 
 NO_CONTEXT = OwnershipContext()
-_SYSTEM_MANAGERS = ("kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
-           "cloud-controller-manager")  # fmt: skip
+_SYSTEM_MANAGERS = frozenset({
+    "kube-controller-manager", "kube-scheduler", "kube-apiserver", "kubelet",
+    "cloud-controller-manager",
+})  # fmt: skip
 _SIDECAR_CONTAINERS = frozenset({
     "istio-proxy", "istio-init", "istio-validation", "linkerd-proxy", "linkerd-init",
     "vault-agent", "vault-agent-init", "daprd", "consul-dataplane", "envoy-sidecar",
@@ -62,16 +64,16 @@ SCALED_PATHS = (("spec", "replicas"), ("spec", "parallelism"))
 """Numbers that autoscalers set."""
 
 
-def delegated_by_writer(path: Path, writer: Writer | None, around: OwnershipContext) -> str | None:
+def delegated_by_writer(path: Path, writer: Writer | None, context: OwnershipContext) -> str | None:
     """Say to whom a field is left, or None when it is ours."""
     cause = cause_of(writer)
     if path in SCALED_PATHS:
-        if around.autoscaler is not None:
-            return around.autoscaler or None
+        if context.autoscaler is not None:
+            return context.autoscaler or None
         return str(writer) if cause is Cause.AUTOSCALER else None
     if "resources" in path and _in_container(path):
-        if around.vertical:
-            return around.vertical
+        if context.vertical:
+            return context.vertical
         return str(writer) if cause is Cause.AUTOSCALER else None
     if path[-1:] == ("caBundle",) and cause is not Cause.PERSON:
         return str(writer) if writer else "whoever injects the certificate authority"
@@ -81,7 +83,7 @@ def delegated_by_writer(path: Path, writer: Writer | None, around: OwnershipCont
         )
         if sidecar:
             return f"the injector of {sidecar}"
-    glob = _matching_glob(path, around.delegated)
+    glob = _matching_glob(path, context.delegated)
     return f"the delegation {glob}" if glob else None
 
 
@@ -96,30 +98,30 @@ def delegated_by_kind(path: Path, desired: Fields) -> str | None:
 
 
 def delegated_inside_list(
-    path: Path, desired: Tree, live: Tree, around: OwnershipContext
+    path: Path, desired: Tree, live: Tree, context: OwnershipContext
 ) -> str | None:
     """Say to whom a list is left that is written as a whole, and differs in their fields alone.
 
     A route's weights under a canary have no owner of their own: the API server knows only one of
     all its rules.
     """
-    if not around.delegated or not isinstance(desired, list) or not isinstance(live, list):
+    if not context.delegated or not isinstance(desired, list) or not isinstance(live, list):
         return None
-    globs = around.delegated
+    globs = context.delegated
     if same_value(_without_delegated(desired, path, globs), _without_delegated(live, path, globs)):
         return f"the delegation {', '.join(globs)}"
     return None
 
 
 def is_accepted_addition(
-    path: Path, writer: Writer, around: OwnershipContext, *, map_declared: bool
+    path: Path, writer: Writer, context: OwnershipContext, *, map_declared: bool
 ) -> bool:
     """True for an addition beside ours that is no drift: the cluster's own, or mere metadata.
 
     A person's label counts once the labels were declared; a controller's never does. A restart
     by kubectl leaves an annotation on the template, which says nothing about the workload.
     """
-    if writer.manager in around.trusted:
+    if writer.manager in context.trusted:
         return True
     if writer.manager in _SYSTEM_MANAGERS:
         # Anyone may take that name, and none of these adds a container or a right.

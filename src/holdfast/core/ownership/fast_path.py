@@ -42,7 +42,7 @@ text."""
 
 
 class NotPreparable(Exception):
-    """The declaration has a form that only the verdict can compare."""
+    """The declaration has a form that only the full comparison can handle."""
 
 
 def passes_tests(live: Fields, tests: FieldTests) -> bool:
@@ -271,7 +271,7 @@ def is_unchanged(declared: Declaration, live: Fields) -> bool:
 
 
 def remember_unchanged(declared: Declaration, live: Fields) -> None:
-    """Take in the owners of an object in which a full verdict found nothing at all."""
+    """Take in the owners of an object in which a full comparison found no difference at all."""
     managed = value_at(live, ("metadata", "managedFields"))
     ownership = read_ownership(managed)
     api_version, kind = _object_type(declared, live)
@@ -337,7 +337,7 @@ def _prepare_declaration(declared: Declaration, live: Fields) -> PreparedDeclara
 
 
 def _owners_digest(managed: object) -> bytes | None:
-    """A mark of who owns what, leaving out when: that changes with every status."""
+    """A digest of who owns what, without when: that changes with every status."""
     if type(managed) is not list:
         return None
     try:

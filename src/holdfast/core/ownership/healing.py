@@ -39,12 +39,12 @@ REPLICAS_PATH: Path = ("spec", "replicas")
 
 
 def item_to_apply(
-    declared: Declaration, live: Fields, verdict: ObjectDiff, leave: Iterable[Path] = ()
+    declared: Declaration, live: Fields, diff: ObjectDiff, leave: Iterable[Path] = ()
 ) -> Fields:
     """Return the declared item, without what is delegated, ignored by a rule, or left alone."""
-    added = {found.change.path for found in verdict.field_drifts if found.signal is Signal.ADDED}
+    added = {found.change.path for found in diff.field_drifts if found.signal is Signal.ADDED}
     # What others added beside ours is not in the item anyway.
-    alone = {*leave, *_left_to_others(verdict)} - added
+    alone = {*leave, *_left_to_others(diff)} - added
     if not alone:
         return declared.item
     api_version = str(declared.item.get("apiVersion") or live.get("apiVersion") or "")
@@ -72,11 +72,11 @@ def drops_replicas(item: Fields, declared: Declaration, live: Fields) -> bool:
     return _replicas_only_ours(ownership, declared)
 
 
-def _left_to_others(verdict: ObjectDiff) -> set[Path]:
+def _left_to_others(diff: ObjectDiff) -> set[Path]:
     """Fields of others that differ."""
     return {
         found.change.path
-        for found in verdict.field_drifts
+        for found in diff.field_drifts
         if found.field_class in (FieldClass.DELEGATED, FieldClass.IGNORED)
     }
 
@@ -148,23 +148,19 @@ def _without_nulls(tree: Tree, place: str, refused: frozenset[str]) -> Tree:
 _UNKNOWN_MANAGERS = (UNTRACKED_MANAGER, MERGED_MANAGER)
 
 
-def take_over_additions(
-    declared: Declaration, live: Fields, verdict: ObjectDiff
-) -> list[Tree] | None:
-    """Give us what others added and the verdict calls drift; None when there is no such thing."""
-    added = {found.change.path for found in verdict.drifted if found.signal is Signal.ADDED}
-    return _take_beside(declared, live, verdict, added) if added else None
+def take_over_additions(declared: Declaration, live: Fields, diff: ObjectDiff) -> list[Tree] | None:
+    """Give us what others added and the diff calls drift; None when there is no such thing."""
+    added = {found.change.path for found in diff.drifted if found.signal is Signal.ADDED}
+    return _take_beside(declared, live, diff, added) if added else None
 
 
-def take_over_obstacles(
-    declared: Declaration, live: Fields, verdict: ObjectDiff
-) -> list[Tree] | None:
+def take_over_obstacles(declared: Declaration, live: Fields, diff: ObjectDiff) -> list[Tree] | None:
     """Give us everything undeclared beside the fields that moved, by those who moved them.
 
     For a heal that the server refuses because old and new do not go together: a port under two
     numbers, a volume of two kinds, a strategy with the parameters of another.
     """
-    return _take_beside(declared, live, verdict, {found.change.path for found in verdict.drifted})
+    return _take_beside(declared, live, diff, {found.change.path for found in diff.drifted})
 
 
 def is_owned_by_unknown(live: Fields) -> bool:
@@ -203,7 +199,7 @@ def release_unknown_owners(declared: Declaration, live: Fields) -> list[Tree] | 
 
 
 def _take_beside(
-    declared: Declaration, live: Fields, verdict: ObjectDiff, moved: set[Path]
+    declared: Declaration, live: Fields, diff: ObjectDiff, moved: set[Path]
 ) -> list[Tree] | None:
     api_version, kind = _object_type(declared, live)
     ownership = read_ownership(value_at(live, ("metadata", "managedFields")))
@@ -211,7 +207,7 @@ def _take_beside(
     desired = canonical_object(declared.item | {"kind": kind}, rules, key=b"")
     kept = frozenset(
         found.change.path
-        for found in verdict.field_drifts
+        for found in diff.field_drifts
         if found.signal is Signal.ADDED and found.field_class is not FieldClass.OWNED
     )
 

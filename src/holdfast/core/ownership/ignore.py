@@ -1,7 +1,6 @@
 """Rules by which a user says that a difference is none.
 
-A rule hides fields, never an object, and always by name: the verdict says which rule hid what.
-Whoever loads an application's rules builds them here; the verdict asks them.
+A rule hides fields, never an object, and always by name: the diff says which rule hid what.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who owns which field of a Kubernetes object, read from its `managedFields`.
 
 The API server keeps one entry for each writer, with the fields it wrote last. An entry is a
-claim of a tool, not proof of a person, and a removed field has no owner at all. The verdict
-reads it; so does whoever moves fields from one owner to another.
+claim of a tool, not proof of a person, and a removed field has no owner at all. Read to
+compare an object, and to move fields from one owner to another.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ def _paths(fields: Mapping[str, object], path: Path) -> Iterator[Path]:
 @lru_cache(maxsize=4096)
 def segment_of(key: str) -> str | None:
     """Write one key of FieldsV1 as a path segment. Interned: objects of a kind share them."""
-    mark, _, rest = key.partition(":")
-    match mark:
+    kind, _, rest = key.partition(":")
+    match kind:
         case "f":
             return intern(rest)
         case "i":

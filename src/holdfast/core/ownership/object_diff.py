@@ -2,7 +2,7 @@
 
 No single signal is complete, so four are joined: the declared values against the live ones, what
 we own against what we should own, what others own beside us, and the answer of a server-side dry
-run where the first three leave a doubt. Target adapters and the GitOps app call `judge`.
+run where the first three leave a doubt. The resource manager calls `diff_object`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class ObjectState(StrEnum):
     IN_SYNC = "in-sync"
     DRIFTED = "drifted"
     SUSPECT = "suspect"
-    """Not told from what was given: ask the server for a dry run and judge again."""
+    """Not clear from what was given: ask the server for a dry run and compare again."""
     WIPED = "wiped"
-    """Our record of ownership is gone, so what else moved cannot be told."""
+    """Our record of ownership is gone, so what else moved is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDiff:
-    """The answer for one object, with everything that was seen on the way."""
+    """How one object differs from its declaration, with every signal that was seen."""
 
     state: ObjectState
     field_drifts: tuple[FieldDrift, ...] = ()
-    around: OwnershipContext = field(default=NO_CONTEXT, compare=False, repr=False)
+    context: OwnershipContext = field(default=NO_CONTEXT, compare=False, repr=False)
     ignore: tuple[IgnoreRule, ...] = field(default=(), compare=False, repr=False)
-    """What it was judged under: the answer to a write is judged under the same."""
+    """What it was compared under: the answer to a write is compared under the same."""
     recheck_at: datetime | None = field(default=None, compare=False)
     """When to ask the server again. A policy of its own that goes away leaves no event."""
 
@@ -63,25 +63,25 @@ class ObjectDiff:
     def differing(self) -> tuple[FieldDrift, ...]:
         """The findings that an apply is there to end."""
         return tuple(
-            found
-            for found in self.field_drifts
-            if found.field_class is FieldClass.OWNED and found.confirmed
+            drift
+            for drift in self.field_drifts
+            if drift.field_class is FieldClass.OWNED and drift.confirmed
         )
 
     @property
     def drifted(self) -> tuple[FieldDrift, ...]:
         """What moved without being declared."""
-        return tuple(found for found in self.differing if not found.pending)
+        return tuple(drift for drift in self.differing if not drift.pending)
 
     @property
     def altered(self) -> tuple[FieldDrift, ...]:
         """What the server itself stores differently from what is sent: no apply can end that."""
-        return tuple(found for found in self.drifted if found.cause is Cause.ADMISSION)
+        return tuple(drift for drift in self.drifted if drift.cause is Cause.ADMISSION)
 
     @property
     def healable(self) -> tuple[FieldDrift, ...]:
         """What moved and an apply can put back."""
-        return tuple(found for found in self.drifted if found.cause is not Cause.ADMISSION)
+        return tuple(drift for drift in self.drifted if drift.cause is not Cause.ADMISSION)
 
     @property
     def needs_dry_run(self) -> bool:
@@ -89,37 +89,37 @@ class ObjectDiff:
         did, what of it was declared anew or stands there under our name. That the declaration is
         another is known already."""
         return self.state is ObjectState.SUSPECT or any(
-            (found.pending or found.signal is Signal.KEPT)
-            and not found.confirmed
-            and found.field_class is FieldClass.OWNED
-            for found in self.field_drifts
-            if found.change.path != APPLIED_PATH
+            (drift.pending or drift.signal is Signal.KEPT)
+            and not drift.confirmed
+            and drift.field_class is FieldClass.OWNED
+            for drift in self.field_drifts
+            if drift.change.path != APPLIED_PATH
         )
 
     def observing_only(self, paths: frozenset[Path]) -> ObjectDiff:
         """The same, with some of what moved only observed."""
         if not paths:
             return self
-        findings = tuple(
-            replace(found, field_class=FieldClass.OBSERVED) if found.change.path in paths else found
-            for found in self.field_drifts
+        drifts = tuple(
+            replace(drift, field_class=FieldClass.OBSERVED) if drift.change.path in paths else drift
+            for drift in self.field_drifts
         )
-        return replace(self, field_drifts=findings)
+        return replace(self, field_drifts=drifts)
 
     @property
     def ignored_paths(self) -> tuple[tuple[str, Path], ...]:
         """Which rule hid what."""
-        return tuple((found.rule, found.change.path) for found in self.field_drifts if found.rule)
+        return tuple((drift.rule, drift.change.path) for drift in self.field_drifts if drift.rule)
 
 
 _IN_SYNC = ObjectDiff(state=ObjectState.IN_SYNC)
 
 
 def cache_key(live: Fields, desired_digest: str) -> tuple[str, str, str]:
-    """The world a verdict holds for: while none of the three changes, neither does it."""
+    """The world a diff holds for: while none of the three changes, neither does it."""
     metadata = live.get("metadata")
-    found = metadata if isinstance(metadata, dict) else {}
-    return str(found.get("uid")), str(found.get("resourceVersion")), desired_digest
+    fields = metadata if isinstance(metadata, dict) else {}
+    return str(fields.get("uid")), str(fields.get("resourceVersion")), desired_digest
 
 
 def diff_object(
@@ -128,56 +128,36 @@ def diff_object(
     live: Fields | None,
     key: bytes,
     now: datetime,
-    around: OwnershipContext = NO_CONTEXT,
+    context: OwnershipContext = NO_CONTEXT,
     ignore: Sequence[IgnoreRule] = (),
     dry_run: Fields | None = None,
+    fast_path: bool = True,
 ) -> ObjectDiff:
-    """Join the signals into one verdict.
+    """Compare one object with its declaration, by all four signals.
 
     `live` is None when the server said that there is no such object; an unanswered question
     must not get here. `dry_run` is what a forced server-side dry run of the declaration
-    returned. `key` marks the values of Secrets, so that they can be compared and not read.
+    returned. `key` is for the fingerprints of Secrets, so that they can be compared and not read.
     """
-    if live is None or dry_run is not None:
-        return diff_object_fully(
-            declared=declared, live=live, key=key, now=now,
-            around=around, ignore=ignore, dry_run=dry_run,
-        )  # fmt: skip
-    if is_unchanged(declared, live):
-        return _IN_SYNC
-    verdict = diff_object_fully(
-        declared=declared, live=live, key=key, now=now, around=around, ignore=ignore
-    )
-    if verdict == _IN_SYNC:
-        remember_unchanged(declared, live)
-    return verdict
-
-
-def diff_object_fully(
-    *,
-    declared: Declaration,
-    live: Fields | None,
-    key: bytes,
-    now: datetime,
-    around: OwnershipContext = NO_CONTEXT,
-    ignore: Sequence[IgnoreRule] = (),
-    dry_run: Fields | None = None,
-) -> ObjectDiff:
-    """Judge without any short cut, which the short cut is held to."""
     whole = _missing_or_replaced(declared, live)
     if live is None or whole is not None:
         return ObjectDiff(state=ObjectState.DRIFTED, field_drifts=(whole,) if whole else ())
-    case = ObjectComparison.open(declared, live, key=key, dry_run=dry_run)
-    raw = [*case.values()]
-    for more in (case.lost, case.kept, case.additions, case.unforeseen):
-        known = frozenset(found.change.path for found in raw)
-        raw.extend(found for found in more() if not _overlaps_known(known, found.change.path))
-    findings = tuple(
-        _classify(found, case, around=around, ignore=ignore, now=now)
-        for found in sorted(raw, key=lambda found: found.change.path)
-        if not _is_other_spelling(found, case, ignore=ignore, now=now)
+    if fast_path and dry_run is None and is_unchanged(declared, live):
+        return _IN_SYNC
+    compared = ObjectComparison.open(declared, live, key=key, dry_run=dry_run)
+    raw = [*compared.values()]
+    for signal in (compared.lost, compared.kept, compared.additions, compared.unforeseen):
+        known = frozenset(drift.change.path for drift in raw)
+        raw.extend(drift for drift in signal() if not _overlaps_known(known, drift.change.path))
+    drifts = tuple(
+        _classify(drift, compared, context=context, ignore=ignore, now=now)
+        for drift in sorted(raw, key=lambda drift: drift.change.path)
+        if not _is_other_spelling(drift, compared, ignore=ignore, now=now)
     )
-    return ObjectDiff(state=_state(findings, wiped=case.wiped), field_drifts=findings)
+    diff = ObjectDiff(state=_state(drifts, wiped=compared.wiped), field_drifts=drifts)
+    if fast_path and dry_run is None and diff == _IN_SYNC:
+        remember_unchanged(declared, live)
+    return diff
 
 
 def server_alterations(
@@ -187,7 +167,7 @@ def server_alterations(
     answer: Fields,
     key: bytes,
     now: datetime,
-    around: OwnershipContext = NO_CONTEXT,
+    context: OwnershipContext = NO_CONTEXT,
     ignore: Sequence[IgnoreRule] = (),
 ) -> tuple[FieldDrift, ...]:
     """Say which fields the server stored otherwise than they were sent.
@@ -197,70 +177,72 @@ def server_alterations(
     """
     if sent is declared.item and is_unchanged(declared, answer):
         return ()
-    judged = diff_object_fully(
+    stored = diff_object(
         declared=replace(declared, item=sent, uid=None, applied=False),
         live=answer,
         key=key,
         now=now,
-        around=around,
+        context=context,
         ignore=ignore,
         dry_run=answer,
     )
-    told = "the server answered the apply with another value than was sent"
+    evidence = "the server answered the apply with another value than was sent"
     return tuple(
-        replace(found, writer=None, cause=Cause.ADMISSION, pending=False, evidence=told)
-        for found in judged.differing
-        if found.signal is Signal.VALUE
+        replace(drift, writer=None, cause=Cause.ADMISSION, pending=False, evidence=evidence)
+        for drift in stored.differing
+        if drift.signal is Signal.VALUE
     )
 
 
-def attribute_to_admission(verdict: ObjectDiff, altered: Sequence[FieldDrift]) -> ObjectDiff:
+def attribute_to_admission(diff: ObjectDiff, altered: Sequence[FieldDrift]) -> ObjectDiff:
     """Name admission as the cause of what has just the value that the server made of a write.
 
     The record of ownership may name somebody else: who happened to set that value before.
     """
-    made = {found.change.path: found for found in altered}
+    made = {drift.change.path: drift for drift in altered}
 
-    def judged(found: FieldDrift) -> FieldDrift:
-        match = made.get(found.change.path)
-        if match is None or found.pending or not same_value(match.change.live, found.change.live):
-            return found
-        return replace(found, writer=None, cause=match.cause, evidence=match.evidence)
+    def attribute(drift: FieldDrift) -> FieldDrift:
+        match = made.get(drift.change.path)
+        if match is None or drift.pending or not same_value(match.change.live, drift.change.live):
+            return drift
+        return replace(drift, writer=None, cause=match.cause, evidence=match.evidence)
 
-    return replace(verdict, field_drifts=tuple(judged(found) for found in verdict.field_drifts))
+    return replace(diff, field_drifts=tuple(attribute(drift) for drift in diff.field_drifts))
 
 
-def settle_as_refused(verdict: ObjectDiff, why: str) -> ObjectDiff:
+def settle_as_refused(diff: ObjectDiff, why: str) -> ObjectDiff:
     """Settle a suspect whose dry run the server refused: what would heal it is blocked."""
-    return _settle(verdict, lambda found: replace(
-        found, confirmed=True, evidence=f"{found.evidence}; the server refuses to put it back{why}"
-    ))  # fmt: skip
+
+    def settle(drift: FieldDrift) -> FieldDrift:
+        evidence = f"{drift.evidence}; the server refuses to put it back{why}"
+        return replace(drift, confirmed=True, evidence=evidence)
+
+    return _settle(diff, settle)
 
 
-def settle_without_dry_run(verdict: ObjectDiff) -> ObjectDiff:
+def settle_without_dry_run(diff: ObjectDiff) -> ObjectDiff:
     """Settle a suspect by what can be seen, for an account that may not ask for a dry run.
 
     A value that differs is drift; a doubt about ownership alone is none.
     """
-    told = "a dry run is not permitted to this account"
 
-    def seen(found: FieldDrift) -> FieldDrift:
-        known = found.signal is Signal.VALUE
-        to = FieldClass.OWNED if known else FieldClass.OBSERVED
-        return replace(found, confirmed=True, field_class=to, evidence=f"{found.evidence}; {told}")
+    def settle(drift: FieldDrift) -> FieldDrift:
+        owned = FieldClass.OWNED if drift.signal is Signal.VALUE else FieldClass.OBSERVED
+        evidence = f"{drift.evidence}; a dry run is not permitted to this account"
+        return replace(drift, confirmed=True, field_class=owned, evidence=evidence)
 
-    return _settle(verdict, seen)
+    return _settle(diff, settle)
 
 
-def _settle(verdict: ObjectDiff, settle: Callable[[FieldDrift], FieldDrift]) -> ObjectDiff:
-    findings = tuple(found if found.confirmed else settle(found) for found in verdict.field_drifts)
+def _settle(diff: ObjectDiff, settle: Callable[[FieldDrift], FieldDrift]) -> ObjectDiff:
+    drifts = tuple(drift if drift.confirmed else settle(drift) for drift in diff.field_drifts)
     return ObjectDiff(
-        state=_state(findings, wiped=verdict.state is ObjectState.WIPED), field_drifts=findings
+        state=_state(drifts, wiped=diff.state is ObjectState.WIPED), field_drifts=drifts
     )
 
 
 def _missing_or_replaced(declared: Declaration, live: Fields | None) -> FieldDrift | None:
-    """The finding that there is no object, or another of the same name."""
+    """Says that there is no object, or another of the same name."""
     if live is None:
         evidence = "the server has no such object; a deletion leaves no trace of its writer"
     elif declared.uid is not None and value_at(live, ("metadata", "uid")) != declared.uid:
@@ -277,42 +259,44 @@ def _missing_or_replaced(declared: Declaration, live: Fields | None) -> FieldDri
 
 
 def _classify(
-    found: FieldDrift,
-    case: ObjectComparison,
+    drift: FieldDrift,
+    compared: ObjectComparison,
     *,
-    around: OwnershipContext,
+    context: OwnershipContext,
     ignore: Sequence[IgnoreRule],
     now: datetime,
 ) -> FieldDrift:
-    if found.field_class is not FieldClass.OWNED:
-        return found
-    path = found.change.path
-    to = (
-        delegated_by_writer(path, found.writer, around)
-        or delegated_by_kind(path, case.desired)
-        or delegated_inside_list(path, found.change.desired, found.change.live, around)
+    if drift.field_class is not FieldClass.OWNED:
+        return drift
+    path = drift.change.path
+    owner = (
+        delegated_by_writer(path, drift.writer, context)
+        or delegated_by_kind(path, compared.desired)
+        or delegated_inside_list(path, drift.change.desired, drift.change.live, context)
     )
-    if to is not None:
-        told = f"{found.evidence}; left to {to}"
-        return replace(found, field_class=FieldClass.DELEGATED, evidence=told, confirmed=True)
-    if found.signal is Signal.ADDED and found.writer is not None:
-        declared = isinstance(value_at(case.desired, path[:-1]), dict)
-        if is_accepted_addition(path, found.writer, around, map_declared=declared):
-            return replace(found, field_class=FieldClass.OBSERVED)
+    if owner is not None:
+        evidence = f"{drift.evidence}; left to {owner}"
+        return replace(drift, field_class=FieldClass.DELEGATED, evidence=evidence, confirmed=True)
+    if drift.signal is Signal.ADDED and drift.writer is not None:
+        declared = isinstance(value_at(compared.desired, path[:-1]), dict)
+        if is_accepted_addition(path, drift.writer, context, map_declared=declared):
+            return replace(drift, field_class=FieldClass.OBSERVED)
     for rule in ignore:
-        if rule.hides(path, item=case.raw, rules=case.rules, writer=found.writer, now=now):
-            if rule.lands and case.declared_anew(found):
-                return replace(found, pending=True)
-            return replace(found, field_class=FieldClass.IGNORED, rule=rule.name, confirmed=True)
-    return found
+        if rule.hides(path, item=compared.raw, rules=compared.rules, writer=drift.writer, now=now):
+            if rule.lands and compared.declared_anew(drift):
+                return replace(drift, pending=True)
+            return replace(drift, field_class=FieldClass.IGNORED, rule=rule.name, confirmed=True)
+    return drift
 
 
 def _is_other_spelling(
-    found: FieldDrift, case: ObjectComparison, *, ignore: Sequence[IgnoreRule], now: datetime
+    drift: FieldDrift, compared: ObjectComparison, *, ignore: Sequence[IgnoreRule], now: datetime
 ) -> bool:
     """True for a value that a rule says is the declared one in other words."""
     return any(
-        rule.equates(found.change, item=case.raw, rules=case.rules, writer=found.writer, now=now)
+        rule.equates(
+            drift.change, item=compared.raw, rules=compared.rules, writer=drift.writer, now=now
+        )
         for rule in ignore
     )
 
@@ -320,12 +304,12 @@ def _is_other_spelling(
 def _state(field_drifts: tuple[FieldDrift, ...], *, wiped: bool) -> ObjectState:
     if wiped:
         return ObjectState.WIPED
-    owned = [found for found in field_drifts if found.field_class is FieldClass.OWNED]
-    if any(found.confirmed for found in owned):
+    owned = [drift for drift in field_drifts if drift.field_class is FieldClass.OWNED]
+    if any(drift.confirmed for drift in owned):
         return ObjectState.DRIFTED
     return ObjectState.SUSPECT if owned else ObjectState.IN_SYNC
 
 
 def _overlaps_known(known: frozenset[Path], path: Path) -> bool:
-    """True when a path, or one inside or around it, was found before."""
-    return any(path[: len(found)] == found or found[: len(path)] == path for found in known)
+    """True when a path, or one inside or around it, is known already."""
+    return any(path[: len(each)] == each or each[: len(path)] == path for each in known)

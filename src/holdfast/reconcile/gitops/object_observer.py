@@ -323,7 +323,7 @@ class ObjectObserver:
         try:
             autoscalers = await self._autoscalers(ref)
             diff = await self._resource_manager.diff(
-                declaring, live, around=autoscalers, ignore=rules
+                declaring, live, context=autoscalers, ignore=rules
             )
         except (TargetUnavailable, AuthError, KubeConflict) as error:
             # One that changes while it is looked at is looked at again.

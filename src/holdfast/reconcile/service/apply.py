@@ -224,7 +224,9 @@ async def decide_child(
     if relation(course.service, live) is ChildOwnership.FOREIGN:
         return replace(intent, move=ChildAction.AVOID)
     try:
-        verdict = await resource_manager.diff(declared, live, around=_surroundings_of(course, part))
+        verdict = await resource_manager.diff(
+            declared, live, context=_surroundings_of(course, part)
+        )
     except HoldfastError as error:
         course.errors[part] = error
         return replace(intent, error=error)

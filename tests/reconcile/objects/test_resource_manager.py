@@ -244,7 +244,7 @@ def test_a_null_that_the_schema_refuses_is_left_out_and_any_other_is_sent() -> N
             Problem(field="spec.unheard", reason="is immutable", fix=""),
         ])  # fmt: skip
         with pytest.raises(ValidationError):
-            await stage.resource_manager._sent(stage.declared().item, dry_run=True)
+            await stage.resource_manager._apply(stage.declared().item, dry_run=True)
 
     play(story())
 

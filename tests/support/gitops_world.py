@@ -35,7 +35,6 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
-from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.source import (
@@ -49,16 +48,8 @@ from holdfast.core.gitops.source import (
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.application_context import ApplicationContext, SyncRequest
-from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
 from holdfast.reconcile.gitops.application_state import open_state
-from holdfast.reconcile.gitops.apply import PlanApplier
-from holdfast.reconcile.gitops.heal import DriftHealer
-from holdfast.reconcile.gitops.object_observer import (
-    ExternalRulesReader,
-    ObjectObserver,
-    list_pods_with,
-    no_autoscalers,
-)
+from holdfast.reconcile.gitops.build import build_reconciler
 from holdfast.reconcile.gitops.ports import (
     BranchPush,
     Decryptor,
@@ -70,14 +61,10 @@ from holdfast.reconcile.gitops.ports import (
     SourceExport,
     SourceUnavailable,
 )
-from holdfast.reconcile.gitops.pull_requests import PullRequestFollower
-from holdfast.reconcile.gitops.reconciler import ApplicationReconciler, ReconcilerComponents
 from holdfast.reconcile.gitops.reporting import ApplicationResult
 from holdfast.reconcile.gitops.review import ReviewService
 from holdfast.reconcile.gitops.source_poller import SourcePoller
-from holdfast.reconcile.gitops.sync import Syncer
 from holdfast.reconcile.kube import KubeClient
-from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.wire.yaml import read_documents
 
 KEY = b"k" * 32
@@ -345,29 +332,11 @@ class GitopsWorld:
     async def start(self) -> ApplicationContext:
         """Begin as a controller does that knows nothing but the ledger."""
         sources = MemorySources(self.git, self.renderer, self.forge)
-        manager = ResourceManager(self.client, manager=CONTROLLER, key=KEY, clock=self.clock)
-        object_observer = ObjectObserver(
-            self.client,
-            manager,
-            autoscalers=no_autoscalers,
-            pods=list_pods_with(self.client),
-            external_rules=ExternalRulesReader(self.client, self.clock),
-            key=KEY,
+        self.reconciler = build_reconciler(
+            self.client, sources, self.clock, key=KEY, send=self.tell, codify=self.codify
         )
-        observer = ApplicationObserver(object_observer, OrphanFinder(self.client), self.clock)
-        applier = PlanApplier(self.client, manager, self.clock)
-        self.observer, self.syncer = observer, Syncer(observer, applier, self.clock)
-        self.reconciler = ApplicationReconciler(
-            ReconcilerComponents(
-                observer=observer,
-                healer=DriftHealer(observer, applier, self.clock),
-                sync=self.syncer,
-                pulls=PullRequestFollower(sources, self.codify),
-                clock=self.clock,
-                tell=self.tell,
-                key=KEY,
-            )
-        )
+        self.observer = self.reconciler.components.observer
+        self.syncer = self.reconciler.components.sync
         self.context = ApplicationContext(
             application=self.application,
             state=await open_state(self.ledger_store, self.application.id, self.clock),

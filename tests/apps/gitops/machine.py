@@ -44,31 +44,11 @@ from holdfast.core.gitops.application import (
 )
 from holdfast.core.gitops.codify import CodifyResult
 from holdfast.core.gitops.drift import ObjectDrift
-from holdfast.core.gitops.facts import CONTROLLER
 from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
-from holdfast.reconcile.gitops.apply import PlanApplier
-from holdfast.reconcile.gitops.heal import DriftHealer
-from holdfast.reconcile.gitops.object_observer import (
-    ExternalRulesReader,
-    ObjectObserver,
-    list_pods_with,
-    no_autoscalers,
-)
 from holdfast.reconcile.gitops.ports import Forge
-from holdfast.reconcile.gitops.pull_requests import PullRequestFollower, YieldWorker
-from holdfast.reconcile.gitops.reconciler import (
-    ApplicationReconciler,
-    ClaimObjects,
-    PollSource,
-    ReconcilerComponents,
-)
 from holdfast.reconcile.gitops.reporting import ApplicationEvent
-from holdfast.reconcile.gitops.source_poller import SourcePoller
-from holdfast.reconcile.gitops.sync import Syncer
-from holdfast.reconcile.objects.resource_manager import ResourceManager
 
 HEAL = DriftSpec(routes=(route(Remediation.SELF_HEAL),))
 
@@ -159,19 +139,23 @@ class Machine:
         self.looks: list[object] = []
         """What each look was at: None for everything."""
         self.controller = GitopsController(
+            client=self.kube,
             applications=self.applications,
+            sources=self,
             followed=self.followed,
             book=self.ledger_store,
-            reconciler=self._reconciler,
-            poller=lambda: SourcePoller(self, self.clock, lambda: 0.5),
+            key=KEY,
+            send=_untold,
             retain=self._retain,
             statuses=self.statuses,
-            around=self,
+            listener=self,
             clock=self.clock,
             chance=lambda: 0.5,
             metrics=self.metrics,
             settings=GitopsSettings(db=Path("unused.db"), drain_within=drain_within),
+            codify=self._codify,
         )
+        self._note_looks()
         self.applications.listen(self.controller.on_application)
 
     # The port `Sources`, with a repository for each application.
@@ -207,43 +191,17 @@ class Machine:
     def _retain(self, needed: Collection[WatchedKind]) -> None:
         self.needed = needed
 
-    def _reconciler(
-        self, claim: ClaimObjects, poll: PollSource, aside: YieldWorker
-    ) -> ApplicationReconciler:
-        keeper = ResourceManager(self.kube, manager=CONTROLLER, key=KEY, clock=self.clock)
-        surveyor = ObjectObserver(
-            self.kube,
-            keeper,
-            autoscalers=no_autoscalers,
-            pods=list_pods_with(self.kube),
-            external_rules=ExternalRulesReader(self.kube, self.clock),
-            key=KEY,
-        )
-        looking = ApplicationObserver(surveyor, OrphanFinder(self.kube), self.clock)
-        applier = PlanApplier(self.kube, keeper, self.clock)
-        made = ApplicationReconciler(
-            ReconcilerComponents(
-                observer=looking,
-                healer=DriftHealer(looking, applier, self.clock),
-                sync=Syncer(looking, applier, self.clock),
-                pulls=PullRequestFollower(self, self._codify, aside),
-                clock=self.clock,
-                tell=_untold,
-                key=KEY,
-                claim=claim,
-                poll=poll,
-            )
-        )
-        inner = made.reconcile
+    def _note_looks(self) -> None:
+        reconciler = self.controller.reconciler
+        inner = reconciler.reconcile
 
         async def noted(
-            following: ApplicationContext, *, only: Collection[object] | None = None
+            context: ApplicationContext, *, only: Collection[object] | None = None
         ) -> object:
             self.looks.append(None if only is None else set(only))
-            return await inner(following, only=only)  # type: ignore[arg-type]  # what we were given
+            return await inner(context, only=only)  # type: ignore[arg-type]  # what we were given
 
-        made.reconcile = noted  # type: ignore[method-assign,assignment]  # to see what is asked
-        return made
+        reconciler.reconcile = noted  # type: ignore[method-assign,assignment]  # to see what is asked
 
     async def _codify(
         self, following: ApplicationContext, drift: ObjectDrift, seen: ObservedObject

@@ -106,14 +106,8 @@ class Heard:
 async def watching(server: Server) -> AsyncIterator[tuple[KindWatcher, Heard]]:
     heard = Heard()
     async with serving(server) as url, api_for(url) as api:
-        made = KindWatcher(
-            api,
-            api,
-            SystemClock(),
-            told=lambda old, new: heard.objects.append(new),
-            turned=heard.turns.append,
-            indexes=WATCH_INDEXES,
-        )
+        made = KindWatcher(api, api, SystemClock(), indexes=WATCH_INDEXES)
+        made.listen(lambda old, new: heard.objects.append(new), heard.turns.append)
         task = asyncio.ensure_future(made.run())
         try:
             yield made, heard

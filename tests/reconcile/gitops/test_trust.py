@@ -325,7 +325,7 @@ async def test_annotations_hold_nothing_where_that_was_said(by_spec: bool) -> No
     spec = DriftSpec(annotation_holds=AnnotationHolds.NEVER) if by_spec else None
     world = await at_rest(GitopsWorld(route(Remediation.SELF_HEAL), drift=spec), x="one")
     if not by_spec:
-        parts = replace(world.reconciler._parts, annotation_holds=AnnotationHolds.NEVER)
+        parts = replace(world.reconciler.components, annotation_holds=AnnotationHolds.NEVER)
         world.reconciler = ApplicationReconciler(parts)
     mark(world, {}, x="evil")
     pause(world, 2)

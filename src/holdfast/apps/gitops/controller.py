@@ -7,6 +7,7 @@ few minutes. One application that fails backs off alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,12 +42,15 @@ from holdfast.core.tree import Tree
 from holdfast.reconcile.gitops.application_context import ApplicationContext, OtherClaim
 from holdfast.reconcile.gitops.application_state import OPEN, open_state, retire_application
 from holdfast.reconcile.gitops.application_status import RECONCILE_REQUESTED
+from holdfast.reconcile.gitops.build import build_reconciler
+from holdfast.reconcile.gitops.heal import IsStillAllowed
+from holdfast.reconcile.gitops.object_observer import AutoscalersOf, PodsOf, no_autoscalers
 from holdfast.reconcile.gitops.poll_scheduler import PollScheduler
 from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
-from holdfast.reconcile.gitops.pull_requests import YieldWorker
-from holdfast.reconcile.gitops.reconciler import ApplicationReconciler, ClaimObjects, PollSource
-from holdfast.reconcile.gitops.reporting import ApplicationEvent, ApplicationResult
-from holdfast.reconcile.gitops.source_poller import NO_SOURCE_YET, SourcePoller
+from holdfast.reconcile.gitops.pull_requests import Codify
+from holdfast.reconcile.gitops.reporting import ApplicationEvent, ApplicationResult, SendNotice
+from holdfast.reconcile.gitops.source_poller import NO_SOURCE_YET, SourcePoller, Sources
+from holdfast.reconcile.kube import KubeClient
 from holdfast.reconcile.ports import Clock
 from holdfast.wire.forge_webhooks import same_repository
 from holdfast.wire.gitops_v1 import parse_app_id
@@ -150,21 +154,26 @@ class GitopsController:
     def __init__(
         self,
         *,
+        client: KubeClient,
         applications: ApplicationCatalog,
+        sources: Sources,
         followed: dict[ApplicationId, ApplicationContext],
         book: LedgerStore,
-        reconciler: Callable[[ClaimObjects, PollSource, YieldWorker], ApplicationReconciler],
-        poller: Callable[[], SourcePoller],
+        key: bytes,
+        send: SendNotice,
         retain: Callable[[Collection[WatchedKind]], None],
         statuses: ApplicationStatusWriter,
-        around: ApplicationListener,
+        listener: ApplicationListener,
         clock: Clock,
         chance: Callable[[], float],
         metrics: GitopsMetrics,
         settings: GitopsSettings,
+        autoscalers: AutoscalersOf = no_autoscalers,
+        pods: PodsOf | None = None,
+        codify: Codify | None = None,
+        still_allowed: IsStillAllowed = lambda decided_by: True,
     ) -> None:
-        """`reconciler` and `follower` make them; `followed` is filled here and read by others.
-        `retain` hears what has to be followed."""
+        """`followed` is filled here and read by others; `retain` hears which kinds are needed."""
         self._applications = applications
         self._followed = followed
         self._book = book
@@ -190,11 +199,29 @@ class GitopsController:
             subject=self._log_fields,
             on_failure=self._expect_full_pass,
         )
-        self._reconciler = reconciler(self._claim_objects, self._poller.poll, self.workers.stand_in)
-        self._new_follower = poller
+        self.reconciler = build_reconciler(
+            client,
+            sources,
+            clock,
+            key=key,
+            send=send,
+            cluster=settings.cluster,
+            autoscalers=autoscalers,
+            pods=pods,
+            codify=codify,
+            claim=self._claim_objects,
+            poll=self._poller.poll,
+            yield_worker=self.workers.stand_in,
+            still_allowed=still_allowed,
+            annotation_holds=settings.annotation_holds,
+            measure=metrics.planned.time,
+        )
+        self._sources = sources
+        self._rendering = asyncio.Semaphore(settings.workers)
+        """How many may render at once."""
         self._retain = retain
         self._statuses = statuses
-        self._around = around
+        self._listener = listener
         self._clock = clock
         self._chance = chance
         self._metrics = metrics
@@ -316,8 +343,8 @@ class GitopsController:
         awaiting = following.poller.asking and following.poller.awaited
         touched, whole = due.take(self._clock.monotonic(), awaiting=awaiting)
         if whole and found.application.spec.notify:
-            await self._around.prepare(found.application)  # its Secrets may be others by now
-        result = await self._reconciler.reconcile(following, only=None if whole else touched)
+            await self._listener.prepare(found.application)  # its Secrets may be others by now
+        result = await self.reconciler.reconcile(following, only=None if whole else touched)
         if whole:
             spread = 1 + RESYNC_JITTER * (self._chance() - 0.5)
             due.next_full = self._clock.monotonic() + self._settings.resync * spread
@@ -363,7 +390,7 @@ class GitopsController:
         wanted = following.desired
         self._update_index(following, wanted.rendered if wanted else None)
         for event in result.events:
-            self._around.tell(found, following, event)
+            self._listener.tell(found, following, event)
         waits = [result.requeue_after, due.next_full - self._clock.monotonic()]
         if (hinted := due.retry_hint(following.poller)) is not None:
             waits.append(hinted)
@@ -390,12 +417,12 @@ class GitopsController:
             following = ApplicationContext(
                 application=application,
                 state=shelf,
-                poller=self._new_follower(),
+                poller=self._make_poller(),
                 newest=lambda: effective_spec(self._applications.get(id)),
                 other_claim=lambda ref: self._find_rival(id, ref),
             )
             self._followed[id] = following
-            await self._around.prepare(application)
+            await self._listener.prepare(application)
             return following
         before = following.application
         if application.uid != before.uid:
@@ -404,10 +431,13 @@ class GitopsController:
         elif before.spec != application.spec:
             if before.spec.source != application.spec.source:
                 self._poller.forget(following)
-                following.poller = self._new_follower()  # another source is another story
-            await self._around.prepare(application)
+                following.poller = self._make_poller()  # another source is another story
+            await self._listener.prepare(application)
         following.application = replace(application, status=before.status or application.status)
         return following
+
+    def _make_poller(self) -> SourcePoller:
+        return SourcePoller(self._sources, self._clock, self._chance, rendering=self._rendering)
 
     async def _reject_invalid(self, found: ObservedApplication) -> None:
         """Leave an Application alone whose spec is wrong, and say so once."""
@@ -422,7 +452,7 @@ class GitopsController:
             why=str(found.error),
         )
         for note in await self._statuses.refuse(found, self._clock.now()):
-            self._around.tell(found, self._followed.get(found.id), note)
+            self._listener.tell(found, self._followed.get(found.id), note)
         self._invalid[found.id] = identity
         self.queue.forget(found.id)
 
@@ -445,7 +475,7 @@ class GitopsController:
         self._claims.release(id)
         self._index.drop(id)
         self._retain(self._index.needed_kinds)
-        await self._around.forget(id)
+        await self._listener.forget(id)
         self.queue.forget(id)
         logs.event("left", application=str(id), project=project)
         self._wake_refused()

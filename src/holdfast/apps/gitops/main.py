@@ -142,7 +142,7 @@ class GitopsCompanion:
             services.waiting = ""
 
         notifier, recorder = machine.channels.notifier, machine.recorder
-        for work in (machine.watching.run(), notifier.run(), recorder.run()):
+        for work in (machine.watcher.run(), notifier.run(), recorder.run()):
             self._tasks.start(work)
         self._tasks.start(self._prune(machine, services))
         services.waiting = _STARTING

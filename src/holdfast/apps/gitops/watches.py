@@ -56,6 +56,8 @@ class WatchedKind:
 
 OnObject = Callable[[Object | None, Object | None], None]
 """Hears of an object's old and new form."""
+OnAvailability = Callable[[WatchedKind], None]
+"""Hears of a kind that is known again, or is no longer."""
 
 
 @dataclass(slots=True)
@@ -76,19 +78,16 @@ class KindWatcher:
         work: KubeApi,
         clock: Clock,
         *,
-        told: OnObject,
-        turned: Callable[[WatchedKind], None],
         indexes: Mapping[tuple[str, str], Mapping[str, IndexFunction]],
-        patience: float = FIRST_LIST_TIMEOUT,
+        first_list_timeout: float = FIRST_LIST_TIMEOUT,
     ) -> None:
-        """`api` carries the watches, `work` everything else; `turned` hears of a kind that is
-        known again, or is no longer."""
+        """`api` carries the watches, `work` everything else."""
         self._api = api
         self._clock = clock
-        self._told = told
-        self._turned = turned
+        self._on_object: OnObject = lambda old, new: None
+        self._on_availability: OnAvailability = lambda kind: None
         self._indexes = indexes
-        self._patience = patience
+        self._first_list_timeout = first_list_timeout
         self._held: dict[tuple[str, str], dict[str, _RunningInformer]] = {}
         self._narrow: set[tuple[str, str]] = set()
         """Kinds that may not be listed in the whole cluster."""
@@ -98,6 +97,10 @@ class KindWatcher:
         """When to look for a missing kind again, and how long the last wait was."""
         self.client = CachedKubeClient(work, follow=self.follow)
         """Reads from the copies, and writes through."""
+
+    def listen(self, on_object: OnObject, on_availability: OnAvailability) -> None:
+        """Tell of every object that changes, and of kinds that are lost or come back."""
+        self._on_object, self._on_availability = on_object, on_availability
 
     async def follow(self, api_version: str, kind: str, namespace: str) -> None:
         """Follow a kind from now on, and wait for its first list. Raises why it is unknown."""
@@ -151,7 +154,7 @@ class KindWatcher:
                 for namespace, held in list(namespaces.items()):
                     well = _is_healthy(held.informer)
                     if held.well is not None and held.well is not well:
-                        self._turned(
+                        self._on_availability(
                             WatchedKind(api_version=key[0], kind=key[1], namespace=namespace)
                         )
                     if held.well is not None or well:
@@ -219,7 +222,7 @@ class KindWatcher:
 
         def hear(old: Object | None, new: Object | None) -> None:
             if informer.has_synced:  # whoever asked for the first list reads it as a whole
-                self._told(old, new)
+                self._on_object(old, new)
 
         informer.add_handler(hear)
         task = asyncio.create_task(informer.run())
@@ -240,7 +243,7 @@ class KindWatcher:
             if isinstance(informer.error, _REFUSALS):
                 held.well = False
                 raise informer.error
-            if self._clock.monotonic() - held.since > self._patience:
+            if self._clock.monotonic() - held.since > self._first_list_timeout:
                 held.well = False
                 raise informer.error or TargetUnavailable(
                     f"{place.kind} in {place.namespace or 'the cluster'} was not listed in time."
@@ -270,7 +273,7 @@ class KindWatcher:
                 continue
             for place in [each for each in self._missing if (each.api_version, each.kind) == kind]:
                 del self._missing[place]
-                self._turned(place)
+                self._on_availability(place)
 
 
 def _is_healthy(informer: Informer) -> bool:

@@ -1,12 +1,11 @@
-"""Puts the reconciler and the desk together from what a process has. `assembly` calls it."""
+"""Makes every part of a GitOps process and joins them. `main` runs and stops them."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hmac
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,114 +45,13 @@ from holdfast.apps.gitops.watches import (
 from holdfast.apps.gitops.webhooks import WebhookReceiver
 from holdfast.apps.server.services import Services
 from holdfast.core.errors import ConfigurationError, requires_extra
-from holdfast.core.gitops.application import AnnotationHolds, ApplicationId
+from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.facts import CONTROLLER
-from holdfast.core.gitops.objects import ObservedObject
-from holdfast.core.object_ref import ObjectRef
 from holdfast.reconcile.gitops.application_context import ApplicationContext
-from holdfast.reconcile.gitops.application_observer import ApplicationObserver, OrphanFinder
-from holdfast.reconcile.gitops.apply import PlanApplier
-from holdfast.reconcile.gitops.codify import make_codifier
-from holdfast.reconcile.gitops.heal import DriftHealer, IsStillAllowed
-from holdfast.reconcile.gitops.object_observer import ExternalRulesReader, ObjectObserver
 from holdfast.reconcile.gitops.ports import LedgerStore
-from holdfast.reconcile.gitops.pull_requests import PullRequestFollower, YieldWorker
-from holdfast.reconcile.gitops.reconciler import (
-    ApplicationReconciler,
-    ClaimObjects,
-    PollSource,
-    ReconcilerComponents,
-)
-from holdfast.reconcile.gitops.reporting import SendNotice
 from holdfast.reconcile.gitops.review import ReviewService
-from holdfast.reconcile.gitops.source_poller import SourcePoller, Sources
-from holdfast.reconcile.gitops.sync import Syncer
-from holdfast.reconcile.objects.resource_manager import ResourceManager
-from holdfast.reconcile.ports import Clock
 from holdfast.version import __version__
 from holdfast.wire.gitops_v1 import parse_app_id
-
-
-class TimedObserver(ApplicationObserver):
-    """Looks whose time is taken when they are at everything."""
-
-    timing: tuple[Clock, GitopsMetrics]
-
-    async def observe(
-        self, following: ApplicationContext, only: Collection[ObjectRef] | None
-    ) -> tuple[ObservedObject, ...]:
-        """See the base."""
-        if only is not None:
-            return await super().observe(following, only)
-        clock, metrics = self.timing
-        began = clock.monotonic()
-        try:
-            return await super().observe(following, only)
-        finally:
-            metrics.planned.observe(clock.monotonic() - began)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerParts:
-    """What passes and people work with."""
-
-    desk: ReviewService
-    reconciler: Callable[[ClaimObjects, PollSource, YieldWorker], ApplicationReconciler]
-    """Makes the reconciler once it is known who says whose an object is, and who asks Git."""
-
-
-def make_reconciler_parts(
-    watching: KindWatcher,
-    sources: Sources,
-    followed: Mapping[ApplicationId, ApplicationContext],
-    clock: Clock,
-    metrics: GitopsMetrics,
-    *,
-    key: bytes,
-    cluster: str,
-    tell: SendNotice,
-    wake: Callable[[ApplicationId], None],
-    still_allowed: IsStillAllowed,
-    annotation_holds: AnnotationHolds,
-) -> ReconcilerParts:
-    """Wire the parts of a pass."""
-    client = watching.client
-    keeper = ResourceManager(client, manager=CONTROLLER, key=key, clock=clock)
-    surveyor = ObjectObserver(
-        client,
-        keeper,
-        autoscalers=make_autoscaler_lookup(watching),
-        pods=make_pod_lookup(watching),
-        external_rules=ExternalRulesReader(client, clock),
-        key=key,
-    )
-    looking = TimedObserver(surveyor, OrphanFinder(client), clock)
-    looking.timing = (clock, metrics)
-    applier = PlanApplier(client, keeper, clock)
-    sync = Syncer(looking, applier, clock, still_allowed)
-
-    def reconciler(
-        claim: ClaimObjects, poll: PollSource, aside: YieldWorker
-    ) -> ApplicationReconciler:
-        return ApplicationReconciler(
-            ReconcilerComponents(
-                observer=looking,
-                healer=DriftHealer(looking, applier, clock, still_allowed),
-                sync=sync,
-                pulls=PullRequestFollower(sources, make_codifier(sources), aside),
-                clock=clock,
-                tell=tell,
-                key=key,
-                cluster=cluster,
-                claim=claim,
-                poll=poll,
-                annotation_holds=annotation_holds,
-            )
-        )
-
-    desk = ReviewService(followed, looking, sync, clock, wake=wake, send=tell)
-    return ReconcilerParts(desk=desk, reconciler=reconciler)
-
 
 EVENT_REPORTER = "holdfast.dev/gitops"
 
@@ -168,7 +66,7 @@ class GitopsComponents:
     work: KubeApi
     """Writes only while `may_write` says so."""
     applications: ApplicationCatalog
-    watching: KindWatcher
+    watcher: KindWatcher
     channels: NotificationChannels
     recorder: EventRecorder
     controller: GitopsController
@@ -220,50 +118,44 @@ async def build_components(
         count=lambda outcome: metrics.events.labels(outcome).inc(),
     )
     work.may_write = lambda: False
-    watching = KindWatcher(
-        watches,
-        work,
-        clock,
-        told=lambda old, new: controller.on_object(old, new),
-        turned=lambda place: controller.on_kind_availability(place),
-        indexes=WATCH_INDEXES,
-    )
-    stack.push_async_callback(watching.aclose)
-    if isinstance(applications, ClusterApplications):
-        for informer in applications.informers:
-            watching.client.add(informer)
-            informer.add_handler(lambda old, new: controller.on_object(old, new))
-    parts = make_reconciler_parts(
-        watching,
-        sources,
-        followed,
-        clock,
-        metrics,
-        key=key,
-        cluster=settings.cluster,
-        tell=channels.tell,
-        wake=lambda id: controller.wake(id),
-        still_allowed=services.still_deciding,
-        annotation_holds=settings.annotation_holds,
-    )
-    rendering = asyncio.Semaphore(settings.workers)
+    watcher = KindWatcher(watches, work, clock, indexes=WATCH_INDEXES)
+    stack.push_async_callback(watcher.aclose)
     controller = GitopsController(
+        client=watcher.client,
         applications=applications,
+        sources=sources,
         followed=followed,
         book=book,
-        reconciler=parts.reconciler,
-        poller=lambda: SourcePoller(sources, clock, random.random, rendering=rendering),
-        retain=watching.retain,
-        statuses=ApplicationStatusWriter(watching.client),
-        around=ApplicationReporter(recorder, channels, sources),
+        key=key,
+        send=channels.tell,
+        retain=watcher.retain,
+        statuses=ApplicationStatusWriter(watcher.client),
+        listener=ApplicationReporter(recorder, channels, sources),
         clock=clock,
         chance=random.random,
         metrics=metrics,
         settings=settings,
+        autoscalers=make_autoscaler_lookup(watcher),
+        pods=make_pod_lookup(watcher),
+        still_allowed=services.still_deciding,
     )
+    watcher.listen(controller.on_object, controller.on_kind_availability)
     applications.listen(controller.on_application)
-    metrics.watch(followed, repository_fingerprints(key), watching.object_counts, controller.due)
-    services.desk, services.book = parts.desk, book
+    if isinstance(applications, ClusterApplications):
+        for informer in applications.informers:
+            watcher.client.add(informer)
+            informer.add_handler(controller.on_object)
+    metrics.watch(followed, repository_fingerprints(key), watcher.object_counts, controller.due)
+    components = controller.reconciler.components
+    services.desk = ReviewService(
+        followed,
+        components.observer,
+        components.sync,
+        clock,
+        wake=controller.wake,
+        send=channels.tell,
+    )
+    services.book = book
     services.hook = WebhookReceiver(
         followed, lambda: credentials.webhooks, controller.hint, clock, metrics
     )
@@ -272,7 +164,7 @@ async def build_components(
         lease=lease,
         work=work,
         applications=applications,
-        watching=watching,
+        watcher=watcher,
         channels=channels,
         recorder=recorder,
         controller=controller,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from holdfast.core.errors import AuthError, PermissionDenied, TargetUnavailable
@@ -88,10 +89,19 @@ def _unreadable_orphans(
 class ApplicationObserver:
     """Makes looks, for passes and for who is about to write."""
 
-    def __init__(self, objects: ObjectObserver, orphans: OrphanFinder, clock: Clock) -> None:
+    def __init__(
+        self,
+        objects: ObjectObserver,
+        orphans: OrphanFinder,
+        clock: Clock,
+        *,
+        measure: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """`measure` is entered for each observation of everything."""
         self._objects = objects
         self._orphans = orphans
         self._clock = clock
+        self._measure = measure
 
     def declared(self, context: ApplicationContext, rendered: RenderedSource) -> Declarations:
         """Return what a rendering asks for: the same as before where it is the same commit."""
@@ -105,6 +115,12 @@ class ApplicationObserver:
         self, context: ApplicationContext, only: Collection[ObjectRef] | None
     ) -> tuple[ObservedObject, ...]:
         """Look at everything, or `only` at some objects."""
+        with nullcontext() if only is not None else self._measure():
+            return await self._observe(context, only)
+
+    async def _observe(
+        self, context: ApplicationContext, only: Collection[ObjectRef] | None
+    ) -> tuple[ObservedObject, ...]:
         desired, state = context.desired, context.state
         assert desired is not None  # noqa: S101  # there is nothing to compare with before
         observations = await self._objects.observe(

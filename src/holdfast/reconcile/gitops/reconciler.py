@@ -73,9 +73,9 @@ class ReconcilerComponents:
 class ApplicationReconciler:
     """Makes passes. What is remembered between them stands in `ApplicationContext`."""
 
-    def __init__(self, parts: ReconcilerComponents) -> None:
-        self._parts = parts
-        self._clock = parts.clock
+    def __init__(self, components: ReconcilerComponents) -> None:
+        self.components = components
+        self._clock = components.clock
 
     async def reconcile(
         self, context: ApplicationContext, *, only: Collection[ObjectRef] | None = None
@@ -90,8 +90,8 @@ class ApplicationReconciler:
                 application=context.application,
                 state=context.state,
                 now=self._clock.now(),
-                send=self._parts.tell,
-                cluster=self._parts.cluster,
+                send=self.components.tell,
+                cluster=self.components.cluster,
             )
             await context.state.refresh()
             await self._take_owner(context, reporter)
@@ -159,7 +159,7 @@ class ApplicationReconciler:
         if application.spec.suspend:
             await state.commit()
             return
-        await self._parts.poll(context)
+        await self.components.poll(context)
         before, source = context.source, context.poller.last
         context.source, context.awaiting = source, context.poller.awaited
         await self._tell_of_source(context, before, source, reporter)
@@ -168,7 +168,7 @@ class ApplicationReconciler:
             return
         refused, context.refused = (
             context.refused,
-            self._parts.claim(context, source.rendered),
+            self.components.claim(context, source.rendered),
         )
         if context.refused:
             if context.refused != refused:
@@ -176,11 +176,11 @@ class ApplicationReconciler:
             await state.commit()
             return
         only = self._scope(context, source, only)
-        observed = await self._parts.observer.observe(context, only)
+        observed = await self.components.observer.observe(context, only)
         await self._track(context, observed, reporter, full=only is None)
         await state.commit()
         by_ref = {each.ref: each for each in observed}
-        await self._parts.healer.remediate(context, by_ref, reporter)
+        await self.components.healer.remediate(context, by_ref, reporter)
         if context.awaiting:
             # Whoever asked for a look at Git wants what it says now: that is the next pass's.
             if only is None:
@@ -189,8 +189,8 @@ class ApplicationReconciler:
                 context.postponed.update(only)
             await state.commit()
             return
-        await self._parts.sync.sync_objects(context, source, by_ref, reporter, full=only is None)
-        await self._parts.pulls.follow(context, source, by_ref, reporter)
+        await self.components.sync.sync_objects(context, source, by_ref, reporter, full=only is None)
+        await self.components.pulls.follow(context, source, by_ref, reporter)
         if only is None:
             context.looked_at = reporter.now
             if context.request is request:  # another may have come in the middle
@@ -204,7 +204,7 @@ class ApplicationReconciler:
         policy = policy_digest(context.application)
         rendered = source.rendered
         assert rendered is not None  # noqa: S101  # asked before
-        desired = self._parts.observer.declared(context, rendered)
+        desired = self.components.observer.declared(context, rendered)
         if desired is not context.desired:
             context.desired, only = desired, None
         if context.policy != policy or context.current_request is not None:
@@ -225,7 +225,7 @@ class ApplicationReconciler:
         """Bring the ledger's drifts up to date, and tell of what is new."""
         state = context.state
         assert context.desired is not None  # noqa: S101  # it was looked at
-        await holds.follow_annotations(context, observed, reporter, self._parts.annotation_holds)
+        await holds.follow_annotations(context, observed, reporter, self.components.annotation_holds)
         tracked = track(
             context.application, observed, state.drifts, commit=context.desired.rendered.commit,
             now=reporter.now, healed=state.healed,

@@ -189,7 +189,9 @@ class ApplicationReconciler:
                 context.postponed.update(only)
             await state.commit()
             return
-        await self.components.sync.sync_objects(context, source, by_ref, reporter, full=only is None)
+        await self.components.sync.sync_objects(
+            context, source, by_ref, reporter, full=only is None
+        )
         await self.components.pulls.follow(context, source, by_ref, reporter)
         if only is None:
             context.looked_at = reporter.now
@@ -225,7 +227,9 @@ class ApplicationReconciler:
         """Bring the ledger's drifts up to date, and tell of what is new."""
         state = context.state
         assert context.desired is not None  # noqa: S101  # it was looked at
-        await holds.follow_annotations(context, observed, reporter, self.components.annotation_holds)
+        await holds.follow_annotations(
+            context, observed, reporter, self.components.annotation_holds
+        )
         tracked = track(
             context.application, observed, state.drifts, commit=context.desired.rendered.commit,
             now=reporter.now, healed=state.healed,

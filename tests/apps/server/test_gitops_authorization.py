@@ -95,7 +95,7 @@ class Place:
 
 def application(name: str, project: str, first: GitopsWorld | None) -> GitopsWorld:
     world = GitopsWorld(route(Remediation.REVIEW), sync=SyncSpec(automatic=True, prune=True))
-    rename_world(name, project=project, book=(first or world).book, world=world)
+    rename_world(name, project=project, book=(first or world).ledger_store, world=world)
     world.git.commit({f"{n}.yaml": configmap(f"c{n}", x="1") for n in range(20)})
     return world
 

@@ -23,7 +23,7 @@ import logging
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -78,7 +78,7 @@ class Trace:
 Walk = Callable[[Trace], None]
 
 
-def load(*places: str) -> Any:
+def load(*places: str, missing: Any = ...) -> Any:
     """Give the first of these that the tree has, each `module:name`."""
     for place in places:
         module, _, name = place.partition(":")
@@ -86,7 +86,13 @@ def load(*places: str) -> Any:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             continue
+    if missing is not ...:
+        return missing
     raise SystemExit(f"The tree has none of {', '.join(places)}; tools/walks.py needs its name.")
+
+
+def _places(packages: Iterable[str], module: str, *names: str) -> list[str]:
+    return [f"{package}.{module}:{name}" for package in packages for name in names]
 
 
 def walk_ensure(trace: Trace) -> None:
@@ -152,25 +158,26 @@ async def _operator_heals(trace: Trace) -> None:
     async def post(event: object) -> None:
         pass
 
-    recorder = load("holdfast.adapters.kubernetes.events:Recorder",
-                    "holdfast.adapters.kubernetes.events:EventRecorder")  # fmt: skip
-    app = "holdfast.apps.operator", "holdfast.doors.operator"
-    controller = load(*(f"{each}.controller:{name}" for each in app
-                        for name in ("OperatorController", "Controller")))(
+    apps = ("holdfast.apps.operator", "holdfast.doors.operator")
+    metrics = load(*_places(apps, "metrics", "OperatorMetrics", "Metrics"))()
+    make_queue = load(*_places(apps, "controller", "make_queue"), missing=None)
+    recorder = load(
+        *_places(["holdfast.adapters.kubernetes"], "events", "EventRecorder", "Recorder")
+    )
+    queue: dict[str, Any] = {"chance": lambda: 0.5}
+    if make_queue is not None:
+        queue = {"queue": make_queue(clock, lambda: 0.5, metrics)}
+    controller = load(*_places(apps, "controller", "OperatorController", "Controller"))(
         services=(services,),
         client=kube,
         reconciler=load("holdfast.operator:Reconciler")(kube, clock=clock, key=b"k"),
-        recorder=recorder(
-            post, clock=clock, reporter="r", instance="i", count=lambda outcome: None
-        ),
+        recorder=recorder(post, clock=clock, reporter="r", instance="i", count=lambda outcome: 0),
         clock=clock,
-        chance=lambda: 0.5,
-        metrics=load(*(f"{each}.metrics:{name}" for each in app
-                       for name in ("OperatorMetrics", "Metrics")))(),
-        settings=load(*(f"{each}.settings:{name}" for each in app
-                        for name in ("OperatorSettings", "Settings")))(),
+        metrics=metrics,
+        settings=load(*_places(apps, "settings", "OperatorSettings", "Settings"))(),
         latest=lambda service: service,
-    )  # fmt: skip
+        **queue,
+    )
     running = asyncio.ensure_future(controller.run())
     controller.on_service(None, stored)
     child = object_ref(api_version="apps/v1", kind="Deployment", namespace="shop",
@@ -190,7 +197,7 @@ async def _operator_heals(trace: Trace) -> None:
         with recorded:
             controller.on_child(old, new)
             await _until(healed)
-    controller.stop()
+    getattr(controller, "workers", controller).stop()
     await running
 
 

@@ -115,8 +115,8 @@ def serve_applications(
             services=services,
             followed=followed,
         )
-        services.book, services.hook = first.ledger_store, hook
-        services.desk = ReviewService(
+        services.ledger_store, services.webhook_handler = first.ledger_store, hook
+        services.review_service = ReviewService(
             followed,
             first.observer,
             first.syncer,

@@ -128,7 +128,7 @@ class Machine:
         self.ledger_store = MeteredLedger(self.memory, self.metrics, lambda application: "gitea")
         self.applications = GivenApplications()
         self.repositories: dict[ApplicationId, MemoryRepository] = {}
-        self.followed: dict[ApplicationId, ApplicationContext] = {}
+        self.contexts: dict[ApplicationId, ApplicationContext] = {}
         self.statuses = KeptStatuses(self.applications)
         self.notes: list[ApplicationEvent] = []
         self.prepared: list[ApplicationId] = []
@@ -142,8 +142,8 @@ class Machine:
             client=self.kube,
             applications=self.applications,
             sources=self,
-            followed=self.followed,
-            book=self.ledger_store,
+            contexts=self.contexts,
+            ledger_store=self.ledger_store,
             key=KEY,
             send=_untold,
             retain=self._retain,

@@ -93,12 +93,12 @@ async def test_the_second_to_declare_an_object_is_refused_and_told_who_has_it() 
         assert await machine.value("a") == "1"
         # Once the first lets it go, the second has it.
         machine.repositories[first].commit({"b.yaml": configmap("b", x="1")})
-        machine.followed[first].poller.hasten()
+        machine.contexts[first].poller.hasten()
         machine.controller.wake(first)
         await machine.reaches(second, "synced")
         assert await machine.value("a") == "2"
         await machine.reaches(first, "synced")
-        assert config_ref("a") not in machine.followed[first].state.inventory
+        assert config_ref("a") not in machine.contexts[first].state.inventory
 
 
 async def test_after_a_restart_who_applied_an_object_still_has_it() -> None:
@@ -125,7 +125,7 @@ async def test_a_deleted_application_leaves_its_objects_and_closes_its_drifts() 
         await machine.edit("a", "9")
         await machine.reaches(id, "drifted")
         machine.applications.remove(id)
-        await eventually(lambda: id not in machine.followed, "it to be left")
+        await eventually(lambda: id not in machine.contexts, "it to be left")
         assert await machine.value("a") == "9"
         closed = await machine.memory.records(RecordKind.DRIFT, state="closed")
         assert [record.body["resolution"] for record in closed] == [Resolution.GONE.value]
@@ -171,7 +171,7 @@ async def test_a_failing_application_is_tried_again_and_others_go_on() -> None:
         await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
         assert machine.status(bad).conditions[0].reason == "SourceUnavailable"
         machine.repositories[bad].down = ""
-        machine.followed[bad].poller.hasten()
+        machine.contexts[bad].poller.hasten()
         machine.controller.wake(bad)
         await machine.reaches(bad, "synced")
 
@@ -284,14 +284,14 @@ async def test_an_object_that_moves_to_another_application_is_handed_over_and_ne
         machine.repositories[giver].commit({"k.yaml": b})
         machine.controller.hint(giver)
         await eventually(
-            lambda: config_ref("a") in machine.followed[taker].state.inventory,
+            lambda: config_ref("a") in machine.contexts[taker].state.inventory,
             "a taker",
         )
         await machine.settled()
         after = await machine.kube.get(config_ref("a"))
         assert before is not None and after is not None
         assert after["metadata"]["uid"] == before["metadata"]["uid"]  # type: ignore[index,call-overload]
-        assert config_ref("a") not in machine.followed[giver].state.inventory
+        assert config_ref("a") not in machine.contexts[giver].state.inventory
         assert after["metadata"]["labels"] == {APPLICATION_LABEL: taker.label}  # type: ignore[index,call-overload]
         assert {machine.status(each).sync for each in (giver, taker)} == {"synced"}
 

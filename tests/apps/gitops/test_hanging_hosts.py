@@ -116,7 +116,7 @@ async def test_who_asks_for_a_sync_gets_what_git_says_then_and_not_what_it_said_
         id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
         await machine.reaches(id, "synced")
         repository = hang(machine, id)
-        following = machine.followed[id]
+        following = machine.contexts[id]
         following.request = SyncRequest(actor="maria")
         following.poller.hasten()
         machine.controller.wake(id)
@@ -163,7 +163,7 @@ async def unreachable(machine: Machine) -> tuple[list[ApplicationId], HangingRep
 
 
 def stale(machine: Machine) -> Callable[[ApplicationId], bool]:
-    return lambda id: bool(machine.followed[id].poller.last.stale)
+    return lambda id: bool(machine.contexts[id].poller.last.stale)
 
 
 async def test_an_address_that_does_not_answer_is_asked_by_one_for_all(
@@ -207,7 +207,7 @@ async def test_an_application_that_may_not_read_an_address_does_not_keep_others_
         await eventually(lambda: machine.status(bad).conditions, "a word about the bad one")
         await machine.reaches(good, "synced")
         commit = repository.commit({"a.yaml": configmap("a", x="2")})
-        machine.followed[good].poller.resume(time.monotonic())
+        machine.contexts[good].poller.resume(time.monotonic())
         machine.controller.queue.add(good)
         await eventually(lambda: machine.status(good).revision == commit, "the new commit")
 
@@ -228,5 +228,5 @@ async def test_a_forge_that_hangs_holds_up_neither_a_worker_nor_the_next_passes(
             await machine.edit(f"b{number}", "9")
         await eventually(lambda: machine.codified == 4, "all to wait for the forge")
         assert await healed(machine, "a") < SOON
-        states = {d.state for id in late for d in machine.followed[id].state.drifts.values()}
+        states = {d.state for id in late for d in machine.contexts[id].state.drifts.values()}
         assert states == {DriftState.DETECTED}

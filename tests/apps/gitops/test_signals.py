@@ -111,7 +111,7 @@ async def test_a_repository_that_fails_is_overdue_since_its_first_failure() -> N
         now = machine.clock.now().timestamp()
         await eventually(lambda: (overdue(machine, id) or now * 2) < now + 60, "the failure")
         since = overdue(machine, id)
-        follower = machine.followed[id].poller
+        follower = machine.contexts[id].poller
         assert follower.wait <= 900 * 1.1, "it is asked again before the day is over"
         follower.hasten()
         machine.controller.wake(id)
@@ -190,7 +190,7 @@ MARKS = repository_fingerprints(b"a key of the tests")
 def watched() -> Machine:
     """A controller whose applications are asked how they stand."""
     machine = Machine()
-    machine.metrics.watch(machine.followed, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due)
+    machine.metrics.watch(machine.contexts, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due)
     return machine
 
 
@@ -202,7 +202,7 @@ async def test_figures_name_no_repository_and_tell_one_from_another() -> None:
         for id in ids:
             await machine.reaches(id, "synced")
         text = generate_latest(machine.metrics.registry).decode()
-        marks = [MARKS(machine.followed[id]) for id in ids]
+        marks = [MARKS(machine.contexts[id]) for id in ids]
     assert "git.example.com" not in text
     assert "acme" not in text
     assert len(set(marks)) == 2
@@ -215,7 +215,7 @@ def value(machine: Machine, name: str, id: ApplicationId, **more: str) -> float 
 
 
 def overdue(machine: Machine, id: ApplicationId) -> float | None:
-    mark = MARKS(machine.followed[id]) if id in machine.followed else ""
+    mark = MARKS(machine.contexts[id]) if id in machine.contexts else ""
     return value(machine, "holdfast_git_fetch_overdue_timestamp_seconds", id, repo=mark)
 
 
@@ -224,7 +224,7 @@ def due(machine: Machine, id: ApplicationId) -> float | None:
 
 
 def read(machine: Machine, id: ApplicationId, later: timedelta) -> float:
-    at = machine.followed[id].poller.last.fetched_at
+    at = machine.contexts[id].poller.last.fetched_at
     assert at is not None
     return (at + later).timestamp()
 
@@ -275,7 +275,7 @@ def fail_passes_over(machine: Machine, id: ApplicationId) -> None:
     async def read() -> None:
         raise StoreUnavailable("The ledger does not answer.")
 
-    shelf = machine.followed[id].state
+    shelf = machine.contexts[id].state
     shelf.refresh = shelf.read = read  # type: ignore[method-assign]
 
 

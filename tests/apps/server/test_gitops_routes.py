@@ -204,10 +204,10 @@ def test_an_approval_ends_with_the_right_to_give_it(here: Here) -> None:
     )
     assert answer.json()["state"] == "approved"
     here.served.server.revoke(token)
-    parts = world.reconciler._parts
+    parts = world.reconciler.components
     still_allowed = here.served.services.still_deciding
     healer = DriftHealer(world.observer, parts.healer._applier, world.clock, still_allowed)
-    world.reconciler._parts = replace(parts, healer=healer)
+    world.reconciler.components = replace(parts, healer=healer)
     here.served.reconcile()
     assert here.data() == {"x": "9"}, "nothing was applied in the name of a revoked token"
     here.served.reconcile()
@@ -312,7 +312,7 @@ def test_the_journal_is_paged_and_exported_whole(here: Here) -> None:
 
 
 def test_what_an_application_was_stays_on_record_when_it_is_no_more(here: Here) -> None:
-    id, desk = here.drift["id"], here.served.services.desk
+    id, desk = here.drift["id"], here.served.services.review_service
     assert desk is not None
     following = desk.application(PROJECT, "shop")
     here.served.run(retire_application(following.state, here.world.clock.now()))
@@ -456,7 +456,7 @@ def test_a_webhook_is_taken_by_its_raw_body_and_only_where_one_is_configured(
         refused = httpx2.post(url, content=b"x")
         assert (refused.status_code, refused.json()["error"]) == (401, "unauthenticated")
         assert httpx2.post(url, content=b"x" * (1024 * 1024 + 1)).status_code == 413
-        running.services.hook = None
+        running.services.webhook_handler = None
         assert httpx2.post(url, content=b"x", headers=headers).status_code == 404
         assert len(taken) == 1
 

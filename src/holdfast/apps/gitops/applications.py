@@ -293,27 +293,27 @@ class ApplicationStatusWriter:
     ) -> tuple[ApplicationEvent, ...]:
         """Say of an Application whose spec is wrong what is wrong with it; what runs, runs on."""
         known = status_from_json(found.status) or ApplicationStatus()
-        told = wording.shorten(str(found.error))
+        message = wording.shorten(str(found.error))
         ready = next((each for each in known.conditions if each.type == "Ready"), None)
         since = ready.last_transition_time if ready and ready.status == "False" else None
         condition = Condition(
             type="Ready",
             status="False",
             reason=INVALID_SPEC,
-            message=told,
+            message=message,
             observed_generation=found.generation or None,
             last_transition_time=since or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
         status = replace(
             known,
             sync="unknown",
-            message=told,
+            message=message,
             observed_generation=found.generation or None,
             conditions=(condition,),
         )
         if not await self.report(found, status):
             return ()
-        return (ApplicationEvent(warning=True, reason=INVALID_SPEC, message=told),)
+        return (ApplicationEvent(warning=True, reason=INVALID_SPEC, message=message),)
 
 
 def _without_volatile(status: Fields) -> Fields:

@@ -142,7 +142,7 @@ class ApplicationListener(Protocol):
     def tell(
         self,
         found: ObservedApplication,
-        following: ApplicationContext | None,
+        context: ApplicationContext | None,
         note: ApplicationEvent,
     ) -> None:
         """Something happened to an application."""
@@ -157,8 +157,8 @@ class GitopsController:
         client: KubeClient,
         applications: ApplicationCatalog,
         sources: Sources,
-        followed: dict[ApplicationId, ApplicationContext],
-        book: LedgerStore,
+        contexts: dict[ApplicationId, ApplicationContext],
+        ledger_store: LedgerStore,
         key: bytes,
         send: SendNotice,
         retain: Callable[[Collection[WatchedKind]], None],
@@ -175,10 +175,10 @@ class GitopsController:
     ) -> None:
         """`followed` is filled here and read by others; `retain` hears which kinds are needed."""
         self._applications = applications
-        self._followed = followed
-        self._book = book
+        self._contexts = contexts
+        self._ledger_store = ledger_store
         self._poller = PollScheduler(
-            followed,
+            contexts,
             clock,
             chance,
             wake=self._on_source_response,
@@ -268,11 +268,11 @@ class GitopsController:
 
     def hint(self, id: ApplicationId) -> None:
         """A forge says that a repository moved."""
-        following = self._followed.get(id)
-        if following is None:
+        context = self._contexts.get(id)
+        if context is None:
             return
-        following.forge_moved = True
-        self._schedule_of(id).hint(following.poller)
+        context.forge_moved = True
+        self._schedule_of(id).hint(context.poller)
         self.queue.add(id)
 
     def due(self) -> Mapping[ApplicationId, datetime]:
@@ -284,13 +284,13 @@ class GitopsController:
         for id in self._applications.ids():
             self._schedule_of(id)
             if (found := self._applications.get(id)) and found.application:
-                following = await self._load_context(found.application)
-                self._claims.seed(id, following.state.inventory)
+                context = await self._load_context(found.application)
+                self._claims.seed(id, context.state.inventory)
         self._started = True
         for id in (*self._applications.ids(), *await self._find_deserted()):
             self.queue.add(id, urgent=False)
         began()
-        logs.event("working", workers=self._settings.workers, applications=len(self._followed))
+        logs.event("working", workers=self._settings.workers, applications=len(self._contexts))
         try:
             await self.workers.run(before_drain=self._poller.aclose)
         finally:
@@ -305,7 +305,7 @@ class GitopsController:
             return set()
         found: set[ApplicationId] = set()
         for kind in (RecordKind.INVENTORY, RecordKind.DRIFT, RecordKind.HOLD):
-            records = await self._book.records(kind, state=OPEN)
+            records = await self._ledger_store.records(kind, state=OPEN)
             found |= {parse_app_id(record.application) for record in records}
         namespaces = self._settings.namespaces
         return {
@@ -328,51 +328,51 @@ class GitopsController:
             await self._reject_invalid(found)
             return PassResult.SUCCESS
         self._invalid.pop(id, None)
-        following = await self._load_context(found.application)
+        context = await self._load_context(found.application)
         due = self._schedule_of(id)
         if due.failed:
-            async with following.lock:
-                await following.state.read()
+            async with context.lock:
+                await context.state.read()
             due.failed = False
         requested = found.application.annotations.get(RECONCILE_REQUESTED, "")
         if requested != due.asked:
             due.asked, due.full = requested, True
-            following.poller.hasten()
-        if not found.application.spec.suspend and self._must_wait_for_source(following, due):
+            context.poller.hasten()
+        if not found.application.spec.suspend and self._must_wait_for_source(context, due):
             return PassResult.SUCCESS
-        awaiting = following.poller.asking and following.poller.awaited
+        awaiting = context.poller.asking and context.poller.awaited
         touched, whole = due.take(self._clock.monotonic(), awaiting=awaiting)
         if whole and found.application.spec.notify:
             await self._listener.prepare(found.application)  # its Secrets may be others by now
-        result = await self.reconciler.reconcile(following, only=None if whole else touched)
+        result = await self.reconciler.reconcile(context, only=None if whole else touched)
         if whole:
             spread = 1 + RESYNC_JITTER * (self._chance() - 0.5)
             due.next_full = self._clock.monotonic() + self._settings.resync * spread
-        await self._finish_pass(found, following, result, due)
+        await self._finish_pass(found, context, result, due)
         return PassResult.SUCCESS
 
-    def _must_wait_for_source(self, following: ApplicationContext, due: PassSchedule) -> bool:
+    def _must_wait_for_source(self, context: ApplicationContext, due: PassSchedule) -> bool:
         """Have the repository asked when it is time to. True when nothing else is to be done: the
         pass comes with the answer. What was touched never waits for that."""
-        self._poller.start(following)
-        follower = following.poller
+        self._poller.start(context)
+        follower = context.poller
         if not follower.asking or follower.last is NO_SOURCE_YET:
             return follower.last is NO_SOURCE_YET
         now, moment = self._clock.now(), self._clock.monotonic()
-        if due.touched or following.due(now) or (due.is_full_due(moment) and not follower.awaited):
+        if due.touched or context.due(now) or (due.is_full_due(moment) and not follower.awaited):
             return False
-        waits = [max(due.next_full - moment, MIN_WAIT), following.next_due(now)]
+        waits = [max(due.next_full - moment, MIN_WAIT), context.next_due(now)]
         wait = min(each for each in waits if each is not None)
         if wait <= 0:
             return False
-        self.queue.add_after(following.application.id, max(wait, MIN_WAIT))
+        self.queue.add_after(context.application.id, max(wait, MIN_WAIT))
         return True
 
     def _on_source_response(self, id: ApplicationId) -> None:
         """A repository has answered, or has failed to."""
-        following = self._followed.get(id)
-        if following is not None:
-            self.queue.add(id, urgent=following.looked_at is not None)
+        context = self._contexts.get(id)
+        if context is not None:
+            self.queue.add(id, urgent=context.looked_at is not None)
 
     def _on_source_failure(self, id: ApplicationId) -> None:
         logs.event("fetch-failed", level=logging.ERROR, exc=True, **self._log_fields(id))
@@ -380,19 +380,19 @@ class GitopsController:
     async def _finish_pass(
         self,
         found: ObservedApplication,
-        following: ApplicationContext,
+        context: ApplicationContext,
         result: ApplicationResult,
         due: PassSchedule,
     ) -> None:
         """Report what a pass found, and see to it that the next one comes in time."""
         id = found.id
-        following.application = replace(following.application, status=result.status)
-        wanted = following.desired
-        self._update_index(following, wanted.rendered if wanted else None)
+        context.application = replace(context.application, status=result.status)
+        wanted = context.desired
+        self._update_index(context, wanted.rendered if wanted else None)
         for event in result.events:
-            self._listener.tell(found, following, event)
+            self._listener.tell(found, context, event)
         waits = [result.requeue_after, due.next_full - self._clock.monotonic()]
-        if (hinted := due.retry_hint(following.poller)) is not None:
+        if (hinted := due.retry_hint(context.poller)) is not None:
             waits.append(hinted)
         status = result.status
         if status.sync == "synced" and status.fetched not in (status.revision, due.finished_commit):
@@ -400,41 +400,41 @@ class GitopsController:
             due.full, due.finished_commit = True, status.fetched or ""
             waits.append(MIN_WAIT)
         await self._statuses.report(found, status)
-        follower = following.poller
+        follower = context.poller
         if follower.wait > 0 and not follower.asking and not follower.last.stale:
             self._wake_waiting(id)
         self.queue.forget(id)
-        wait = max(min(waits), SUSPENDED_WAIT if following.application.spec.suspend else MIN_WAIT)
+        wait = max(min(waits), SUSPENDED_WAIT if context.application.spec.suspend else MIN_WAIT)
         due.at = self._clock.now() + timedelta(seconds=wait)
         self.queue.add_after(id, wait)
 
     async def _load_context(self, application: Application) -> ApplicationContext:
         """Return what is held of an application, with its newest spec."""
         id = application.id
-        following = self._followed.get(id)
-        if following is None:
-            shelf = await open_state(self._book, id, self._clock)
-            following = ApplicationContext(
+        context = self._contexts.get(id)
+        if context is None:
+            shelf = await open_state(self._ledger_store, id, self._clock)
+            context = ApplicationContext(
                 application=application,
                 state=shelf,
                 poller=self._make_poller(),
                 newest=lambda: effective_spec(self._applications.get(id)),
                 other_claim=lambda ref: self._find_rival(id, ref),
             )
-            self._followed[id] = following
+            self._contexts[id] = context
             await self._listener.prepare(application)
-            return following
-        before = following.application
+            return context
+        before = context.application
         if application.uid != before.uid:
-            following.application = application
-            following.poller.hasten()
+            context.application = application
+            context.poller.hasten()
         elif before.spec != application.spec:
             if before.spec.source != application.spec.source:
-                self._poller.forget(following)
-                following.poller = self._make_poller()  # another source is another story
+                self._poller.forget(context)
+                context.poller = self._make_poller()  # another source is another story
             await self._listener.prepare(application)
-        following.application = replace(application, status=before.status or application.status)
-        return following
+        context.application = replace(application, status=before.status or application.status)
+        return context
 
     def _make_poller(self) -> SourcePoller:
         return SourcePoller(self._sources, self._clock, self._chance, rendering=self._rendering)
@@ -452,23 +452,23 @@ class GitopsController:
             why=str(found.error),
         )
         for note in await self._statuses.refuse(found, self._clock.now()):
-            self._listener.tell(found, self._followed.get(found.id), note)
+            self._listener.tell(found, self._contexts.get(found.id), note)
         self._invalid[found.id] = identity
         self.queue.forget(found.id)
 
     async def _tear_down(self, id: ApplicationId) -> None:
         """Close the record of an Application that is no more. What it applied stays."""
-        following = self._followed.get(id)
-        shelf = following.state if following else await open_state(self._book, id, self._clock)
-        if following is not None:
-            self._poller.forget(following)
-            async with following.lock:
+        context = self._contexts.get(id)
+        shelf = context.state if context else await open_state(self._ledger_store, id, self._clock)
+        if context is not None:
+            self._poller.forget(context)
+            async with context.lock:
                 await shelf.read()
                 await retire_application(shelf, self._clock.now())
         else:
             await retire_application(shelf, self._clock.now())
         project = self._project(id)
-        self._followed.pop(id, None)
+        self._contexts.pop(id, None)
         self._invalid.pop(id, None)
         self._due.pop(id, None)
         self._declared.pop(id, None)
@@ -481,11 +481,11 @@ class GitopsController:
         self._wake_refused()
         self._wake_waiting(id)
 
-    def _claim_objects(self, following: ApplicationContext, rendered: RenderedSource) -> str:
+    def _claim_objects(self, context: ApplicationContext, rendered: RenderedSource) -> str:
         """Take what an application declares; says why not when another has it."""
-        id, shelf = following.application.id, following.state
+        id, shelf = context.application.id, context.state
         if self._claims.stands(id, rendered, shelf.members):
-            self._update_index(following, rendered)
+            self._update_index(context, rendered)
             return ""
         declared = {each.ref for each in rendered.objects}
         taken = self._claims.claim(id, declared)
@@ -495,12 +495,12 @@ class GitopsController:
                 f"{ref} is declared by {owner} too, which owns it: remove it from one of the two."
             )
         # Before anything is looked at, so that what happens from now on is heard.
-        self._update_index(following, rendered)
+        self._update_index(context, rendered)
         for ref in list(shelf.inventory):
             if ref not in declared and self._claims.owner(ref) not in (None, id):
                 shelf.drop_applied(ref)
                 shelf.record(ObjectMoved(about=ref, owner=str(self._claims.owner(ref))))
-        if following.desired is None or following.desired.rendered is not rendered:
+        if context.desired is None or context.desired.rendered is not rendered:
             self._wake_refused()
             for other in self._index.sharing(id):
                 self.wake(other)  # it had an object that is ours now, and should know
@@ -513,18 +513,18 @@ class GitopsController:
         One commit may move an object from a path to another. So all who read the same repository
         are asked to read it first; of others, what they declared when they were read last counts.
         """
-        mine, name = self._followed[id], versionless_ref(ref)
+        mine, name = self._contexts[id], versionless_ref(ref)
         here = mine.application.spec.source.url
         unknown: OtherClaim | None = None
-        for other, following in self._followed.items():
+        for other, context in self._contexts.items():
             if other == id:
                 continue
-            follower = following.poller
+            follower = context.poller
             rendered = follower.last.rendered
             if rendered is not None and name in self._declared_refs(other, rendered):
-                told = f"{other} declares it now, so it is handed over and not deleted."
-                return OtherClaim(message=told, declares=True)
-            url = following.application.spec.source.url
+                message = f"{other} declares it now, so it is handed over and not deleted."
+                return OtherClaim(message=message, declares=True)
+            url = context.application.spec.source.url
             shared = url == here or same_repository(url, here)
             read = follower.current_at >= mine.poller.moved_at and not follower.last.stale
             if read if shared else follower.last is not NO_SOURCE_YET:
@@ -533,9 +533,9 @@ class GitopsController:
                 self._awaited[other].add(id)
                 follower.hasten()
                 self.queue.add(other)
-            why = "is suspended" if following.application.spec.suspend else "was not read since"
-            told = f"It is not deleted yet: {other} {why} and may declare it."
-            unknown = OtherClaim(message=told, declares=False)
+            why = "is suspended" if context.application.spec.suspend else "was not read since"
+            message = f"It is not deleted yet: {other} {why} and may declare it."
+            unknown = OtherClaim(message=message, declares=False)
         return unknown
 
     def _declared_refs(
@@ -550,16 +550,16 @@ class GitopsController:
     def _wake_waiting(self, id: ApplicationId) -> None:
         """An application was read, or is gone: who waits for that to prune may look again."""
         for other in self._awaited.pop(id, ()):
-            if other in self._followed:
+            if other in self._contexts:
                 self.wake(other)
 
-    def _update_index(self, following: ApplicationContext, rendered: RenderedSource | None) -> None:
-        if self._index.take(following, rendered):
+    def _update_index(self, context: ApplicationContext, rendered: RenderedSource | None) -> None:
+        if self._index.take(context, rendered):
             self._retain(self._index.needed_kinds)
 
     def _wake_refused(self) -> None:
-        for id, following in self._followed.items():
-            if following.refused:
+        for id, context in self._contexts.items():
+            if context.refused:
                 self.queue.add_after(id, DEBOUNCE_SECONDS)
 
     def _schedule_of(self, id: ApplicationId) -> PassSchedule:
@@ -570,5 +570,5 @@ class GitopsController:
 
     def _project(self, id: ApplicationId) -> str:
         """Whose an application is, as far as is known; for the log."""
-        of = self._followed.get(id) or self._applications.get(id)
+        of = self._contexts.get(id) or self._applications.get(id)
         return of.application.spec.project if of and of.application else ""

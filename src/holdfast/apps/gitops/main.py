@@ -89,10 +89,10 @@ class GitopsCompanion:
     async def beside(self, services: Services, end: Callable[[], None]) -> AsyncIterator[None]:
         """Run beside a server; see `apps.server.main.Beside`."""
         async with contextlib.AsyncExitStack() as stack:
-            machine = await build_components(stack, services, self._settings, self._identity)
+            components = await build_components(stack, services, self._settings, self._identity)
             services.waiting = _STARTING
             stack.push_async_callback(self._tasks.cancel)
-            main = asyncio.ensure_future(self._run(machine, services))
+            main = asyncio.ensure_future(self._run(components, services))
 
             def ended(task: asyncio.Future[None]) -> None:
                 if not services.closing.is_set():
@@ -106,10 +106,13 @@ class GitopsCompanion:
                 await asyncio.wait({main})
             main.result()
 
-    async def _run(self, machine: GitopsComponents, services: Services) -> None:
-        applications, settings = machine.applications, self._settings
+    async def _run(self, components: GitopsComponents, services: Services) -> None:
+        applications, settings = components.applications, self._settings
         logs.event(
-            "started", version=__version__, identity=self._identity, cluster=machine.config.server
+            "started",
+            version=__version__,
+            identity=self._identity,
+            cluster=components.config.server,
         )
         await _log_confinement(settings)
         self._tasks.start(applications.run())
@@ -119,35 +122,35 @@ class GitopsCompanion:
         logs.event("synced", applications=len(applications.ids()))
         services.waiting = _STANDBY
         turn = lead(
-            lambda: self._work_as_leader(machine, services),
-            api=machine.lease,
-            config=machine.config,
+            lambda: self._work_as_leader(components, services),
+            api=components.lease,
+            config=components.config,
             settings=settings,
             identity=self._identity,
-            guarded=machine.work,
-            gauge=machine.metrics.leader,
+            guarded=components.work,
+            gauge=components.metrics.leader,
             log=logs.event,
         )
 
         def end() -> bool:
-            machine.controller.workers.stop()
-            return machine.controller.workers.running
+            components.controller.workers.stop()
+            return components.controller.workers.running
 
         await self._tasks.run(turn, stop=services.closing, end=end)
 
-    async def _work_as_leader(self, machine: GitopsComponents, services: Services) -> None:
+    async def _work_as_leader(self, components: GitopsComponents, services: Services) -> None:
         """Make passes for as long as we may; what is queued to be sent goes out before the end."""
 
         def began() -> None:
             services.waiting = ""
 
-        notifier, recorder = machine.channels.notifier, machine.recorder
-        for work in (machine.watcher.run(), notifier.run(), recorder.run()):
+        notifier, recorder = components.channels.notifier, components.recorder
+        for work in (components.watcher.run(), notifier.run(), recorder.run()):
             self._tasks.start(work)
-        self._tasks.start(self._prune(machine, services))
+        self._tasks.start(self._prune(components, services))
         services.waiting = _STARTING
         try:
-            await machine.controller.run(began)
+            await components.controller.run(began)
             with contextlib.suppress(TimeoutError, HoldfastError):
                 async with asyncio.timeout(_FLUSH_SECONDS):
                     await recorder.flush()
@@ -156,14 +159,14 @@ class GitopsCompanion:
             # Also when the lease is lost: nothing may be done from here on.
             await self._tasks.cancel()
 
-    async def _prune(self, machine: GitopsComponents, services: Services) -> None:
+    async def _prune(self, components: GitopsComponents, services: Services) -> None:
         """Remove what is older than it has to be kept, once a day."""
         clock = services.clock
         await clock.sleep(_FIRST_PRUNE_DELAY)
         while True:
             try:
                 before = clock.now() - timedelta(seconds=self._settings.keep)
-                logs.event("pruned", rows=await machine.book.prune(before))
+                logs.event("pruned", rows=await components.ledger_store.prune(before))
             except HoldfastError as error:
                 logs.event("not-pruned", level=logging.WARNING, code=error.code, why=error.happened)
             await clock.sleep(DAY)

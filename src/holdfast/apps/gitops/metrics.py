@@ -41,12 +41,12 @@ class ApplicationCollector(Collector):
 
     def __init__(
         self,
-        followed: Mapping[ApplicationId, ApplicationContext],
+        contexts: Mapping[ApplicationId, ApplicationContext],
         repository: Callable[[ApplicationContext], str],
         objects: Callable[[], Mapping[str, int]],
         due: Callable[[], Mapping[ApplicationId, datetime]],
     ) -> None:
-        self._followed = followed
+        self._contexts = contexts
         self._repository = repository
         self._objects = objects
         self._due = due
@@ -57,7 +57,7 @@ class ApplicationCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """See the base."""
-        every = list(self._followed.values())
+        every = list(self._contexts.values())
         return [
             _info(every),
             _active(every),
@@ -120,8 +120,8 @@ class ApplicationCollector(Collector):
         return family
 
 
-def _label_values(following: ApplicationContext) -> list[str]:
-    return [following.application.id.namespace, following.application.id.name]
+def _label_values(context: ApplicationContext) -> list[str]:
+    return [context.application.id.namespace, context.application.id.name]
 
 
 def _info(every: Iterable[ApplicationContext]) -> Metric:
@@ -340,7 +340,7 @@ class GitopsMetrics:
 
     def watch(
         self,
-        followed: Mapping[ApplicationId, ApplicationContext],
+        contexts: Mapping[ApplicationId, ApplicationContext],
         repository: Callable[[ApplicationContext], str],
         objects: Callable[[], Mapping[str, int]],
         due: Callable[[], Mapping[ApplicationId, datetime]] = dict,
@@ -350,7 +350,7 @@ class GitopsMetrics:
         `repository` gives what stands for an application's repository; `due` says when which
         application is to be looked at next.
         """
-        self.registry.register(ApplicationCollector(followed, repository, objects, due))
+        self.registry.register(ApplicationCollector(contexts, repository, objects, due))
 
 
 def _duration_histogram(name: str, about: str, registry: CollectorRegistry) -> Histogram:
@@ -375,9 +375,9 @@ class MeteredLedger:
     """A ledger whose commits are counted."""
 
     def __init__(
-        self, book: LedgerStore, metrics: GitopsMetrics, provider: ForgeProviderOf
+        self, ledger_store: LedgerStore, metrics: GitopsMetrics, provider: ForgeProviderOf
     ) -> None:
-        self._book = book
+        self._ledger_store = ledger_store
         self._metrics = metrics
         self._provider = provider
 
@@ -391,7 +391,7 @@ class MeteredLedger:
         limit: int = 0,
     ) -> Sequence[LedgerRecord]:
         """See the port."""
-        return await self._book.records(
+        return await self._ledger_store.records(
             kind, application=application, key=key, state=state, limit=limit
         )
 
@@ -399,13 +399,13 @@ class MeteredLedger:
         self, kind: RecordKind, *, application: str, after: str, limit: int
     ) -> Sequence[LedgerRecord]:
         """See the port."""
-        return await self._book.records_after(
+        return await self._ledger_store.records_after(
             kind, application=application, after=after, limit=limit
         )
 
     async def write(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         """See the port."""
-        await self._book.write(puts, entries)
+        await self._ledger_store.write(puts, entries)
         try:
             self._count(puts, entries)
         except ValidationError:  # what was committed counts, whether it can be counted or not
@@ -421,17 +421,17 @@ class MeteredLedger:
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
         """See the port."""
-        return await self._book.entries(
+        return await self._ledger_store.entries(
             application=application, subject=subject, since=since, before=before, limit=limit
         )
 
     async def prune(self, before: datetime) -> int:
         """See the port."""
-        return await self._book.prune(before)
+        return await self._ledger_store.prune(before)
 
     async def aclose(self) -> None:
         """See the port."""
-        await self._book.aclose()
+        await self._ledger_store.aclose()
 
     def _count(self, puts: Sequence[LedgerWrite], entries: Sequence[JournalEntry]) -> None:
         bodies = {(put.kind, put.key): put for put in puts if put.body is not None}

@@ -167,10 +167,10 @@ class ObjectIndex:
         ] = {}
         """What was taken last: as long as it is the same, there is nothing to do."""
 
-    def take(self, following: ApplicationContext, rendered: RenderedSource | None) -> bool:
+    def take(self, context: ApplicationContext, rendered: RenderedSource | None) -> bool:
         """Bring it to what is known of an application; True when other kinds are needed now."""
-        id, shelf = following.application.id, following.state
-        owned = _owned_namespaces(following)
+        id, shelf = context.application.id, context.state
+        owned = _owned_namespaces(context)
         known = self._taken.get(id, (None, None))
         same = known[0] is rendered and known[1] is shelf
         if same and known[2:] == (shelf.members, owned):
@@ -234,8 +234,8 @@ class ObjectIndex:
         return frozenset().union(*self._places.values())
 
 
-def _owned_namespaces(following: ApplicationContext) -> tuple[str, ...]:
-    spec = following.application.spec.drift
+def _owned_namespaces(context: ApplicationContext) -> tuple[str, ...]:
+    spec = context.application.spec.drift
     if spec is None or spec.orphans is OrphanPolicy.IGNORE:
         return ()
     return spec.namespaces or ()

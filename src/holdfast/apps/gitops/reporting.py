@@ -42,7 +42,7 @@ class NotificationChannels:
 
     def __init__(
         self,
-        book: LedgerStore,
+        ledger_store: LedgerStore,
         credentials: ApplicationCredentials,
         clock: Clock,
         metrics: GitopsMetrics,
@@ -50,7 +50,7 @@ class NotificationChannels:
         key: bytes,
         private: bool,
     ) -> None:
-        self.notifier = Notifier(book, {}, clock)
+        self.notifier = Notifier(ledger_store, {}, clock)
         self._credentials = credentials
         self._clock = clock
         self._metrics = metrics
@@ -147,11 +147,11 @@ class ApplicationReporter:
     def tell(
         self,
         found: ObservedApplication,
-        following: ApplicationContext | None,
+        context: ApplicationContext | None,
         note: ApplicationEvent,
     ) -> None:
         """Write an event about the Application, one about the object, and a line of the log."""
-        known = found.application or (following.application if following else None)
+        known = found.application or (context.application if context else None)
         logs.event(
             "transition",
             level=logging.WARNING if note.warning else logging.INFO,
@@ -170,6 +170,6 @@ class ApplicationReporter:
             )
             about = EventSubject(ref=ref, uid=found.uid, version=found.version)
             self._recorder.record(about, note)
-        applied = following.state.inventory.get(note.object) if following and note.object else None
+        applied = context.state.inventory.get(note.object) if context and note.object else None
         if applied is not None:
             self._recorder.record(EventSubject(ref=applied.ref, uid=applied.uid), note)

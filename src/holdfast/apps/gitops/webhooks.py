@@ -45,13 +45,13 @@ class WebhookReceiver:
 
     def __init__(
         self,
-        followed: Mapping[ApplicationId, ApplicationContext],
+        contexts: Mapping[ApplicationId, ApplicationContext],
         secrets: Callable[[], Mapping[ApplicationId, Secret]],
         hint: Callable[[ApplicationId], None],
         clock: Clock,
         metrics: GitopsMetrics,
     ) -> None:
-        self._followed = followed
+        self._contexts = contexts
         self._secrets = secrets
         self._hint = hint
         self._clock = clock
@@ -119,8 +119,8 @@ class WebhookReceiver:
         for id, secret in self._secrets().items():
             value = secret.reveal()
             sharing.setdefault(value, []).append(id)
-            following = self._followed.get(id)
-            if following and _repository_name(following.application.spec.source.url) in claimed:
+            context = self._contexts.get(id)
+            if context and _repository_name(context.application.spec.source.url) in claimed:
                 first[value] = None
         order = dict.fromkeys((*first, *reversed(self._genuine), *sharing))
         chosen = [value for value in order if value in sharing][:MAX_SECRETS_TRIED]
@@ -136,8 +136,8 @@ class WebhookReceiver:
             del self._seen[next(iter(self._seen))]
         count = 0
         for id in ids:
-            following = self._followed.get(id)
-            if following is not None and _is_concerned(following, hint):
+            context = self._contexts.get(id)
+            if context is not None and _is_concerned(context, hint):
                 self._hint(id)
                 count += 1
         if not count:
@@ -162,8 +162,8 @@ def _verify_delivery(
     return refusal, ""
 
 
-def _is_concerned(following: ApplicationContext, hint: PushHint) -> bool:
-    source = following.application.spec.source
+def _is_concerned(context: ApplicationContext, hint: PushHint) -> bool:
+    source = context.application.spec.source
     if _repository_name(source.url) not in {repository_name(each) for each in hint.repositories}:
         return False
     return hint.pull or hint.branch in ("", source.revision or "main")

@@ -70,7 +70,7 @@ class GitopsComponents:
     channels: NotificationChannels
     recorder: EventRecorder
     controller: GitopsController
-    book: LedgerStore
+    ledger_store: LedgerStore
     metrics: GitopsMetrics
 
 
@@ -79,7 +79,7 @@ async def build_components(
 ) -> GitopsComponents:
     """Make every part, and hand what people use into the services. Nothing runs yet."""
     clock = services.clock
-    followed: dict[ApplicationId, ApplicationContext] = {}
+    contexts: dict[ApplicationId, ApplicationContext] = {}
     config = load_config(settings.context, clock=clock)
     agent = f"holdfast-gitops/{__version__}"
     apis = [
@@ -91,8 +91,8 @@ async def build_components(
     work, watches, lease, events = apis
     key = _load_key(settings)
     metrics = GitopsMetrics(services.metrics)
-    book = MeteredLedger(
-        await _open_ledger(stack, services, settings), metrics, _forge_provider_names(followed)
+    ledger_store = MeteredLedger(
+        await _open_ledger(stack, services, settings), metrics, _forge_provider_names(contexts)
     )
     applications = _make_catalog(watches, services, settings)
     credentials = ApplicationCredentials(
@@ -108,7 +108,7 @@ async def build_components(
     )
     stack.push_async_callback(sources.aclose)
     channels = NotificationChannels(
-        book, credentials, clock, metrics, key=key, private=settings.private
+        ledger_store, credentials, clock, metrics, key=key, private=settings.private
     )
     recorder = EventRecorder(
         events.create,
@@ -124,8 +124,8 @@ async def build_components(
         client=watcher.client,
         applications=applications,
         sources=sources,
-        followed=followed,
-        book=book,
+        contexts=contexts,
+        ledger_store=ledger_store,
         key=key,
         send=channels.tell,
         retain=watcher.retain,
@@ -145,19 +145,19 @@ async def build_components(
         for informer in applications.informers:
             watcher.client.add(informer)
             informer.add_handler(controller.on_object)
-    metrics.watch(followed, repository_fingerprints(key), watcher.object_counts, controller.due)
+    metrics.watch(contexts, repository_fingerprints(key), watcher.object_counts, controller.due)
     components = controller.reconciler.components
-    services.desk = ReviewService(
-        followed,
+    services.review_service = ReviewService(
+        contexts,
         components.observer,
         components.sync,
         clock,
         wake=controller.wake,
         send=channels.tell,
     )
-    services.book = book
-    services.hook = WebhookReceiver(
-        followed, lambda: credentials.webhooks, controller.hint, clock, metrics
+    services.ledger_store = ledger_store
+    services.webhook_handler = WebhookReceiver(
+        contexts, lambda: credentials.webhooks, controller.hint, clock, metrics
     )
     return GitopsComponents(
         config=config,
@@ -168,7 +168,7 @@ async def build_components(
         channels=channels,
         recorder=recorder,
         controller=controller,
-        book=book,
+        ledger_store=ledger_store,
         metrics=metrics,
     )
 
@@ -192,9 +192,9 @@ async def _open_ledger(
     with requires_extra("postgres", "A ledger in PostgreSQL"):
         from holdfast.adapters.postgres import open_ledger_store
 
-    book = await open_ledger_store(settings.ledger, clock=services.clock)
-    stack.push_async_callback(book.aclose)
-    return book
+    ledger_store = await open_ledger_store(settings.ledger, clock=services.clock)
+    stack.push_async_callback(ledger_store.aclose)
+    return ledger_store
 
 
 def _make_catalog(api: KubeApi, services: Services, settings: GitopsSettings) -> ApplicationCatalog:
@@ -215,9 +215,9 @@ def repository_fingerprints(key: bytes) -> Callable[[ApplicationContext], str]:
     Equal for applications of one address, and nothing that could be guessed and tried.
     """
 
-    def mark(following: ApplicationContext) -> str:
+    def mark(context: ApplicationContext) -> str:
         try:
-            address = str(parse_address(following.application.spec.source.url, local=True))
+            address = str(parse_address(context.application.spec.source.url, local=True))
         except ConfigurationError:
             return "unreadable"
         return hmac.digest(key, f"repository {address}".encode(), "sha256").hex()[:10]
@@ -226,17 +226,17 @@ def repository_fingerprints(key: bytes) -> Callable[[ApplicationContext], str]:
 
 
 def _forge_provider_names(
-    followed: dict[ApplicationId, ApplicationContext],
+    contexts: dict[ApplicationId, ApplicationContext],
 ) -> Callable[[str], str]:
     def provider(application: str) -> str:
-        following = followed.get(parse_app_id(application))
-        if following is None:
+        context = contexts.get(parse_app_id(application))
+        if context is None:
             return "unknown"
-        spec = following.application.spec.pull_requests
+        spec = context.application.spec.pull_requests
         if spec is not None and spec.provider is not None:
             return spec.provider.value
         try:
-            host = parse_address(following.application.spec.source.url, local=True).host
+            host = parse_address(context.application.spec.source.url, local=True).host
         except ConfigurationError:
             return "unknown"
         return KNOWN_HOSTS[host].value if host in KNOWN_HOSTS else "none"

@@ -48,7 +48,7 @@ class HttpApplication:
     def __init__(self, services: Services) -> None:
         self._services = services
         routes, target = EMBEDDED_ROUTES, b"embedded"
-        if services.desk is not None:
+        if services.review_service is not None:
             routes, target = GITOPS_ROUTES, b"gitops"
         elif services.cluster is not None:
             routes, target = CLUSTER_ROUTES, b"kubernetes"

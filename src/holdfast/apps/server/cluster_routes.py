@@ -99,7 +99,7 @@ class ClusterWorkloads:
             writer = replace(writer, manager=SERVER_MANAGER)
         return self._target.writing_as(writer).within(CLUSTER_TIMEOUT)
 
-    def following(self) -> KubernetesTarget:
+    def streaming_target(self) -> KubernetesTarget:
         """Return the target for streams, which last as long as their client listens."""
         return self._target
 
@@ -237,7 +237,7 @@ async def stream_cluster_readiness(services: Services, request: Request) -> Http
 async def _readiness_events(
     services: Services, workload: WorkloadId
 ) -> AsyncIterator[ProgressForm]:
-    async for progress in _cluster_of(services).following().progress(workload):
+    async for progress in _cluster_of(services).streaming_target().progress(workload):
         yield reshape(ProgressForm, progress)
 
 
@@ -245,7 +245,7 @@ async def stream_cluster_logs(services: Services, request: Request) -> HttpStrea
     """Give the last log lines of the pods, and with `follow` those to come."""
     tail, follow = read_log_query(request)
     live = await _cluster_of(services).live(_workload_id(request))
-    return log_response(_cluster_of(services).following().logs(live.id, tail=tail, follow=follow))
+    return log_response(_cluster_of(services).streaming_target().logs(live.id, tail=tail, follow=follow))
 
 
 async def list_cluster_drifts(services: Services, request: Request) -> HttpResponse:
@@ -287,7 +287,7 @@ async def stream_cluster_changes(services: Services, request: Request) -> HttpSt
 async def _change_events(
     services: Services, project: str
 ) -> AsyncIterator[ChangeEventForm | bytes]:
-    target = _cluster_of(services).following()
+    target = _cluster_of(services).streaming_target()
     async with aclosing(target.watch_workloads(project)) as changed:
         async for workload in changed:
             if workload is None:

@@ -83,25 +83,27 @@ async def sync_application(services: Services, request: Request) -> HttpResponse
     what a guard or a window holds back, and what waits for a review, so it needs the scope
     `approve` as well.
     """
-    desk, book = require_gitops(services)
+    review, ledger_store = require_gitops(services)
     form = await read_form(request, SyncForm, MAX_BODY)
-    following = find_application(services, request)
+    context = find_application(services, request)
     if form.force and not (request.token and request.token.allows(TokenScope.APPROVE)):
         raise insufficient_scope(TokenScope.APPROVE)
-    newest = await book.entries(application=str(following.application.id), limit=1)
-    desk.sync(following, actor=actor_of(request), prune=form.prune, force=form.force)
-    done = await _wait_until_handled(services, following, form.wait)
-    entries = await book.entries(application=str(following.application.id), limit=100)
+    newest = await ledger_store.entries(application=str(context.application.id), limit=1)
+    review.sync(context, actor=actor_of(request), prune=form.prune, force=form.force)
+    done = await _wait_until_handled(services, context, form.wait)
+    entries = await ledger_store.entries(application=str(context.application.id), limit=100)
     seq = newest[0].seq if newest else 0
-    told = [entry.summary for entry in entries if entry.seq > seq and entry.action in _SYNC_ACTIONS]
+    messages = [
+        entry.summary for entry in entries if entry.seq > seq and entry.action in _SYNC_ACTIONS
+    ]
     return json_response(
         SyncedForm(
             done=done,
-            application=gitops_forms.application_form(following, services.clock.now()),
-            told=told[::-1],
+            application=gitops_forms.application_form(context, services.clock.now()),
+            told=messages[::-1],
             refused=[
                 RefusedForm(object=reshape(ObjectForm, ref), message=redact(why))
-                for ref, why in sorted(following.failed.items())
+                for ref, why in sorted(context.failed.items())
             ],
         ),
         status=200 if done else 202,
@@ -109,26 +111,26 @@ async def sync_application(services: Services, request: Request) -> HttpResponse
 
 
 async def _wait_until_handled(
-    services: Services, following: ApplicationContext, seconds: int
+    services: Services, context: ApplicationContext, seconds: int
 ) -> bool:
     """Wait until a pass has taken up what was asked for."""
     end = services.clock.monotonic() + seconds
-    while following.request is not None:
+    while context.request is not None:
         if services.clock.monotonic() >= end or services.closing.is_set():
             return False
         await asyncio.sleep(_POLL_SECONDS)
-    async with following.lock:  # free once the pass is over and its journal is written
+    async with context.lock:  # free once the pass is over and its journal is written
         return True
 
 
 async def approve_drift(services: Services, request: Request) -> HttpResponse:
     """Approve exactly the plan that was reviewed, by its digest. Saying it twice is no error."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, ApproveForm, MAX_BODY)
     project, id, actor = request.params["project"], request.params["id"], actor_of(request)
-    async with _journal_refusals(services, desk, request, "approval"):
+    async with _journal_refusals(services, review, request, "approval"):
         try:
-            drift = await desk.approve(
+            drift = await review.approve(
                 project, id, plan=form.plan, actor=actor, comment=form.comment
             )
         except (Conflict, InvalidState, NotFound):
@@ -140,35 +142,35 @@ async def approve_drift(services: Services, request: Request) -> HttpResponse:
 
 async def approve_plan(services: Services, request: Request) -> HttpResponse:
     """Agree to a plan that a guard parked, by its digest."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, ApproveForm, MAX_BODY)
     project, id = request.params["project"], request.params["id"]
-    following, _ = desk.waiting_plan(project, id)
-    async with _journal_refusals(services, desk, request, "approval"):
-        kept = await desk.approve_plan(
+    context, _ = review.waiting_plan(project, id)
+    async with _journal_refusals(services, review, request, "approval"):
+        kept = await review.approve_plan(
             project, id, plan=form.plan, actor=actor_of(request), comment=form.comment
         )
-    return json_response(gitops_forms.waiting_plan_form(following, kept))
+    return json_response(gitops_forms.waiting_plan_form(context, kept))
 
 
 async def reject_plan(services: Services, request: Request) -> HttpResponse:
     """Say that a plan which a guard parked is not to be carried out."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, RejectForm, MAX_BODY)
     project, id = request.params["project"], request.params["id"]
-    following, _ = desk.waiting_plan(project, id)
-    async with _journal_refusals(services, desk, request, "rejection"):
-        kept = await desk.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
-    return json_response(gitops_forms.waiting_plan_form(following, kept))
+    context, _ = review.waiting_plan(project, id)
+    async with _journal_refusals(services, review, request, "rejection"):
+        kept = await review.reject_plan(project, id, actor=actor_of(request), comment=form.comment)
+    return json_response(gitops_forms.waiting_plan_form(context, kept))
 
 
 async def reject_drift(services: Services, request: Request) -> HttpResponse:
     """Say that the live side stays as it is. Asked again only when it changes."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, RejectForm, MAX_BODY)
-    async with _journal_refusals(services, desk, request, "rejection"):
+    async with _journal_refusals(services, review, request, "rejection"):
         return _drift_response(
-            await desk.reject(
+            await review.reject(
                 request.params["project"],
                 request.params["id"],
                 actor=actor_of(request),
@@ -179,12 +181,12 @@ async def reject_drift(services: Services, request: Request) -> HttpResponse:
 
 async def snooze_drift(services: Services, request: Request) -> HttpResponse:
     """Be asked again later."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, SnoozeForm, MAX_BODY)
     until = _parse_until(services, form.seconds, form.until)
-    async with _journal_refusals(services, desk, request, "snooze"):
+    async with _journal_refusals(services, review, request, "snooze"):
         return _drift_response(
-            await desk.snooze(
+            await review.snooze(
                 request.params["project"],
                 request.params["id"],
                 actor=actor_of(request),
@@ -196,18 +198,20 @@ async def snooze_drift(services: Services, request: Request) -> HttpResponse:
 
 async def codify_drift(services: Services, request: Request) -> HttpResponse:
     """Propose the live value to Git by a pull request. The next pass opens it."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     return _drift_response(
-        await desk.codify(request.params["project"], request.params["id"], actor=actor_of(request))
+        await review.codify(
+            request.params["project"], request.params["id"], actor=actor_of(request)
+        )
     )
 
 
 async def revert_drift(services: Services, request: Request) -> HttpResponse:
     """Have the declared value put back: directly where the policy allows, or by a decision."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, RevertForm, MAX_BODY)
     with translate_cluster_refusals():
-        drift = await desk.revert(
+        drift = await review.revert(
             request.params["project"],
             request.params["id"],
             actor=actor_of(request),
@@ -219,9 +223,9 @@ async def revert_drift(services: Services, request: Request) -> HttpResponse:
 
 async def ignore_drift(services: Services, request: Request) -> HttpResponse:
     """Hide a drift, or one field of it, for a while."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, IgnoreForm, MAX_BODY)
-    rules = await desk.ignore(
+    rules = await review.ignore(
         request.params["project"],
         request.params["id"],
         actor=actor_of(request),
@@ -237,41 +241,41 @@ async def ignore_drift(services: Services, request: Request) -> HttpResponse:
 
 async def hold_application(services: Services, request: Request) -> HttpResponse:
     """Hold an application, or one object of it: nothing is written to it until the hold ends."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     form = await read_form(request, HoldRequestForm, MAX_BODY)
-    following = find_application(services, request)
-    hold = await desk.pause(
-        following,
+    context = find_application(services, request)
+    hold = await review.pause(
+        context,
         actor=actor_of(request),
         reason=form.reason,
         until=_parse_until(services, form.seconds, form.until),
         end=form.end,
-        object=find_object(following, form.object) if form.object else None,
+        object=find_object(context, form.object) if form.object else None,
     )
     return json_response(gitops_forms.hold_form(hold), status=201)
 
 
 async def release_application(services: Services, request: Request) -> HttpResponse:
     """End the holds of an application, or those of one object, before their time."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     name = request.known_query("object").get("object", "")
-    following = find_application(services, request)
-    ended = await desk.resume(
-        following,
+    context = find_application(services, request)
+    ended = await review.resume(
+        context,
         actor=actor_of(request),
-        object=find_object(following, name) if name else None,
+        object=find_object(context, name) if name else None,
     )
     return json_response(HoldListForm(holds=[gitops_forms.hold_form(hold) for hold in ended]))
 
 
-def find_object(following: ApplicationContext, text: str) -> ObjectRef:
+def find_object(context: ApplicationContext, text: str) -> ObjectRef:
     """Find an object by `KIND/NAMESPACE/NAME`, or `KIND/NAME` for one without a namespace."""
     kind, _, rest = text.partition("/")
     namespace, _, name = rest.rpartition("/")
-    known = {*following.object_states, *following.state.inventory}
+    known = {*context.object_states, *context.state.inventory}
     found = _matching_refs(known, kind, namespace, name)
     if not found and not namespace:
-        found = _matching_refs(known, kind, following.application.namespace, name)
+        found = _matching_refs(known, kind, context.application.namespace, name)
     if len(found) > 1:
         groups = ", ".join(sorted(ref.api_version for ref in found))
         raise Ambiguous(
@@ -279,7 +283,7 @@ def find_object(following: ApplicationContext, text: str) -> ObjectRef:
         )
     if not found:
         raise NotFound(
-            f"{following.application.id} has no object {text[:120]!a}.",
+            f"{context.application.id} has no object {text[:120]!a}.",
             hint="Name it as KIND/NAMESPACE/NAME; holdfast status APP -o wide lists them.",
         )
     return found[0]
@@ -303,15 +307,15 @@ def _parse_until(services: Services, seconds: int | None, until: datetime | None
 
 @asynccontextmanager
 async def _journal_refusals(
-    services: Services, desk: ReviewService, request: Request, what: str
+    services: Services, review: ReviewService, request: Request, what: str
 ) -> AsyncIterator[None]:
     """Keep a refused decision in the journal, and tell a stale one what moved."""
     try:
         yield
     except (Conflict, InvalidState, PermissionDenied) as error:
-        _, book = require_gitops(services)
+        _, ledger_store = require_gitops(services)
         id = request.params["id"]
-        name = await _application_name(services, desk, request.params["project"], id)
+        name = await _application_name(services, review, request.params["project"], id)
         refused = JournalEntry(
             application=name,
             subject=id,
@@ -321,7 +325,7 @@ async def _journal_refusals(
             detail={"project": request.params["project"]},
             at=services.clock.now(),
         )
-        await book.write((), [refused])
+        await ledger_store.write((), [refused])
         if isinstance(error, StalePlan):
             raise HttpError(
                 409, "stale_plan", await _describe_stale_plan(services, id, error)
@@ -329,20 +333,22 @@ async def _journal_refusals(
         raise
 
 
-async def _application_name(services: Services, desk: ReviewService, project: str, id: str) -> str:
+async def _application_name(
+    services: Services, review: ReviewService, project: str, id: str
+) -> str:
     try:
-        return str(desk.waiting_plan(project, id)[0].application.id)
+        return str(review.waiting_plan(project, id)[0].application.id)
     except NotFound:
         return str((await find_application_drift(services, project, id)).application)
 
 
 async def _describe_stale_plan(services: Services, id: str, error: HoldfastError) -> str:
     """Say what happened to a plan since it was reviewed, as the journal has it."""
-    _, book = require_gitops(services)
-    for entry in await book.entries(subject=id, limit=20):
+    _, ledger_store = require_gitops(services)
+    for entry in await ledger_store.entries(subject=id, limit=20):
         if entry.action in ("changed", "stale"):
-            told = f"{error.happened} Since then: {entry.summary}"
-            return f"{error.summary}. {told} {error.changed} {error.hint}"
+            changed = f"{error.happened} Since then: {entry.summary}"
+            return f"{error.summary}. {changed} {error.changed} {error.hint}"
     return str(error)
 
 

@@ -51,10 +51,10 @@ _WAITING_STATES = (DriftState.AWAITING,)
 _TOLERATED_CLASSES = (FieldClass.DELEGATED, FieldClass.IGNORED)
 
 
-def application_form(following: ApplicationContext, now: datetime) -> FollowedForm:
+def application_form(context: ApplicationContext, now: datetime) -> FollowedForm:
     """Write one application."""
-    status, shelf = application_status(following, now), following.state
-    application = following.application
+    status, shelf = application_status(context, now), context.state
+    application = context.application
     sync = application.spec.sync or SyncSpec()
     waiting = sum(drift.state is DriftState.AWAITING for drift in shelf.drifts.values())
     plans = sorted(shelf.plans.values(), key=lambda plan: plan.made_at)
@@ -66,7 +66,7 @@ def application_form(following: ApplicationContext, now: datetime) -> FollowedFo
         health=ObjectHealth(status.health),
         message=redact(status.message),
         revision=status.revision or "",
-        source=_source_form(following),
+        source=_source_form(context),
         objects=status.objects,
         drifted=status.drifted,
         ahead=status.ahead,
@@ -75,11 +75,11 @@ def application_form(following: ApplicationContext, now: datetime) -> FollowedFo
         orphans=status.orphans,
         awaiting=waiting + len(plans),
         suspended=bool(application.spec.suspend),
-        looked_at=following.looked_at,
+        looked_at=context.looked_at,
         automatic=bool(sync.automatic),
         prunes=bool(sync.prune),
-        holds=hold_forms(following, now),
-        plans=[waiting_plan_form(following, plan) for plan in plans],
+        holds=hold_forms(context, now),
+        plans=[waiting_plan_form(context, plan) for plan in plans],
         conditions=[
             ConditionForm(
                 type=each.type, status=each.status, reason=each.reason, message=redact(each.message)
@@ -89,8 +89,8 @@ def application_form(following: ApplicationContext, now: datetime) -> FollowedFo
     )
 
 
-def _source_form(following: ApplicationContext) -> SourceForm:
-    spec, source = following.application.spec.source, following.poller.last
+def _source_form(context: ApplicationContext) -> SourceForm:
+    spec, source = context.application.spec.source, context.poller.last
     commit = source.commit
     return SourceForm(
         url=url_without_credentials(spec.url),
@@ -113,9 +113,9 @@ def url_without_credentials(url: str) -> str:
     return redact(urlunsplit((parts.scheme, host, parts.path, "", "")))
 
 
-def hold_forms(following: ApplicationContext, now: datetime) -> list[HoldForm]:
+def hold_forms(context: ApplicationContext, now: datetime) -> list[HoldForm]:
     """Write the holds of an application that still hold, those that end first first."""
-    found = [hold for hold in following.state.holds.values() if hold.until > now]
+    found = [hold for hold in context.state.holds.values() if hold.until > now]
     return [hold_form(hold) for hold in sorted(found, key=lambda hold: (hold.until, hold.id))]
 
 
@@ -134,12 +134,12 @@ def hold_form(hold: Hold) -> HoldForm:
     )
 
 
-def waiting_plan_form(following: ApplicationContext, plan: PendingPlan) -> WaitingPlanForm:
+def waiting_plan_form(context: ApplicationContext, plan: PendingPlan) -> WaitingPlanForm:
     """Write a plan that waits."""
     return WaitingPlanForm(
         id=plan.id,
         digest=plan.digest,
-        application=str(following.application.id),
+        application=str(context.application.id),
         commit=plan.commit,
         reasons=list(plan.reasons),
         told=plan.told,
@@ -151,19 +151,19 @@ def waiting_plan_form(following: ApplicationContext, plan: PendingPlan) -> Waiti
     )
 
 
-def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectStandingForm]:
+def object_forms(context: ApplicationContext, now: datetime) -> list[ObjectStandingForm]:
     """Write every object as it was seen last, with the drift of it that waits for somebody."""
-    every = sorted(following.state.drifts.values(), key=lambda each: each.state in _WAITING_STATES)
+    every = sorted(context.state.drifts.values(), key=lambda each: each.state in _WAITING_STATES)
     drifts = {drift.object: drift.id for drift in every}
     found = []
-    for ref, glance in sorted(following.object_states.items()):
-        hold = following.hold_of(ref, now)
+    for ref, glance in sorted(context.object_states.items()):
+        hold = context.hold_of(ref, now)
         found.append(
             ObjectStandingForm(
                 object=reshape(ObjectForm, ref),
                 standing=glance.sync_status,
                 health=glance.health,
-                message=redact(following.failed.get(ref) or glance.message),
+                message=redact(context.failed.get(ref) or glance.message),
                 owner=glance.owner,
                 drift=drifts.get(ref, ""),
                 held_until=hold.until if hold else None,
@@ -173,11 +173,9 @@ def object_forms(following: ApplicationContext, now: datetime) -> list[ObjectSta
     return found
 
 
-def diff_forms(
-    following: ApplicationContext, seen: Sequence[ObservedObject]
-) -> list[ObjectDiffForm]:
+def diff_forms(context: ApplicationContext, seen: Sequence[ObservedObject]) -> list[ObjectDiffForm]:
     """Write every object that differs, or that only a rule keeps from being drift."""
-    drifts = {drift.object: drift.id for drift in following.state.drifts.values()}
+    drifts = {drift.object: drift.id for drift in context.state.drifts.values()}
     found = []
     for each in sorted(seen, key=lambda one: one.ref):
         fields = list(_field_forms(each))

@@ -44,18 +44,20 @@ MAX_DEPARTED_DRIFTS = 1_000
 
 
 async def list_with_departed(
-    desk: ReviewService, book: LedgerStore, project: str, name: str
+    review: ReviewService, ledger_store: LedgerStore, project: str, name: str
 ) -> tuple[Sequence[ApplicationContext], Sequence[ObjectDrift]]:
     """Return the applications of a project that are followed, and ended drifts of those it had.
 
     With a name those of one application: the one that is followed, or one that was.
     """
     if not name:
-        return desk.applications(project), await _list_departed_drifts(desk, book, project)
+        return review.applications(project), await _list_departed_drifts(
+            review, ledger_store, project
+        )
     try:
-        return [desk.application(project, name)], ()
+        return [review.application(project, name)], ()
     except NotFound:
-        found = await _list_departed_drifts(desk, book, project)
+        found = await _list_departed_drifts(review, ledger_store, project)
         found = [drift for drift in found if drift.application.is_called(name)]
         if not found:
             raise
@@ -63,11 +65,13 @@ async def list_with_departed(
 
 
 async def _list_departed_drifts(
-    desk: ReviewService, book: LedgerStore, project: str
+    review: ReviewService, ledger_store: LedgerStore, project: str
 ) -> list[ObjectDrift]:
-    records = await book.records(RecordKind.DRIFT, state="closed", limit=MAX_DEPARTED_DRIFTS)
+    records = await ledger_store.records(
+        RecordKind.DRIFT, state="closed", limit=MAX_DEPARTED_DRIFTS
+    )
     drifts = [drift_from_json(decode_record(ApplicationDriftForm, each.body)) for each in records]
-    here = {each.application.id for each in desk.applications(project)}
+    here = {each.application.id for each in review.applications(project)}
     return [drift for drift in drifts if drift.project == project and drift.application not in here]
 
 
@@ -79,22 +83,22 @@ def require_gitops(services: Services) -> tuple[ReviewService, LedgerStore]:
     """Return the parts that are there wherever these routes are, once they know anything."""
     if services.waiting:
         raise HttpError(503, "unavailable", services.waiting, retry_after=1)
-    assert services.desk is not None  # noqa: S101  # else the table has none of these routes
-    assert services.book is not None  # noqa: S101  # set with the desk
-    return services.desk, services.book
+    assert services.review_service is not None  # noqa: S101  # else the table has none of these routes
+    assert services.ledger_store is not None  # noqa: S101  # set with the desk
+    return services.review_service, services.ledger_store
 
 
 def find_application(services: Services, request: Request) -> ApplicationContext:
     """Return the application that the path names, by name or `namespace.name`."""
-    desk, _ = require_gitops(services)
-    return desk.application(request.params["project"], request.params["application"])
+    review, _ = require_gitops(services)
+    return review.application(request.params["project"], request.params["application"])
 
 
 async def list_applications(services: Services, request: Request) -> HttpResponse:
     """List the applications of a project: how they stand, their holds, the plans that wait."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     now = services.clock.now()
-    found = desk.applications(request.params["project"])
+    found = review.applications(request.params["project"])
     return json_response(
         FollowedListForm(applications=[gitops_forms.application_form(one, now) for one in found])
     )
@@ -102,15 +106,15 @@ async def list_applications(services: Services, request: Request) -> HttpRespons
 
 async def get_application(services: Services, request: Request) -> HttpResponse:
     """Tell how one application stands."""
-    following = find_application(services, request)
-    return json_response(gitops_forms.application_form(following, services.clock.now()))
+    context = find_application(services, request)
+    return json_response(gitops_forms.application_form(context, services.clock.now()))
 
 
 async def list_objects(services: Services, request: Request) -> HttpResponse:
     """List the objects of an application as they were seen last."""
-    following = find_application(services, request)
-    found = gitops_forms.object_forms(following, services.clock.now())
-    return json_response(ObjectListForm(application=str(following.application.id), objects=found))
+    context = find_application(services, request)
+    found = gitops_forms.object_forms(context, services.clock.now())
+    return json_response(ObjectListForm(application=str(context.application.id), objects=found))
 
 
 async def diff_application(services: Services, request: Request) -> HttpResponse:
@@ -118,38 +122,38 @@ async def diff_application(services: Services, request: Request) -> HttpResponse
 
     Tolerated fields are told with the rule that hides them. Values of Secrets are never told.
     """
-    desk, _ = require_gitops(services)
-    following = find_application(services, request)
+    review, _ = require_gitops(services)
+    context = find_application(services, request)
     with translate_cluster_refusals():
-        found = await desk.compare(following)
+        found = await review.compare(context)
     return json_response(
         DiffForm(
-            application=str(following.application.id),
+            application=str(context.application.id),
             commit=found.commit,
             stale=redact(found.stale),
             looked_at=services.clock.now(),
-            objects=gitops_forms.diff_forms(following, found.observed),
+            objects=gitops_forms.diff_forms(context, found.observed),
         )
     )
 
 
 async def plan_application(services: Services, request: Request) -> HttpResponse:
     """Say what a sync would do now. Deletions are in it with `prune`, or where it is the rule."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     query = request.known_query("prune")
-    following = find_application(services, request)
-    sync = following.application.spec.sync or SyncSpec()
+    context = find_application(services, request)
+    sync = context.application.spec.sync or SyncSpec()
     prune = _parse_flag(query.get("prune", "false"), "prune") or bool(sync.prune)
     with translate_cluster_refusals():
-        made, stale = await desk.plan(following, prune=prune)
+        made, stale = await review.plan(context, prune=prune)
     return json_response(gitops_forms.sync_plan_form(made, prune=prune, stale=stale))
 
 
 async def get_plan(services: Services, request: Request) -> HttpResponse:
     """Return a plan that waits for a person."""
-    desk, _ = require_gitops(services)
-    following, kept = desk.waiting_plan(request.params["project"], request.params["id"])
-    return json_response(gitops_forms.waiting_plan_form(following, kept))
+    review, _ = require_gitops(services)
+    context, kept = review.waiting_plan(request.params["project"], request.params["id"])
+    return json_response(gitops_forms.waiting_plan_form(context, kept))
 
 
 async def list_application_drifts(services: Services, request: Request) -> HttpResponse:
@@ -157,7 +161,7 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
 
     `type` is the kind of drift; a drift of several kinds matches each of them.
     """
-    desk, book = require_gitops(services)
+    review, ledger_store = require_gitops(services)
     query = request.known_query("state", "application", "type", "namespace", "limit")
     state, kind = query.get("state", "open"), query.get("type", "")
     _check_one_of(state, _DRIFT_STATES, "state")
@@ -167,11 +171,11 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
     name = query.get("application", "")
     found: list[ObjectDrift] = []
     if state in ("all", DriftState.RESOLVED):
-        chosen, gone = await list_with_departed(desk, book, project, name)
-        found += [*gone, *await _read_closed_drifts(book, chosen, project, limit)]
+        chosen, gone = await list_with_departed(review, ledger_store, project, name)
+        found += [*gone, *await _read_closed_drifts(ledger_store, chosen, project, limit)]
     else:
-        chosen = [desk.application(project, name)] if name else desk.applications(project)
-    found += [drift for following in chosen for drift in following.state.drifts.values()]
+        chosen = [review.application(project, name)] if name else review.applications(project)
+    found += [drift for context in chosen for drift in context.state.drifts.values()]
     namespace = query.get("namespace", "")
     wanted = [
         drift
@@ -194,11 +198,11 @@ async def get_application_drift(services: Services, request: Request) -> HttpRes
 
 async def find_application_drift(services: Services, project: str, id: str) -> ObjectDrift:
     """Return a drift of a project, from the controller or from the ledger."""
-    desk, book = require_gitops(services)
+    review, ledger_store = require_gitops(services)
     try:
-        return desk.drift(project, id)[1]
+        return review.drift(project, id)[1]
     except NotFound:
-        for record in await book.records(RecordKind.DRIFT, key=id):
+        for record in await ledger_store.records(RecordKind.DRIFT, key=id):
             drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
             if drift.project == project:
                 return drift
@@ -207,12 +211,12 @@ async def find_application_drift(services: Services, project: str, id: str) -> O
 
 async def list_holds(services: Services, request: Request) -> HttpResponse:
     """List the holds of a project, those that end first first."""
-    desk, _ = require_gitops(services)
+    review, _ = require_gitops(services)
     now = services.clock.now()
     found = [
         hold
-        for following in desk.applications(request.params["project"])
-        for hold in gitops_forms.hold_forms(following, now)
+        for context in review.applications(request.params["project"])
+        for hold in gitops_forms.hold_forms(context, now)
     ]
     return json_response(HoldListForm(holds=sorted(found, key=lambda hold: (hold.until, hold.id))))
 
@@ -228,12 +232,12 @@ def translate_cluster_refusals() -> Iterator[None]:
 
 
 async def _read_closed_drifts(
-    book: LedgerStore, chosen: Sequence[ApplicationContext], project: str, limit: int
+    ledger_store: LedgerStore, chosen: Sequence[ApplicationContext], project: str, limit: int
 ) -> list[ObjectDrift]:
     found = []
-    for following in chosen:
-        name = str(following.application.id)
-        for record in await book.records(
+    for context in chosen:
+        name = str(context.application.id)
+        for record in await ledger_store.records(
             RecordKind.DRIFT, application=name, state="closed", limit=limit
         ):
             drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
@@ -273,14 +277,14 @@ async def list_journal(services: Services, request: Request) -> HttpResponse:
     query = request.known_query("application", "subject", "since", "before", "limit")
     limit = request.number("limit", default=100, high=MAX_JOURNAL_ROWS)
     before = request.number("before", default=0, high=2**62, low=0)
-    book, names = await _find_application_names(
+    ledger_store, names = await _find_application_names(
         services, request.params["project"], query.get("application", "")
     )
     project, since = request.params["project"], _parse_since(query.get("since"))
     found: list[JournalEntry] = []
     for name in names:
         lines = iter_entries(
-            book,
+            ledger_store,
             application=name,
             project=project,
             subject=query.get("subject", ""),
@@ -312,28 +316,30 @@ async def export_history(services: Services, request: Request) -> HttpStream:
     if what not in ("drifts", "journal"):
         raise HttpError(400, "invalid", "The parameter what is either drifts or journal.")
     project = request.params["project"]
-    book, names = await _find_application_names(services, project, query.get("application", ""))
+    ledger_store, names = await _find_application_names(
+        services, project, query.get("application", "")
+    )
     chunks = (
-        _journal_chunks(book, names, project)
+        _journal_chunks(ledger_store, names, project)
         if what == "journal"
-        else _drift_chunks(book, names, project)
+        else _drift_chunks(ledger_store, names, project)
     )
     return HttpStream(headers=[(b"content-type", JSON_LINES.encode())], chunks=chunks)
 
 
 async def _journal_chunks(
-    book: LedgerStore, names: Sequence[str], project: str
+    ledger_store: LedgerStore, names: Sequence[str], project: str
 ) -> AsyncIterator[bytes]:
     for name in names:
-        async for line in export_journal(book, application=name, project=project):
+        async for line in export_journal(ledger_store, application=name, project=project):
             yield line
 
 
 async def _drift_chunks(
-    book: LedgerStore, names: Sequence[str], project: str
+    ledger_store: LedgerStore, names: Sequence[str], project: str
 ) -> AsyncIterator[bytes]:
     for name in names:
-        async for line in export_drifts(book, application=name, project=project):
+        async for line in export_drifts(ledger_store, application=name, project=project):
             yield line
 
 
@@ -342,13 +348,13 @@ async def receive_webhook(services: Services, request: Request) -> HttpResponse:
 
     There is no such route where no webhooks are configured.
     """
-    if services.hook is None:
+    if services.webhook_handler is None:
         raise HttpError(404, "no_such_route", "There is nothing at this path.")
     body = await read_body(request, MAX_WEBHOOK_BODY)
     headers = {
         name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()
     }
-    answer = await services.hook(request.params["provider"], headers, body)
+    answer = await services.webhook_handler(request.params["provider"], headers, body)
     if answer.status in _WEBHOOK_ERROR_CODES:
         raise HttpError(answer.status, _WEBHOOK_ERROR_CODES[answer.status], answer.message)
     return HttpResponse(status=answer.status)
@@ -358,19 +364,19 @@ async def _find_application_names(
     services: Services, project: str, name: str
 ) -> tuple[LedgerStore, list[str]]:
     """The applications that are asked about: one, or all of the project, gone ones too."""
-    desk, book = require_gitops(services)
-    owned = await book.records(RecordKind.REVISION, key=PROJECTS_KEY)
+    review, ledger_store = require_gitops(services)
+    owned = await ledger_store.records(RecordKind.REVISION, key=PROJECTS_KEY)
     had = {record.application for record in owned if project in projects_in(record)}
     names = {each for each in had if not name or parse_app_id(each).is_called(name)}
     try:
-        chosen, gone = await list_with_departed(desk, book, project, name)
+        chosen, gone = await list_with_departed(review, ledger_store, project, name)
     except NotFound:
         if not names:
             raise
-        return book, sorted(names)
+        return ledger_store, sorted(names)
     names |= {str(each.application.id) for each in chosen}
     names |= {str(each.application) for each in gone}
-    return book, sorted(names)
+    return ledger_store, sorted(names)
 
 
 def _parse_since(text: str | None) -> datetime | None:

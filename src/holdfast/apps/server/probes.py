@@ -39,5 +39,5 @@ async def get_openapi(services: Services, request: Request) -> HttpResponse:
     """Describe every route."""
     from holdfast.apps.server.openapi import openapi_bytes  # needs the table, which has us
 
-    body = openapi_bytes(gitops=services.desk is not None)
+    body = openapi_bytes(gitops=services.review_service is not None)
     return HttpResponse(body=body, headers=[JSON_CONTENT_TYPE])

@@ -59,12 +59,12 @@ class Services:
     """Set once the server was told to stop."""
     cluster: ClusterWorkloads | None = None
     """Set where a cluster keeps the workloads, and the store only projects and tokens."""
-    desk: ReviewService | None = None
+    review_service: ReviewService | None = None
     """Set where the GitOps controller runs beside the server: what people may ask and decide."""
-    book: LedgerStore | None = None
-    """The controller's ledger; set when `desk` is."""
-    hook: WebhookHandler | None = None
-    """Takes the webhooks of forges; set when `desk` is."""
+    ledger_store: LedgerStore | None = None
+    """The controller's ledger; set when `review_service` is."""
+    webhook_handler: WebhookHandler | None = None
+    """Takes the webhooks of forges; set when `review_service` is."""
     url: str = ""
     ready: bool = False
     waiting: str = ""

@@ -245,7 +245,9 @@ async def stream_cluster_logs(services: Services, request: Request) -> HttpStrea
     """Give the last log lines of the pods, and with `follow` those to come."""
     tail, follow = read_log_query(request)
     live = await _cluster_of(services).live(_workload_id(request))
-    return log_response(_cluster_of(services).streaming_target().logs(live.id, tail=tail, follow=follow))
+    return log_response(
+        _cluster_of(services).streaming_target().logs(live.id, tail=tail, follow=follow)
+    )
 
 
 async def list_cluster_drifts(services: Services, request: Request) -> HttpResponse:

@@ -24,7 +24,7 @@ from holdfast.reconcile.gitops.ports import (
 
 T = TypeVar("T")
 TOKEN = "t0ken-that-opens"
-FAST = GitLimits(ask=60, fetch=60)
+FAST = GitLimits(list_timeout=60, fetch_timeout=60)
 BRANCH = "holdfast/codify/ml-chat"
 AT = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 MESSAGE = "Codify replicas\n\nWithout anything else.\n\nHoldfast-Drift: drf-1\n"

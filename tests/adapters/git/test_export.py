@@ -133,7 +133,7 @@ def test_and_if_one_were_here_it_would_be_left_out(world: GitWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "output"),
     [
         (GitLimits(files=2), "3 files"),
         (GitLimits(file_bytes=99), "'b' has 100 bytes"),
@@ -141,7 +141,7 @@ def test_and_if_one_were_here_it_would_be_left_out(world: GitWorld) -> None:
     ],
 )
 def test_a_commit_over_the_limits_is_refused_before_it_is_written(
-    world: GitWorld, limits: GitLimits, said: str
+    world: GitWorld, limits: GitLimits, output: str
 ) -> None:
     commit = world.origin.commit({"a": "12345", "b": "x" * 100, "c": "12345"})
     world.limits = limits
@@ -149,7 +149,7 @@ def test_a_commit_over_the_limits_is_refused_before_it_is_written(
     async def story(repository: GitRepository) -> None:
         with pytest.raises(ValidationError, match="over the limits") as refused:
             await exported_files(repository, commit)
-        assert said in str(refused.value)
+        assert output in str(refused.value)
         assert list(world.cache.glob("repo-*/exports/*")) == []
 
     world.play(story)
@@ -160,7 +160,7 @@ def test_a_commit_over_the_limits_is_refused_before_it_is_written(
 def test_a_list_of_files_that_is_too_long_is_refused(
     world: GitWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_LISTING", 200)
+    monkeypatch.setattr(files, "_MAX_LISTING", 200)
     commit = world.origin.commit({f"file-{n}": "x" for n in range(10)})
 
     async def story(repository: GitRepository) -> None:

@@ -66,7 +66,7 @@ def test_a_failing_remote_is_told_and_the_last_good_commit_stays(
 
     if said == "in time":
         # Long enough for the remote to say where its branches are, where that is not the fault.
-        served.limits = replace(served.limits, ask=20 if fault.on else 1, fetch=1)
+        served.limits = replace(served.limits, list_timeout=20 if fault.on else 1, fetch_timeout=1)
     served.play(failing)
     served.limits = FAST
     served.play(well_again)
@@ -169,7 +169,7 @@ def test_a_redirect_does_not_lead_the_credential_to_another_host(served: GitWorl
 
 def test_a_repository_that_outgrows_its_limit_is_refused(served: GitWorld) -> None:
     small = served.origin.commit({"a": "1"})
-    served.limits = replace(served.limits, copy_bytes=300_000)
+    served.limits = replace(served.limits, mirror_bytes=300_000)
 
     async def story(repository: GitRepository) -> None:
         await repository.fetch("main", known=None)
@@ -238,7 +238,7 @@ def numbers(file: Path) -> list[int]:
 
 
 def test_a_git_that_hangs_and_forks_is_killed_with_all_its_children(world: GitWorld) -> None:
-    world.limits = replace(FAST, ask=2)
+    world.limits = replace(FAST, list_timeout=2)
     with forking_git(world) as pids:
 
         async def story(repository: GitRepository) -> None:
@@ -251,7 +251,7 @@ def test_a_git_that_hangs_and_forks_is_killed_with_all_its_children(world: GitWo
 
 def test_a_leader_that_dies_takes_its_children_with_it(world: GitWorld) -> None:
     pids = world.tmp / "pids"
-    world.limits = replace(FAST, ask=2)
+    world.limits = replace(FAST, list_timeout=2)
     world.options["git"] = script(world.tmp / "git", f"sleep 300 & echo $! > {pids}; exit 0")
 
     async def story(repository: GitRepository) -> None:
@@ -267,7 +267,7 @@ def test_a_process_that_left_the_group_with_the_pipes_is_not_waited_for(world: G
     world.options["git"] = script(
         world.tmp / "git", f"setsid sh -c 'echo $$ > {pids}; exec sleep 300' & \nsleep 300"
     )
-    world.limits = replace(FAST, ask=2)
+    world.limits = replace(FAST, list_timeout=2)
 
     async def story(repository: GitRepository) -> None:
         began = time.monotonic()

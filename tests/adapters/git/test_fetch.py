@@ -59,15 +59,15 @@ def test_what_was_found_out_about_two_commits_is_not_asked_again(
     one = world.origin.commit({"a": "1"})
     world.origin.commit({"a": "2"})
     asked: list[str] = []
-    ask = BareRepository.ask
+    run = BareRepository.run
 
     async def noted(bare: BareRepository, *arguments: str, **more: Any) -> tuple[int, bytes]:
         asked.append(arguments[0])
-        return await ask(bare, *arguments, **more)
+        return await run(bare, *arguments, **more)
 
     async def story(repository: GitRepository) -> None:
         first = await repository.fetch("main", known=one)
-        monkeypatch.setattr(BareRepository, "ask", noted)
+        monkeypatch.setattr(BareRepository, "run", noted)
         assert await repository.fetch("main", known=one) == first
         assert asked == []
 

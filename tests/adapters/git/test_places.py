@@ -24,7 +24,7 @@ class StuckGit(GitProgram):
         self.running: list[str] = []
         self.over = asyncio.Event()
 
-    async def _feed(
+    async def _run_process(
         self, arguments: object, environment: GitEnvironment, *more: object, **_: object
     ) -> int:  # type: ignore[override]
         self.running.append(environment.host)
@@ -66,6 +66,6 @@ async def _one_too_many() -> None:
     runs = [git.start("hangs.example.com") for _ in range(MAX_PROCESSES_PER_HOST)]
     with pytest.raises(GitError) as caught:
         await git.start("hangs.example.com", deadline=0.01)
-    assert caught.value.trouble is GitErrorKind.LATE
+    assert caught.value.kind is GitErrorKind.TIMEOUT
     git.over.set()
     await asyncio.gather(*runs)

@@ -118,7 +118,7 @@ def test_many_applications_of_one_repository_do_not_get_in_each_others_way(
     served: GitWorld,
 ) -> None:
     tips = {f"b{n}": served.origin.commit({"a": str(n)}, branch=f"b{n}") for n in range(5)}
-    served.limits = replace(served.limits, ask=30, fetch=30, idle_exports=1)
+    served.limits = replace(served.limits, list_timeout=30, fetch_timeout=30, idle_exports=1)
 
     async def application(name: str) -> dict[str, bytes]:
         repository = served.open()

@@ -2,7 +2,7 @@
 
 Git takes far more for an address than a place: `ext::` runs a command, a leading dash is an
 option, a password in a URL ends up in every log. So an address is taken apart here, once, against
-an allow-list, and nothing but an `Address` reaches the command line.
+an allow-list, and nothing but a `RepositoryAddress` reaches the command line.
 
     https://host[:port]/path            always
     ssh://[user@]host[:port]/path       always

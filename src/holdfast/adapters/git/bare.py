@@ -32,13 +32,13 @@ from holdfast.reconcile.gitops.ports import BranchPush
 class GitLimits:
     """Bounds for each repository. What goes beyond fails with an error that names the bound."""
 
-    ask: float = 20.0
+    list_timeout: float = 20.0
     """Seconds for the remote to say what its branches are at."""
-    fetch: float = 60.0
+    fetch_timeout: float = 60.0
     """Seconds for one fetch, and for one push."""
-    work: float = 60.0
+    local_timeout: float = 60.0
     """Seconds for anything that needs no remote."""
-    copy_bytes: int = 2 << 30
+    mirror_bytes: int = 2 << 30
     """Size of one local copy, with its whole history."""
     files: int = 50_000
     """Files in one commit."""
@@ -62,10 +62,10 @@ _MAX_FACTS = 1_000
 K = TypeVar("K")
 V = TypeVar("V")
 _LOCAL_ERRORS = frozenset(
-    {GitErrorKind.LATE, GitErrorKind.TOO_MUCH, GitErrorKind.NO_SPACE, GitErrorKind.NO_PROGRAM}
+    {GitErrorKind.TIMEOUT, GitErrorKind.TOO_LARGE, GitErrorKind.DISK_FULL, GitErrorKind.GIT_MISSING}
 )
 """Failures of a command without a remote that do not speak against the copy."""
-_AMBIGUOUS_ERRORS = frozenset({GitErrorKind.OTHER, GitErrorKind.DAMAGED})
+_AMBIGUOUS_ERRORS = frozenset({GitErrorKind.OTHER, GitErrorKind.CORRUPT})
 
 
 class BareRepository:
@@ -74,65 +74,67 @@ class BareRepository:
     def __init__(self, path: Path, *, git: GitProgram, home: Path, limits: GitLimits) -> None:
         self.path = path
         self.limits = limits
-        self.writing = asyncio.Lock()
+        self.write_lock = asyncio.Lock()
         self._git = git
-        self._offline = offline_environment(home).having(GIT_DIR=str(path))
-        self._described: dict[str, tuple[datetime, str, str]] = {}
-        self._standing: dict[tuple[str, str], Ancestry] = {}
-        self._here: dict[str, bool] = {}
+        self._offline = offline_environment(home).with_variables(GIT_DIR=str(path))
+        self._descriptions: dict[str, tuple[datetime, str, str]] = {}
+        self._ancestries: dict[tuple[str, str], Ancestry] = {}
+        self._complete: dict[str, bool] = {}
         """What was found out about commits, which does not change: many applications may follow
         one repository, and every question is a process."""
 
     async def init(self) -> None:
         """Make it, empty."""
-        await self.ask("init", "--quiet", "--bare", "--template=", "--initial-branch=none")
+        await self.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none")
 
-    async def ask(
+    async def run(
         self,
         *arguments: str,
-        given: bytes | None = None,
+        stdin: bytes | None = None,
         limit: int = MAX_OUTPUT,
-        fine: Sequence[int] = (0,),
+        ok_statuses: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
         """Run a command that needs no remote; anything unexpected means that this is damaged."""
         try:
             return await self._git.run(
                 *arguments,
                 environment=self._offline,
-                deadline=self.limits.work,
-                given=given,
+                deadline=self.limits.local_timeout,
+                stdin=stdin,
                 limit=limit,
-                fine=fine,
+                ok_statuses=ok_statuses,
             )
         except GitError as failed:
-            if failed.trouble in _LOCAL_ERRORS:
+            if failed.kind in _LOCAL_ERRORS:
                 raise
-            raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
+            raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
 
-    async def read(self, *arguments: str, given: bytes, take: Callable[[bytes], None]) -> None:
+    async def stream(
+        self, *arguments: str, stdin: bytes, on_chunk: Callable[[bytes], None]
+    ) -> None:
         """Run a command that needs no remote, and have what it writes read in a thread."""
         try:
-            await self._git.feed(
+            await self._git.stream(
                 *arguments,
                 environment=self._offline,
-                deadline=self.limits.work,
-                given=given,
-                take=take,
-                apart=True,
+                deadline=self.limits.local_timeout,
+                stdin=stdin,
+                on_chunk=on_chunk,
+                in_thread=True,
             )
         except GitError as failed:
-            if failed.trouble in _LOCAL_ERRORS:
+            if failed.kind in _LOCAL_ERRORS:
                 raise
-            raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
+            raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
 
-    async def has(self, commit: str) -> bool:
+    async def has_commit(self, commit: str) -> bool:
         """True when a commit is here with everything that belongs to it."""
-        if commit in self._here:
+        if commit in self._complete:
             return True
         name = f"{FETCHED_REFS}{commit}^{{commit}}"
-        status, _ = await self.ask("rev-parse", "--verify", "--quiet", name, fine=(0, 1))
+        status, _ = await self.run("rev-parse", "--verify", "--quiet", name, ok_statuses=(0, 1))
         if status == 0:
-            _cache_fact(self._here, commit, True)
+            _cache_fact(self._complete, commit, True)
         return status == 0
 
     async def fetch(
@@ -143,23 +145,25 @@ class BareRepository:
         Raises GitFailed; what was here before still is.
         """
         digest = hashlib.sha256(source.encode()).hexdigest()[:32]
-        async with self.writing:
+        async with self.write_lock:
             await self._fetch(address, environment, f"+{source}:{TIP_REFS}{digest}")
             name = f"{TIP_REFS}{digest}^{{commit}}"
-            status, out = await self.ask("rev-parse", "--verify", "--quiet", name, fine=(0, 1))
+            status, out = await self.run(
+                "rev-parse", "--verify", "--quiet", name, ok_statuses=(0, 1)
+            )
             if status:
-                raise GitError(GitErrorKind.NO_REVISION, "it is no commit")
+                raise GitError(GitErrorKind.NO_SUCH_REVISION, "it is no commit")
             commit = out.decode().strip()
-            await self.ask("update-ref", FETCHED_REFS + commit, commit)
-            _cache_fact(self._here, commit, True)
-            await self._tidy()
+            await self.run("update-ref", FETCHED_REFS + commit, commit)
+            _cache_fact(self._complete, commit, True)
+            await self._collect_garbage()
         return commit
 
     async def describe(self, commit: str) -> tuple[datetime, str, str]:
         """Return when a commit was made, and what it claims as its author and subject."""
-        if commit in self._described:
-            return self._described[commit]
-        _, out = await self.ask(
+        if commit in self._descriptions:
+            return self._descriptions[commit]
+        _, out = await self.run(
             "log", "-1", "--no-show-signature", "--no-notes", "--format=%ct%x00%an%x00%s", commit,
             "--", limit=16 << 20,
         )  # fmt: skip
@@ -168,36 +172,36 @@ class BareRepository:
         with suppress(ValueError, OverflowError, OSError):  # a commit may claim any time
             at = datetime.fromtimestamp(int(seconds), UTC)
         found = at, escape_unprintable(author[:_MAX_TEXT]), escape_unprintable(subject[:_MAX_TEXT])
-        _cache_fact(self._described, commit, found)
+        _cache_fact(self._descriptions, commit, found)
         return found
 
     async def ancestry(self, commit: str, known: str) -> Ancestry:
         """Say how a commit stands to another than itself; both must be here."""
-        if (commit, known) not in self._standing:
+        if (commit, known) not in self._ancestries:
             found = await self._ancestry(commit, known)
-            _cache_fact(self._standing, (commit, known), found)
-        return self._standing[commit, known]
+            _cache_fact(self._ancestries, (commit, known), found)
+        return self._ancestries[commit, known]
 
-    def remembers(self, commit: str, known: str) -> bool:
+    def knows_ancestry(self, commit: str, known: str) -> bool:
         """True when it was found out before how two commits stand."""
-        return (commit, known) in self._standing
+        return (commit, known) in self._ancestries
 
     async def _ancestry(self, commit: str, known: str) -> Ancestry:
-        if await self._descends(commit, known):
+        if await self._is_descendant(commit, known):
             return Ancestry.AHEAD
-        if await self._descends(known, commit):
+        if await self._is_descendant(known, commit):
             return Ancestry.REWOUND
-        status, _ = await self.ask("merge-base", known, commit, fine=(0, 1))
+        status, _ = await self.run("merge-base", known, commit, ok_statuses=(0, 1))
         return Ancestry.UNRELATED if status else Ancestry.DIVERGED
 
-    async def holds(self, commit: str) -> bool:
+    async def has_object(self, commit: str) -> bool:
         """True when a commit itself is here, by its own fetch or in another one's history."""
-        _, out = await self.ask(
-            "cat-file", "--batch-check", given=f"{commit}^{{commit}}\n".encode()
+        _, out = await self.run(
+            "cat-file", "--batch-check", stdin=f"{commit}^{{commit}}\n".encode()
         )
         return out.startswith(f"{commit} commit ".encode())
 
-    async def send(
+    async def push(
         self,
         address: RepositoryAddress,
         environment: GitEnvironment,
@@ -210,12 +214,12 @@ class BareRepository:
         await self._git.run(
             "push", "--quiet", "--no-verify", f"--force-with-lease={branch}:{expected}", "--",
             address.url, f"{commit}:{branch}",
-            environment=environment.having(GIT_DIR=str(self.path)),
-            deadline=self.limits.fetch,
+            environment=environment.with_variables(GIT_DIR=str(self.path)),
+            deadline=self.limits.fetch_timeout,
         )  # fmt: skip
 
-    async def _descends(self, commit: str, older: str) -> bool:
-        status, _ = await self.ask("merge-base", "--is-ancestor", older, commit, fine=(0, 1))
+    async def _is_descendant(self, commit: str, older: str) -> bool:
+        status, _ = await self.run("merge-base", "--is-ancestor", older, commit, ok_statuses=(0, 1))
         return status == 0
 
     async def _fetch(
@@ -225,41 +229,41 @@ class BareRepository:
             self._git.run(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
                 "--no-recurse-submodules", "--no-show-forced-updates", "--", address.url, refspec,
-                environment=environment.having(GIT_DIR=str(self.path)),
-                deadline=self.limits.fetch,
+                environment=environment.with_variables(GIT_DIR=str(self.path)),
+                deadline=self.limits.fetch_timeout,
             )
         )  # fmt: skip
         try:
             done = False
             while not done:  # Git has no bound of its own for what it fetches
                 done = bool((await asyncio.wait([running], timeout=0.25))[0])
-                if await asyncio.to_thread(directory_size, self.path) > self.limits.copy_bytes:
+                if await asyncio.to_thread(directory_size, self.path) > self.limits.mirror_bytes:
                     raise GitError(
-                        GitErrorKind.TOO_MUCH, f"it passed {self.limits.copy_bytes} bytes"
+                        GitErrorKind.TOO_LARGE, f"it passed {self.limits.mirror_bytes} bytes"
                     )
             running.result()
         except GitError as failed:
             # The remote has just answered, so what it cannot be blamed for is ours.
-            if failed.trouble in _AMBIGUOUS_ERRORS or str(self.path) in failed.said:
-                raise GitError(GitErrorKind.DAMAGED, failed.said) from failed
+            if failed.kind in _AMBIGUOUS_ERRORS or str(self.path) in failed.output:
+                raise GitError(GitErrorKind.CORRUPT, failed.output) from failed
             raise
         finally:
             running.cancel()
             await asyncio.wait([running])
             if running.cancelled() or running.exception():
-                await asyncio.to_thread(self._remove_scraps)
+                await asyncio.to_thread(self._remove_partial_files)
 
-    def _remove_scraps(self) -> None:
-        for scrap in (self.path / "objects").glob("*/tmp_*"):
-            scrap.unlink(missing_ok=True)
+    def _remove_partial_files(self) -> None:
+        for partial in (self.path / "objects").glob("*/tmp_*"):
+            partial.unlink(missing_ok=True)
 
-    async def _tidy(self) -> None:
+    async def _collect_garbage(self) -> None:
         objects = self.path / "objects"
         packs = len(list((objects / "pack").glob("*.pack")))
         loose = len(list((objects / "17").glob("*")))  # Git's own way of guessing
         if packs > _MANY_PACKS or loose > _MANY_LOOSE:
             with suppress(GitError):  # it is only slower without
-                await self.ask("gc", "--quiet")
+                await self.run("gc", "--quiet")
 
 
 def _cache_fact(facts: dict[K, V], name: K, found: V) -> None:
@@ -295,7 +299,7 @@ class CommitInfo:
 
 async def read_commit(bare: BareRepository, commit: str) -> CommitInfo:
     """Read a commit that is here."""
-    _, raw = await bare.ask("cat-file", "commit", commit, limit=32 << 20)
+    _, raw = await bare.run("cat-file", "commit", commit, limit=32 << 20)
     head, _, message = raw.decode("utf-8", "replace").partition("\n\n")
     lines = [line.partition(" ") for line in head.split("\n")]
     values = [(key, value) for key, _, value in lines if key]
@@ -325,9 +329,9 @@ async def create_commit(bare: BareRepository, push: BranchPush) -> str:
             stream += f"M {modes.get(path, _REGULAR_MODES[0])} inline {path}\n".encode()
             stream += b"data %d\n%b\n" % (len(content), content)
     stream += b"get-mark :1\ndone\n"
-    async with bare.writing:
-        _, out = await bare.ask(
-            "fast-import", "--quiet", "--force", "--done", "--date-format=raw", given=bytes(stream)
+    async with bare.write_lock:
+        _, out = await bare.run(
+            "fast-import", "--quiet", "--force", "--done", "--date-format=raw", stdin=bytes(stream)
         )
     commit = out.decode().strip()
     if (await read_commit(bare, commit)).tree == (await read_commit(bare, push.base)).tree:
@@ -342,7 +346,7 @@ async def _file_modes(bare: BareRepository, push: BranchPush) -> dict[str, str]:
     """Return the modes of the files that are there; refuse what is no regular file."""
     steps = {path: path.split("/") for path in push.files}
     above = {"/".join(each[:end]) for each in steps.values() for end in range(1, len(each))}
-    _, out = await bare.ask("ls-tree", "-z", "-t", push.base, "--", *sorted({*above, *steps}))
+    _, out = await bare.run("ls-tree", "-z", "-t", push.base, "--", *sorted({*above, *steps}))
     modes = {}
     problems = []
     for record in out.split(b"\0")[:-1]:

@@ -27,24 +27,24 @@ _MAX_SHOWN = 300
 class GitErrorKind(StrEnum):
     """Why a Git command failed."""
 
-    LATE = "late"
-    TOO_MUCH = "too-much"
-    NO_PROGRAM = "no-program"
-    NO_SPACE = "no-space"
-    CREDENTIAL = "credential"
+    TIMEOUT = "late"
+    TOO_LARGE = "too-much"
+    GIT_MISSING = "no-program"
+    DISK_FULL = "no-space"
+    UNAUTHENTICATED = "credential"
     FORBIDDEN = "forbidden"
-    MISSING = "missing"
-    NO_REVISION = "no-revision"
-    BUSY = "busy"
-    SERVER = "server"
-    MOVED = "moved"
-    HOST_KEY = "host-key"
-    CERTIFICATE = "certificate"
-    CONNECTION = "connection"
-    REFUSED_OBJECTS = "refused-objects"
-    MOVED_MEANWHILE = "moved-meanwhile"
+    NOT_FOUND = "missing"
+    NO_SUCH_REVISION = "no-revision"
+    RATE_LIMITED = "busy"
+    SERVER_ERROR = "server"
+    REDIRECTED = "moved"
+    UNKNOWN_HOST_KEY = "host-key"
+    UNTRUSTED_CERTIFICATE = "certificate"
+    UNREACHABLE = "connection"
+    MALFORMED_OBJECTS = "refused-objects"
+    CONFLICT = "moved-meanwhile"
     DECLINED = "declined"
-    DAMAGED = "damaged"
+    CORRUPT = "damaged"
     """The local copy is not what it should be; a new one may help."""
     OTHER = "other"
 
@@ -52,50 +52,56 @@ class GitErrorKind(StrEnum):
 class GitError(Exception):
     """A Git command did not do its work. Stays inside this package."""
 
-    def __init__(self, trouble: GitErrorKind, said: str = "") -> None:
-        super().__init__(trouble, said)
-        self.trouble = trouble
-        self.said = said
+    def __init__(self, kind: GitErrorKind, output: str = "") -> None:
+        super().__init__(kind, output)
+        self.kind = kind
+        self.output = output
 
 
 # In the order in which they are tried: a full disk also looks like damage, a lost connection
 # also looks like a broken pack.
 _ERROR_PATTERNS: tuple[tuple[GitErrorKind, str], ...] = (
-    (GitErrorKind.NO_SPACE, r"No space left on device|Disk quota exceeded|File too large"),
-    (GitErrorKind.MOVED_MEANWHILE, r"\(stale info\)|\(fetch first\)|\(non-fast-forward\)"),
+    (GitErrorKind.DISK_FULL, r"No space left on device|Disk quota exceeded|File too large"),
+    (GitErrorKind.CONFLICT, r"\(stale info\)|\(fetch first\)|\(non-fast-forward\)"),
     (
-        GitErrorKind.MOVED_MEANWHILE,
+        GitErrorKind.CONFLICT,
         r"\[remote rejected\].*\((?:failed to update ref|.*cannot lock ref)",
     ),
     (GitErrorKind.DECLINED, r"\[remote rejected\]|hook declined|protected branch"),
-    (GitErrorKind.HOST_KEY, r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED"),
     (
-        GitErrorKind.CERTIFICATE,
+        GitErrorKind.UNKNOWN_HOST_KEY,
+        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED",
+    ),
+    (
+        GitErrorKind.UNTRUSTED_CERTIFICATE,
         r"certificate verification failed|SSL certificate problem|[Cc]ertificate .*(?:expired"
         r"|not trusted|verify)|does not match target host name|SSL_ERROR|gnutls_handshake",
     ),
     (
-        GitErrorKind.CREDENTIAL,
+        GitErrorKind.UNAUTHENTICATED,
         r"returned error: 401|Authentication failed|could not read (?:Username|Password)"
         r"|Permission denied \(|Invalid username or (?:password|token)",
     ),
     (GitErrorKind.FORBIDDEN, r"returned error: 403"),
-    (GitErrorKind.BUSY, r"returned error: 429|Too Many Requests"),
-    (GitErrorKind.MOVED, r"returned error: 30[0-9]|unable to update url base from redirection"),
-    (GitErrorKind.SERVER, r"returned error: 5\d\d"),
+    (GitErrorKind.RATE_LIMITED, r"returned error: 429|Too Many Requests"),
     (
-        GitErrorKind.NO_REVISION,
+        GitErrorKind.REDIRECTED,
+        r"returned error: 30[0-9]|unable to update url base from redirection",
+    ),
+    (GitErrorKind.SERVER_ERROR, r"returned error: 5\d\d"),
+    (
+        GitErrorKind.NO_SUCH_REVISION,
         r"couldn't find remote ref|not our ref|unadvertised object|no such remote ref",
     ),
     (
-        GitErrorKind.MISSING,
+        GitErrorKind.NOT_FOUND,
         r"returned error: 4\d\d|repository '.*' not found|[Rr]epository not found"
         r"|does not appear to be a git repository|not a git repository|does not exist"
         r"|not valid: is this a git repository",
     ),
-    (GitErrorKind.REFUSED_OBJECTS, r"fsck error in packed object|fsck error in pack objects"),
+    (GitErrorKind.MALFORMED_OBJECTS, r"fsck error in packed object|fsck error in pack objects"),
     (
-        GitErrorKind.CONNECTION,
+        GitErrorKind.UNREACHABLE,
         r"Could not resolve host|Failed to connect|[Cc]onnection (?:refused|reset|timed out|closed)"
         r"|Operation (?:timed out|too slow)|early EOF|unexpected disconnect|RPC failed"
         r"|remote end hung up|Empty reply from server|transfer closed|Name or service not known"
@@ -103,7 +109,7 @@ _ERROR_PATTERNS: tuple[tuple[GitErrorKind, str], ...] = (
         r"|bad line length|unexpected flush packet|Temporary failure in name resolution",
     ),
     (
-        GitErrorKind.DAMAGED,
+        GitErrorKind.CORRUPT,
         r"\.lock': File exists|cannot lock ref|unable to (?:read|write|create)|corrupt|bad object"
         r"|bad tree|is empty|packfile|inflate|missing (?:blob|tree|commit)|invalid object"
         r"|Not a valid (?:object|commit)|bad (?:signature|config|revision)|missing object"
@@ -112,26 +118,26 @@ _ERROR_PATTERNS: tuple[tuple[GitErrorKind, str], ...] = (
         r"|broken",
     ),
 )
-_COMPILED_PATTERNS = tuple((trouble, re.compile(pattern)) for trouble, pattern in _ERROR_PATTERNS)
+_COMPILED_PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _ERROR_PATTERNS)
 
 _DESCRIPTIONS: dict[GitErrorKind, tuple[str, str]] = {
-    GitErrorKind.LATE: (
+    GitErrorKind.TIMEOUT: (
         "gave no answer in time",
         "Check the host and the network on the way to it.",
     ),
-    GitErrorKind.TOO_MUCH: (
+    GitErrorKind.TOO_LARGE: (
         "is larger than a local copy may be",
         "Use a smaller repository, or raise the limit for copies.",
     ),
-    GitErrorKind.NO_PROGRAM: (
+    GitErrorKind.GIT_MISSING: (
         "was not asked: git could not be started",
         "Install git, 2.32 or newer.",
     ),
-    GitErrorKind.NO_SPACE: (
+    GitErrorKind.DISK_FULL: (
         "could not be copied: there is no space left on this machine's disk",
         "Free some space where repositories are kept; nothing has to be restarted.",
     ),
-    GitErrorKind.CREDENTIAL: (
+    GitErrorKind.UNAUTHENTICATED: (
         "did not accept the credential",
         "Give a token or key that may read this repository.",
     ),
@@ -139,53 +145,61 @@ _DESCRIPTIONS: dict[GitErrorKind, tuple[str, str]] = {
         "does not permit this to the credential",
         "Give the token or key access to this repository.",
     ),
-    GitErrorKind.MISSING: (
+    GitErrorKind.NOT_FOUND: (
         "is not there, or the credential may not know of it",
         "Check the address, and whether the credential may read it.",
     ),
-    GitErrorKind.NO_REVISION: (
+    GitErrorKind.NO_SUCH_REVISION: (
         "has no such revision",
         "Check the branch, tag or commit; it may have been deleted or renamed.",
     ),
-    GitErrorKind.BUSY: ("asks to be asked less often", "It is asked again later."),
-    GitErrorKind.SERVER: ("answered with an error of its own", "Check the health of the host."),
-    GitErrorKind.MOVED: (
+    GitErrorKind.RATE_LIMITED: ("asks to be asked less often", "It is asked again later."),
+    GitErrorKind.SERVER_ERROR: (
+        "answered with an error of its own",
+        "Check the health of the host.",
+    ),
+    GitErrorKind.REDIRECTED: (
         "redirects to another address, which is not followed because of the credential",
         "Write the new address.",
     ),
-    GitErrorKind.HOST_KEY: (
+    GitErrorKind.UNKNOWN_HOST_KEY: (
         "has a host key that known_hosts does not have",
         "Compare the key with what the host publishes, then add it to known_hosts.",
     ),
-    GitErrorKind.CERTIFICATE: (
+    GitErrorKind.UNTRUSTED_CERTIFICATE: (
         "has a certificate that is not trusted",
         "Give the certificate of its authority, or fix the host's.",
     ),
-    GitErrorKind.CONNECTION: (
+    GitErrorKind.UNREACHABLE: (
         "could not be reached, or broke off",
         "Check the host and the network on the way to it.",
     ),
-    GitErrorKind.REFUSED_OBJECTS: (
+    GitErrorKind.MALFORMED_OBJECTS: (
         "sent objects that Git itself calls malformed, so none of them was taken",
         "Run `git fsck` in the repository and fix what it finds.",
     ),
-    GitErrorKind.DAMAGED: (
+    GitErrorKind.CORRUPT: (
         "could not be read: its local copy is damaged, and making a new one did not help",
         "Check the disk where repositories are kept.",
     ),
 }
 _UNREACHABLE = frozenset(
-    {GitErrorKind.LATE, GitErrorKind.CONNECTION, GitErrorKind.SERVER, GitErrorKind.BUSY}
+    {
+        GitErrorKind.TIMEOUT,
+        GitErrorKind.UNREACHABLE,
+        GitErrorKind.SERVER_ERROR,
+        GitErrorKind.RATE_LIMITED,
+    }
 )
 """The same for everybody who asks that address now."""
 _OTHER_DESCRIPTION = ("could not be read", "Check the address and the host.")
 
 
-def classify_error(said: str) -> GitErrorKind:
-    """Give a complaint its kind."""
-    for trouble, pattern in _COMPILED_PATTERNS:
-        if pattern.search(said):
-            return trouble
+def classify_error(output: str) -> GitErrorKind:
+    """Say what kind of error Git's output means."""
+    for kind, pattern in _COMPILED_PATTERNS:
+        if pattern.search(output):
+            return kind
     return GitErrorKind.OTHER
 
 
@@ -193,14 +207,14 @@ def source_unavailable(
     failed: GitError, address: RepositoryAddress, what: str, *, changed: str = NOTHING_CHANGED
 ) -> SourceUnavailable:
     """Say a failure in full. `what` is the revision or branch that the repository was asked for."""
-    happened, todo = _DESCRIPTIONS.get(failed.trouble, _OTHER_DESCRIPTION)
-    said = f" Git said: {failed.said[:_MAX_SHOWN]}." if failed.said else ""
+    happened, hint = _DESCRIPTIONS.get(failed.kind, _OTHER_DESCRIPTION)
+    output = f" Git said: {failed.output[:_MAX_SHOWN]}." if failed.output else ""
     error = SourceUnavailable(
-        f"Repository {address} {happened}; it was asked for {what}.{said}",
+        f"Repository {address} {happened}; it was asked for {what}.{output}",
         changed=changed,
-        hint=todo,
+        hint=hint,
     )
-    error.unreachable = failed.trouble in _UNREACHABLE
+    error.unreachable = failed.kind in _UNREACHABLE
     return error
 
 
@@ -222,7 +236,7 @@ class GitProgram:
 
     def __init__(self, program: str = "git") -> None:
         self._program = program
-        self._places: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
+        self._slots: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
             weakref.WeakValueDictionary()
         )
         """By host, for as long as anybody talks to it or waits to."""
@@ -232,11 +246,11 @@ class GitProgram:
         *arguments: str,
         environment: GitEnvironment,
         deadline: float,
-        given: bytes | None = None,
+        stdin: bytes | None = None,
         limit: int = MAX_OUTPUT,
-        fine: Sequence[int] = (0,),
+        ok_statuses: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
-        """Run one command and return its status, which is one of `fine`, and what it wrote.
+        """Run one command and return its status, which is one of `ok_statuses`, and what it wrote.
 
         Raises GitFailed for any other status, after `deadline` seconds, and when it wrote more
         than `limit` bytes.
@@ -245,90 +259,96 @@ class GitProgram:
 
         def gather(chunk: bytes) -> None:
             if len(gathered) + len(chunk) > limit:
-                raise GitError(GitErrorKind.TOO_MUCH)
+                raise GitError(GitErrorKind.TOO_LARGE)
             gathered.extend(chunk)
 
-        status = await self.feed(
+        status = await self.stream(
             *arguments,
             environment=environment,
             deadline=deadline,
-            given=given,
-            take=gather,
-            fine=fine,
+            stdin=stdin,
+            on_chunk=gather,
+            ok_statuses=ok_statuses,
         )
         return status, bytes(gathered)
 
-    async def feed(
+    async def stream(
         self,
         *arguments: str,
         environment: GitEnvironment,
         deadline: float,
-        take: Callable[[bytes], None],
-        given: bytes | None = None,
-        fine: Sequence[int] = (0,),
-        apart: bool = False,
+        on_chunk: Callable[[bytes], None],
+        stdin: bytes | None = None,
+        ok_statuses: Sequence[int] = (0,),
+        in_thread: bool = False,
     ) -> int:
-        """Run one command and hand on what it writes, piece by piece; in a thread when `apart`.
+        """Run one command and hand on what it writes in chunks, in a thread if asked to.
 
-        Whatever `take` raises ends the command and is raised here. Nobody waits for a place in
-        line before a host for longer than `deadline` either.
+        Whatever `on_chunk` raises ends the command and is raised here. Nobody waits for a slot of
+        a host for longer than `deadline` either.
         """
-        async with self._place(environment.host, deadline):
-            return await self._feed(
-                arguments, environment, deadline, take, given=given, fine=fine, apart=apart
+        async with self._slot(environment.host, deadline):
+            return await self._run_process(
+                arguments,
+                environment,
+                deadline,
+                on_chunk,
+                stdin=stdin,
+                ok_statuses=ok_statuses,
+                in_thread=in_thread,
             )
 
     @asynccontextmanager
-    async def _place(self, host: str, deadline: float) -> AsyncIterator[None]:
-        place = self._places.get(host)
-        if place is None:
-            place = self._places[host] = asyncio.Semaphore(
+    async def _slot(self, host: str, deadline: float) -> AsyncIterator[None]:
+        slot = self._slots.get(host)
+        if slot is None:
+            slot = self._slots[host] = asyncio.Semaphore(
                 MAX_PROCESSES_PER_HOST if host else MAX_LOCAL_PROCESSES
             )
         try:
             async with asyncio.timeout(deadline if host else None):
-                await place.acquire()
+                await slot.acquire()
         except TimeoutError:
             raise GitError(
-                GitErrorKind.LATE, "others wait for an answer of this host too"
+                GitErrorKind.TIMEOUT, "others wait for an answer of this host too"
             ) from None
         try:
             yield
         finally:
-            place.release()
+            slot.release()
 
-    async def _feed(
+    async def _run_process(
         self,
         arguments: Sequence[str],
         environment: GitEnvironment,
         deadline: float,
-        take: Callable[[bytes], None],
+        on_chunk: Callable[[bytes], None],
         *,
-        given: bytes | None,
-        fine: Sequence[int],
-        apart: bool,
+        stdin: bytes | None,
+        ok_statuses: Sequence[int],
+        in_thread: bool,
     ) -> int:
-        process = await self._start(arguments, environment, with_input=given is not None)
-        said = _StderrTail(environment)
-        late = False
+        process = await self._start(arguments, environment, with_input=stdin is not None)
+        stderr = _StderrTail(environment)
+        timed_out = False
         failure: Exception | None = None
         try:
             async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
-                group.create_task(said.listen(process.stderr))
-                group.create_task(_write_stdin(process, given))
-                reading = group.create_task(_read_stdout(process, take, apart=apart))
+                group.create_task(stderr.read(process.stderr))
+                group.create_task(_write_stdin(process, stdin))
+                reading = group.create_task(_read_stdout(process, on_chunk, in_thread=in_thread))
             failure = reading.result()
         except TimeoutError:
-            late = True
+            timed_out = True
         finally:
             await _terminate(process)
-        if late:
-            raise said.failure(GitErrorKind.LATE)
+        if timed_out:
+            raise stderr.error(GitErrorKind.TIMEOUT)
         if failure is not None:
             raise failure
         status = process.returncode or 0
-        if status not in fine:
-            raise said.failure()
+        if status not in ok_statuses:
+            raise stderr.error()
         return status
 
     async def _start(
@@ -360,26 +380,26 @@ class GitProgram:
         if not isinstance(error, OSError):
             raise error
         # Not raised from it: its frames hold the environment, and with it the credential.
-        raise GitError(GitErrorKind.NO_PROGRAM, error.strerror or "")
+        raise GitError(GitErrorKind.GIT_MISSING, error.strerror or "")
 
 
 class _StderrTail:
-    """What a process said of its trouble. Has no text form: it may repeat a credential."""
+    """The end of what a process wrote to stderr. Has no text form: it may repeat a credential."""
 
     def __init__(self, environment: GitEnvironment) -> None:
         self._environment = environment
         self._end = bytearray()
 
-    async def listen(self, stream: asyncio.StreamReader | None) -> None:
-        """Keep the end of what is said, however much it is."""
+    async def read(self, stream: asyncio.StreamReader | None) -> None:
+        """Keep the end of what comes, however much it is."""
         while stream is not None and (chunk := await stream.read(_MAX_STDERR)):
             self._end.extend(chunk)
             del self._end[:-_MAX_STDERR]
 
-    def failure(self, trouble: GitErrorKind | None = None) -> GitError:
-        """Return the error that it amounts to, fit to be shown."""
+    def error(self, kind: GitErrorKind | None = None) -> GitError:
+        """Return it as an error that may be shown."""
         text = self._end.decode("utf-8", "replace")
-        return GitError(trouble or classify_error(text), self._environment.shown(text))
+        return GitError(kind or classify_error(text), self._environment.sanitize(text))
 
 
 async def _terminate(process: asyncio.subprocess.Process) -> None:
@@ -419,12 +439,12 @@ def _kill(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _write_stdin(process: asyncio.subprocess.Process, given: bytes | None) -> None:
-    if process.stdin is None or given is None:
+async def _write_stdin(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
+    if process.stdin is None or stdin is None:
         return
     with suppress(BrokenPipeError, ConnectionResetError):  # it will say itself why it ended
-        for start in range(0, len(given), _CHUNK):
-            process.stdin.write(given[start : start + _CHUNK])
+        for start in range(0, len(stdin), _CHUNK):
+            process.stdin.write(stdin[start : start + _CHUNK])
             await process.stdin.drain()
     with suppress(BrokenPipeError, ConnectionResetError):
         process.stdin.close()
@@ -432,17 +452,17 @@ async def _write_stdin(process: asyncio.subprocess.Process, given: bytes | None)
 
 
 async def _read_stdout(
-    process: asyncio.subprocess.Process, take: Callable[[bytes], None], *, apart: bool
+    process: asyncio.subprocess.Process, on_chunk: Callable[[bytes], None], *, in_thread: bool
 ) -> Exception | None:
     failure: Exception | None = None
     while process.stdout is not None and (chunk := await process.stdout.read(_CHUNK)):
         if failure is not None:
             continue
         try:
-            if apart:
-                await asyncio.to_thread(take, chunk)
+            if in_thread:
+                await asyncio.to_thread(on_chunk, chunk)
             else:
-                take(chunk)
+                on_chunk(chunk)
         except Exception as error:
             failure = error
             _kill(process)

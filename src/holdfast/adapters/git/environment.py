@@ -104,11 +104,11 @@ class GitEnvironment:
         """Return the variables themselves, for the process alone."""
         return dict(self._variables)
 
-    def having(self, **more: str) -> GitEnvironment:
+    def with_variables(self, **more: str) -> GitEnvironment:
         """Return the same with more variables."""
         return GitEnvironment({**self._variables, **more}, self._hidden, host=self.host)
 
-    def shown(self, text: str) -> str:
+    def sanitize(self, text: str) -> str:
         """Return what a process said, as one line without credentials and control characters."""
         for each in self._hidden:
             text = text.replace(each, MASK)
@@ -142,10 +142,10 @@ def online_environment(
         environment = _network_environment(home, address, credential, pinned)
         if address.scheme is GitScheme.SSH:
             command = _ssh_command(private, credential, ssh)
-            environment = environment.having(GIT_SSH_VARIANT="ssh", GIT_SSH_COMMAND=command)
+            environment = environment.with_variables(GIT_SSH_VARIANT="ssh", GIT_SSH_COMMAND=command)
         elif credential.authority:
             file = _private_file(private, "authority", Secret(credential.authority))
-            environment = environment.having(GIT_SSL_CAINFO=file)
+            environment = environment.with_variables(GIT_SSL_CAINFO=file)
         yield environment
     finally:
         shutil.rmtree(private, ignore_errors=True)

@@ -25,7 +25,7 @@ from holdfast.core.errors import ValidationError
 from holdfast.core.redact import quote_text
 from holdfast.reconcile.gitops.ports import SourceExport
 
-_LISTING = 32 << 20
+_MAX_LISTING = 32 << 20
 """Bytes that the list of files may take; about 300,000 names of usual length."""
 _MAX_NAME_LENGTH, _MAX_PATH_LENGTH = 255, 2048
 _LIMIT_HINT = "Keep what is declared in a repository of its own, or raise the limit."
@@ -51,7 +51,7 @@ async def write_files(bare: BareRepository, commit: str, folder: Path) -> Mappin
     writer = _BlobWriter(folder, entries)
     wanted = "".join(f"{entry.id}\n" for entry in entries).encode()
     try:
-        await bare.read("cat-file", "--batch", "--buffer", given=wanted, take=writer.take)
+        await bare.stream("cat-file", "--batch", "--buffer", stdin=wanted, on_chunk=writer.write)
         writer.finish()
     finally:
         writer.close()
@@ -60,11 +60,13 @@ async def write_files(bare: BareRepository, commit: str, folder: Path) -> Mappin
 
 async def _list_files(bare: BareRepository, commit: str) -> tuple[list[TreeEntry], dict[str, str]]:
     try:
-        _, out = await bare.ask("ls-tree", "-r", "-z", "-l", "--full-tree", commit, limit=_LISTING)
+        _, out = await bare.run(
+            "ls-tree", "-r", "-z", "-l", "--full-tree", commit, limit=_MAX_LISTING
+        )
     except GitError as failed:
-        if failed.trouble is not GitErrorKind.TOO_MUCH:
+        if failed.kind is not GitErrorKind.TOO_LARGE:
             raise
-        raise _over_limit(f"Its list of files is longer than {_LISTING >> 20} MiB") from failed
+        raise _over_limit(f"Its list of files is longer than {_MAX_LISTING >> 20} MiB") from failed
     return await asyncio.to_thread(_parse_listing, out)
 
 
@@ -137,14 +139,14 @@ class _BlobWriter:
         self._entries = iter(entries)
         self._entry: TreeEntry | None = None
         """The present file; None before the line about it."""
-        self._left = 0
+        self._remaining = 0
         """Bytes of it to come."""
         self._file = -1
         self._hash = hashlib.sha1(usedforsecurity=False)
-        self._made = {""}
+        self._directories = {""}
         self._pending = b""
 
-    def take(self, chunk: bytes) -> None:
+    def write(self, chunk: bytes) -> None:
         """Read one piece, as far as it goes."""
         data = self._pending + chunk
         at = 0
@@ -159,7 +161,7 @@ class _BlobWriter:
     def finish(self) -> None:
         """Check that everything came."""
         if self._pending or self._entry is not None or next(self._entries, None) is not None:
-            raise GitError(GitErrorKind.DAMAGED, "a file is cut short")
+            raise GitError(GitErrorKind.CORRUPT, "a file is cut short")
 
     def close(self) -> None:
         """Let go of a file that was not finished."""
@@ -175,10 +177,10 @@ class _BlobWriter:
                 return at
             self._begin(data[at:end])
             return end + 1
-        if self._left:
-            part = memoryview(data)[at : at + self._left]
+        if self._remaining:
+            part = memoryview(data)[at : at + self._remaining]
             self._hash.update(part)
-            self._left -= len(part)
+            self._remaining -= len(part)
             at += len(part)
             while part:
                 part = part[os.write(self._file, part) :]
@@ -187,28 +189,28 @@ class _BlobWriter:
             return at
         self.close()
         if self._hash.hexdigest() != self._entry.id:
-            raise GitError(GitErrorKind.DAMAGED, "a file is not what its id says: hash mismatch")
+            raise GitError(GitErrorKind.CORRUPT, "a file is not what its id says: hash mismatch")
         self._entry = None
         return at + 1  # a line ends each object
 
     def _begin(self, line: bytes) -> None:
         entry = next(self._entries, None)
-        said = line.decode("ascii", "replace")
-        if entry is None or said != f"{entry.id} blob {entry.size}":
-            raise GitError(GitErrorKind.DAMAGED, f"missing blob: {said[:80]}")
-        self._entry, self._left = entry, entry.size
+        header = line.decode("ascii", "replace")
+        if entry is None or header != f"{entry.id} blob {entry.size}":
+            raise GitError(GitErrorKind.CORRUPT, f"missing blob: {header[:80]}")
+        self._entry, self._remaining = entry, entry.size
         self._hash = hashlib.sha1(b"blob %d\0" % entry.size, usedforsecurity=False)
         parent, _, _ = entry.path.rpartition("/")
-        if parent not in self._made:
+        if parent not in self._directories:
             (self._folder / parent).mkdir(parents=True, exist_ok=True)
-            self._made.add(parent)
+            self._directories.add(parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         self._file = os.open(self._folder / entry.path, flags, 0o444)
 
 
 def _write_error(error: OSError, entry: TreeEntry | None) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return GitError(GitErrorKind.NO_SPACE, os.strerror(error.errno))
+        return GitError(GitErrorKind.DISK_FULL, os.strerror(error.errno))
     path = quote_text(entry.path, 200) if entry else "a file"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
         return ValidationError(
@@ -257,7 +259,7 @@ class _HeldExport:
     """One export and how many hold it."""
 
     holders: int = 0
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     export: SourceExport | None = None
 
 
@@ -267,36 +269,36 @@ class ExportPool:
     def __init__(self, folder: Path, *, idle: int) -> None:
         self._folder = folder
         self._idle = idle
-        self._held: dict[str, _HeldExport] = {}
+        self._exports: dict[str, _HeldExport] = {}
         """Those used last stand last."""
 
     @property
     def in_use(self) -> bool:
         """True while anyone holds one."""
-        return any(each.holders for each in self._held.values())
+        return any(each.holders for each in self._exports.values())
 
     @asynccontextmanager
     async def hold(
         self, commit: str, write: Callable[[Path], Awaitable[Mapping[str, str]]]
     ) -> AsyncIterator[SourceExport]:
         """Hold an export; the first holder has it written, and the others wait for that."""
-        held = self._held.pop(commit, None) or _HeldExport()
-        self._held[commit] = held
-        held.holders += 1
+        entry = self._exports.pop(commit, None) or _HeldExport()
+        self._exports[commit] = entry
+        entry.holders += 1
         try:
-            async with held.making:
-                if held.export is None or not held.export.root.is_dir():
-                    held.export = await self._made(commit, write)
-            yield held.export
+            async with entry.lock:
+                if entry.export is None or not entry.export.root.is_dir():
+                    entry.export = await self._write_export(commit, write)
+            yield entry.export
         finally:
-            held.holders -= 1
+            entry.holders -= 1
             await self._drop_unused()
 
     def forget(self) -> None:
         """Take every export that nobody holds as gone."""
-        self._held = {commit: held for commit, held in self._held.items() if held.holders}
+        self._exports = {commit: entry for commit, entry in self._exports.items() if entry.holders}
 
-    async def _made(
+    async def _write_export(
         self, commit: str, write: Callable[[Path], Awaitable[Mapping[str, str]]]
     ) -> SourceExport:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -314,11 +316,11 @@ class ExportPool:
         return SourceExport(commit=commit, root=root, left_out=MappingProxyType(dict(left_out)))
 
     async def _drop_unused(self) -> None:
-        unused = [commit for commit, held in self._held.items() if not held.holders]
-        empty = [commit for commit in unused if self._held[commit].export is None]
-        full = [commit for commit in unused if self._held[commit].export is not None]
+        unused = [commit for commit, entry in self._exports.items() if not entry.holders]
+        empty = [commit for commit in unused if self._exports[commit].export is None]
+        full = [commit for commit in unused if self._exports[commit].export is not None]
         old = full[: max(0, len(full) - self._idle)]
-        gone = [self._held.pop(commit).export for commit in (*empty, *old)]
+        gone = [self._exports.pop(commit).export for commit in (*empty, *old)]
         for export in gone:
             if export is not None:
                 await asyncio.to_thread(remove_tree, export.root)

@@ -1,7 +1,8 @@
-"""What a remote said lately about its refs.
+"""The local mirror of one remote repository, which repairs itself.
 
-A hundred applications of one repository that are hinted at a commit need one answer, not a
-hundred: hosts count questions. An answer is only ever shared with the same credential.
+A mirror that a killed process left locked, or that a disk has damaged, is never worked on: a new
+one is made beside it and takes its place in one step, once it has what was asked for. While the
+remote does not answer, the old one stays.
 """
 
 from __future__ import annotations
@@ -22,83 +23,76 @@ from holdfast.adapters.git.export import ExportPool, remove_tree
 from holdfast.reconcile.gitops.ports import GitCredential
 
 _MAX_CACHED = 64
+_REPAIRABLE = frozenset({GitErrorKind.CORRUPT, GitErrorKind.TOO_LARGE})
+"""A mirror that grew too large may hold what nobody asks for any more."""
 
 Refs = Mapping[str, str]
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class _CachedRefs:
     credential: GitCredential
     names: tuple[str, ...]
-    asked: float
+    listed_at: float
     refs: asyncio.Task[Refs]
     waiting: int = 0
 
 
 class RefCache:
-    """The answers of one remote, those under way included."""
+    """The refs that one remote listed lately, also those that are still being listed.
+
+    A hundred applications of one repository that a webhook tells of a commit need one list, not a
+    hundred: hosts limit requests. A list is only ever shared with the same credential.
+    """
 
     def __init__(self) -> None:
-        self._kept: list[_CachedRefs] = []
+        self._cached: list[_CachedRefs] = []
 
     async def get(
         self,
         credential: GitCredential,
         names: tuple[str, ...],
         # Any, as asyncio's own tasks have it.
-        ask: Callable[[], Coroutine[Any, Any, Refs]],
+        list_refs: Callable[[], Coroutine[Any, Any, Refs]],
         *,
         age: float,
     ) -> Refs:
-        """Return an answer to a question of the last `age` seconds, or ask now.
+        """Return refs that were listed in the last `age` seconds, or list them now.
 
-        A failure is an answer too.
+        A failure is shared like a list.
         """
         now = time.monotonic()
-        for kept in self._kept:
-            if kept.names == names and kept.credential == credential:
-                if now - kept.asked < age:
-                    return await self._wait(kept)
-                self._kept.remove(kept)
+        for cached in self._cached:
+            if cached.names == names and cached.credential == credential:
+                if now - cached.listed_at < age:
+                    return await self._wait(cached)
+                self._cached.remove(cached)
                 break
-        refs = asyncio.create_task(ask())
-        # Whoever waits is told of a failure; that nobody does any more is no news.
-        refs.add_done_callback(lambda done: done.cancelled() or done.exception())
-        answer = _CachedRefs(credential, names, now, refs)
-        self._kept = [*self._kept[1 - _MAX_CACHED :], answer]
-        return await self._wait(answer)
+        cached = _CachedRefs(credential, names, now, _start(list_refs()))
+        self._cached = [*self._cached[1 - _MAX_CACHED :], cached]
+        return await self._wait(cached)
 
-    async def _wait(self, answer: _CachedRefs) -> Refs:
-        answer.waiting += 1
+    async def _wait(self, cached: _CachedRefs) -> Refs:
+        cached.waiting += 1
         try:
-            return await asyncio.shield(answer.refs)
+            return await asyncio.shield(cached.refs)
         except asyncio.CancelledError:
-            if answer.waiting == 1 and answer in self._kept:  # nobody else wants to know
-                self._kept.remove(answer)
-                answer.refs.cancel()
-                await asyncio.wait([answer.refs])
+            if cached.waiting == 1 and cached in self._cached:  # nobody else waits for it
+                self._cached.remove(cached)
+                await _cancel([cached.refs])
             raise
         finally:
-            answer.waiting -= 1
+            cached.waiting -= 1
 
     async def aclose(self) -> None:
-        """End what is under way."""
-        tasks = [kept.refs for kept in self._kept if not kept.refs.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-
-_REPAIRABLE = frozenset({GitErrorKind.DAMAGED, GitErrorKind.TOO_MUCH})
-"""A copy that grew too large may hold what nobody asks for any more."""
-
-T = TypeVar("T")
+        """Cancel what is being listed."""
+        await _cancel([cached.refs for cached in self._cached if not cached.refs.done()])
 
 
 @dataclass(frozen=True, slots=True)
 class _RunningFetch:
-    """A fetch that is under way, which others with the same credential may wait for."""
+    """A fetch that others with the same credential may wait for."""
 
     bare: BareRepository
     source: str
@@ -107,7 +101,7 @@ class _RunningFetch:
 
 
 class Mirror:
-    """One remote repository's folder: its bare copy, and its exports."""
+    """One remote repository's directory: its bare copy, and its exports."""
 
     def __init__(
         self,
@@ -124,26 +118,26 @@ class Mirror:
         self.home = home
         self.limits = limits
         self.exports = ExportPool(folder / "exports", idle=limits.idle_exports)
-        self.answers = RefCache()
-        self.grown = True
-        """Something arrived since this was last set to False."""
+        self.ref_cache = RefCache()
+        self.has_grown = True
+        """Something was fetched since this was last set to False."""
         self._users = 0
-        self._mending = asyncio.Lock()
+        self._repair_lock = asyncio.Lock()
         self._bare: BareRepository | None = None
-        self._arrivals: list[_RunningFetch] = []
+        self._fetches: list[_RunningFetch] = []
         current = folder / "current"
         if current.is_dir():
-            self._bare = self._bare_at(current.resolve())
+            self._bare = self._open_bare(current.resolve())
 
     @property
     def in_use(self) -> bool:
-        """True while anything is done with it."""
-        return bool(self._users or self._arrivals) or self.exports.in_use
+        """True while anybody works with it."""
+        return bool(self._users or self._fetches) or self.exports.in_use
 
-    async def sound(self, work: Callable[[BareRepository], Awaitable[T]]) -> T:
-        """Do work on the copy; when that turns out damaged, once more on a new one.
+    async def run_with_repair(self, work: Callable[[BareRepository], Awaitable[T]]) -> T:
+        """Work on the bare copy; when that turns out to be damaged, once more on a new one.
 
-        So the work must fetch what it needs, where it is not there. Raises what it raises.
+        So the work must fetch what it needs, where it is missing. Raises what it raises.
         """
         self._users += 1
         try:
@@ -152,61 +146,54 @@ class Mirror:
                 try:
                     return await work(bare)
                 except GitError as failed:
-                    if failed.trouble not in _REPAIRABLE:
+                    if failed.kind not in _REPAIRABLE:
                         raise
-            async with self._mending:
+            async with self._repair_lock:
                 if self._bare is None or self._bare is bare:
-                    return await self._on_a_new_one(work)
-            return await work(self._bare)  # another caller has mended it
+                    return await self._run_on_new_copy(work)
+            return await work(self._bare)  # another caller has repaired it
         finally:
             self._users -= 1
 
-    async def arrival(
+    async def share_fetch(
         self,
         bare: BareRepository,
         source: str,
         credential: GitCredential,
-        fetch: Callable[[], Awaitable[str]],
+        fetch: Callable[[], Coroutine[Any, Any, str]],
     ) -> str:
-        """Fetch something, or wait for the same fetch if it is under way."""
-        for each in self._arrivals:
+        """Fetch something, or wait for the same fetch if it is running."""
+        for each in self._fetches:
             if each.bare is bare and each.source == source and each.credential == credential:
                 return await asyncio.shield(each.task)
-        self.grown = True
-        task = asyncio.ensure_future(_run_fetch(fetch))
-        arrival = _RunningFetch(bare, source, credential, task)
-        self._arrivals.append(arrival)
-        task.add_done_callback(lambda _: self._arrivals.remove(arrival))
-        # A failure is told to whoever still waits; it is no news that nobody did.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        self.has_grown = True
+        running = _RunningFetch(bare, source, credential, _start(fetch()))
+        self._fetches.append(running)
+        running.task.add_done_callback(lambda _: self._fetches.remove(running))
+        return await asyncio.shield(running.task)
 
     async def forget(self) -> None:
-        """Remove everything from disk. It is fetched anew when it is needed again."""
-        # In one step, as far as others see it: the folder may be in use again at once.
+        """Remove everything from disk. It is fetched again when it is needed."""
+        # In one step, as far as others see it: the directory may be in use again at once.
         self._bare = None
         self.exports.forget()
-        gone = self.folder.with_name(f"gone-{secrets.token_hex(8)}")
+        removed = self.folder.with_name(f"gone-{secrets.token_hex(8)}")
         with suppress(FileNotFoundError):
-            self.folder.rename(gone)
-        await asyncio.to_thread(remove_tree, gone)
+            self.folder.rename(removed)
+        await asyncio.to_thread(remove_tree, removed)
 
     async def aclose(self) -> None:
-        """End what is under way."""
-        await self.answers.aclose()
-        tasks = [each.task for each in self._arrivals]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        """Cancel what is running."""
+        await self.ref_cache.aclose()
+        await _cancel([each.task for each in self._fetches])
 
-    async def _on_a_new_one(self, work: Callable[[BareRepository], Awaitable[T]]) -> T:
+    async def _run_on_new_copy(self, work: Callable[[BareRepository], Awaitable[T]]) -> T:
         old = self._bare
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._bare_at(self.folder / f"copy-{secrets.token_hex(8)}")
+        new = self._open_bare(self.folder / f"copy-{secrets.token_hex(8)}")
         try:
             await new.init()
-            done = await work(new)
+            result = await work(new)
             link = self.folder / f"link-{secrets.token_hex(8)}"
             link.symlink_to(new.path.name)
             link.replace(self.folder / "current")
@@ -216,11 +203,21 @@ class Mirror:
         self._bare = new
         if old is not None:
             await asyncio.to_thread(remove_tree, old.path)
-        return done
+        return result
 
-    def _bare_at(self, path: Path) -> BareRepository:
+    def _open_bare(self, path: Path) -> BareRepository:
         return BareRepository(path, git=self.git, home=self.home, limits=self.limits)
 
 
-async def _run_fetch(work: Callable[[], Awaitable[str]]) -> str:
-    return await work()
+def _start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task whose failure is only raised to whoever waits for it."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,4 +1,4 @@
-"""One remote repository for one credential: the port `Repository` over the git program."""
+"""Remote repositories over the git program: the port `Repository`, and the mirrors on disk."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from holdfast.reconcile.gitops.ports import (
 
 _UNKNOWN_OUTCOME_ERRORS = frozenset(
     {
-        GitErrorKind.LATE,
-        GitErrorKind.CONNECTION,
-        GitErrorKind.SERVER,
+        GitErrorKind.TIMEOUT,
+        GitErrorKind.UNREACHABLE,
+        GitErrorKind.SERVER_ERROR,
         GitErrorKind.OTHER,
-        GitErrorKind.DAMAGED,
+        GitErrorKind.CORRUPT,
     }
 )
 """After these a push may have arrived all the same."""
@@ -73,37 +73,39 @@ class _RemoteRef:
 
 
 class GitRepository:
-    """One remote repository. Shares its copy with every other credential for the same address."""
+    """One remote repository. Shares its mirror with every other credential for the same address."""
 
     def __init__(
         self,
-        copy: Mirror,
+        mirror: Mirror,
         credential: GitCredential,
         *,
         ssh: str,
         make_room: Callable[[Mirror], Awaitable[None]],
         pinned: tuple[str, ...] = (),
     ) -> None:
-        self._copy = copy
+        self._mirror = mirror
         self._credential = credential
         self._ssh = ssh
         self._make_room = make_room
         self._pinned = pinned
-        self._address = copy.address
+        self._address = mirror.address
 
     async def fetch(self, revision: str, *, known: str | None, age: float = 0.0) -> Commit:
         """See the port. The remote is asked also for a commit that is here already: what another
         credential fetched is not for everyone to know."""
-        asked = parse_revision(revision)
+        spec = parse_revision(revision)
         if known is not None:
             check_commit_id(known)
-        with self._told(f"revision {quote_text(revision)}"):
-            tip = await self._ask(asked, age)
-            found = await self._copy.sound(lambda bare: self._read(bare, tip, known))
-        if self._copy.grown:
-            self._copy.grown = False
-            await self._make_room(self._copy)
-        return found
+        with self._translate_errors(f"revision {quote_text(revision)}"):
+            ref = await self._resolve_revision(spec, age)
+            commit = await self._mirror.run_with_repair(
+                lambda bare: self._read_commit(bare, ref, known)
+            )
+        if self._mirror.has_grown:
+            self._mirror.has_grown = False
+            await self._make_room(self._mirror)
+        return commit
 
     @asynccontextmanager
     async def export(self, commit: str) -> AsyncIterator[SourceExport]:
@@ -111,10 +113,12 @@ class GitRepository:
         check_commit_id(commit)
 
         async def write(folder: Path) -> Mapping[str, str]:
-            return await self._copy.sound(lambda bare: self._write(bare, commit, folder))
+            return await self._mirror.run_with_repair(
+                lambda bare: self._write_export(bare, commit, folder)
+            )
 
-        with self._told(f"commit {commit}"):
-            holding = self._copy.exports.hold(commit, write)
+        with self._translate_errors(f"commit {commit}"):
+            holding = self._mirror.exports.hold(commit, write)
             export = await holding.__aenter__()
         try:
             yield export
@@ -124,8 +128,8 @@ class GitRepository:
     async def head(self, branch: str) -> str | None:
         """See the port."""
         name = branch_ref(branch)
-        with self._told(f"branch {quote_text(branch)}"):
-            return (await self._listed(name)).get(name)
+        with self._translate_errors(f"branch {quote_text(branch)}"):
+            return (await self._list_refs(name)).get(name)
 
     async def push(self, push: BranchPush) -> str:
         """See the port. Also raises ValidationError for what no commit can be made of, and
@@ -133,41 +137,41 @@ class GitRepository:
         name = branch_ref(push.branch)
         check_commit_id(push.base)
         check_push(push)
-        with self._told(f"branch {quote_text(push.branch)}"):
-            return await self._copy.sound(lambda bare: self._push(bare, name, push))
+        with self._translate_errors(f"branch {quote_text(push.branch)}"):
+            return await self._mirror.run_with_repair(lambda bare: self._push(bare, name, push))
 
     async def delete(self, branch: str) -> bool:
         """See the port. Also raises PermissionDenied when the remote declines."""
         name = branch_ref(branch)
-        with self._told(f"branch {quote_text(branch)}"):
-            return await self._copy.sound(lambda bare: self._delete(bare, name))
+        with self._translate_errors(f"branch {quote_text(branch)}"):
+            return await self._mirror.run_with_repair(lambda bare: self._delete(bare, name))
 
-    async def _ask(self, asked: RevisionSpec, age: float) -> _RemoteRef:
-        peeled = [f"{name}^{{}}" for name in asked.names]
+    async def _resolve_revision(self, spec: RevisionSpec, age: float) -> _RemoteRef:
+        peeled = [f"{name}^{{}}" for name in spec.names]
         # Of a commit only: may we read this repository at all?
-        names = ("HEAD",) if asked.commit else (*asked.names, *peeled)
-        there = await self._copy.answers.get(
-            self._credential, names, lambda: self._listed(*names), age=age
+        names = ("HEAD",) if spec.commit else (*spec.names, *peeled)
+        current = await self._mirror.ref_cache.get(
+            self._credential, names, lambda: self._list_refs(*names), age=age
         )
-        if asked.commit:
-            return _RemoteRef(asked.commit, asked.commit)
-        found = [name for name in asked.names if name in there]
+        if spec.commit:
+            return _RemoteRef(spec.commit, spec.commit)
+        found = [name for name in spec.names if name in current]
         if not found:
-            raise GitError(GitErrorKind.NO_REVISION)
+            raise GitError(GitErrorKind.NO_SUCH_REVISION)
         if len(found) > 1:
             raise GitError(
-                GitErrorKind.NO_REVISION,
+                GitErrorKind.NO_SUCH_REVISION,
                 "it is a branch and a tag; write refs/heads/… or refs/tags/… to say which",
             )
-        return _RemoteRef(found[0], there.get(f"{found[0]}^{{}}", there[found[0]]))
+        return _RemoteRef(found[0], current.get(f"{found[0]}^{{}}", current[found[0]]))
 
-    async def _listed(self, *names: str) -> dict[str, str]:
+    async def _list_refs(self, *names: str) -> dict[str, str]:
         """Return where refs are at the remote now; those that are not there are missing."""
-        with self._online() as environment:
-            _, out = await self._copy.git.run(
+        with self._connect() as environment:
+            _, out = await self._mirror.git.run(
                 "ls-remote", "--quiet", "--", self._address.url, *names,
                 environment=environment,
-                deadline=self._copy.limits.ask,
+                deadline=self._mirror.limits.list_timeout,
             )  # fmt: skip
         lines = (line.partition("\t") for line in out.decode("utf-8", "replace").splitlines())
         # Git matches names from their end, so it may have answered with more.
@@ -176,149 +180,155 @@ class GitRepository:
             raise GitError(GitErrorKind.OTHER, "its commits have ids of another kind than SHA-1")
         return found
 
-    async def _arrived(self, bare: BareRepository, tip: _RemoteRef) -> str:
+    async def _ensure_commit(self, bare: BareRepository, ref: _RemoteRef) -> str:
         """Return the commit of a tip, which is then here."""
-        if await bare.has(tip.commit):
-            return tip.commit
+        if await bare.has_commit(ref.commit):
+            return ref.commit
 
         async def fetch() -> str:
-            with self._online() as environment:
-                return await bare.fetch(self._address, environment, tip.source)
+            with self._connect() as environment:
+                return await bare.fetch(self._address, environment, ref.source)
 
-        return await self._copy.arrival(bare, tip.source, self._credential, fetch)
+        return await self._mirror.share_fetch(bare, ref.source, self._credential, fetch)
 
-    async def _read(self, bare: BareRepository, tip: _RemoteRef, known: str | None) -> Commit:
-        commit = await self._arrived(bare, tip)
+    async def _read_commit(
+        self, bare: BareRepository, ref: _RemoteRef, known: str | None
+    ) -> Commit:
+        commit = await self._ensure_commit(bare, ref)
         at, author, subject = await bare.describe(commit)
         ancestry = Ancestry.FIRST
         if known is not None:
-            ancestry = await self._ancestry(bare, commit, known)
+            ancestry = await self._compare(bare, commit, known)
         return Commit(sha=commit, at=at, author=author, subject=subject, ancestry=ancestry)
 
-    async def _ancestry(self, bare: BareRepository, commit: str, known: str) -> Ancestry:
+    async def _compare(self, bare: BareRepository, commit: str, known: str) -> Ancestry:
         if commit == known:
             return Ancestry.SAME
-        if not bare.remembers(commit, known) and not await bare.holds(known):
+        if not bare.knows_ancestry(commit, known) and not await bare.has_object(known):
             try:
-                await self._arrived(bare, _RemoteRef(known, known))
+                await self._ensure_commit(bare, _RemoteRef(known, known))
             except GitError as failed:
-                if failed.trouble is not GitErrorKind.NO_REVISION:
+                if failed.kind is not GitErrorKind.NO_SUCH_REVISION:
                     raise
                 # Not in the history of what is there now, and the remote has lost it: the most
                 # careful word for a past that nobody can look up.
                 return Ancestry.UNRELATED
         return await bare.ancestry(commit, known)
 
-    async def _write(self, bare: BareRepository, commit: str, folder: Path) -> Mapping[str, str]:
-        await self._arrived(bare, _RemoteRef(commit, commit))
+    async def _write_export(
+        self, bare: BareRepository, commit: str, folder: Path
+    ) -> Mapping[str, str]:
+        await self._ensure_commit(bare, _RemoteRef(commit, commit))
         return await write_files(bare, commit, folder)
 
     async def _push(self, bare: BareRepository, name: str, push: BranchPush) -> str:
-        await self._arrived(bare, _RemoteRef(push.base, push.base))
+        await self._ensure_commit(bare, _RemoteRef(push.base, push.base))
         commit = await create_commit(bare, push)
-        there = (await self._listed(name)).get(name, "")
-        if there == commit:
+        current = (await self._list_refs(name)).get(name, "")
+        if current == commit:
             return commit
-        if there and not await self._taken_in(bare, push.base, _RemoteRef(name, there)):
-            before = await self._ours(bare, name, there)
+        if current and not await self._is_merged(bare, push.base, _RemoteRef(name, current)):
+            before = await self._check_own_branch(bare, name, current)
             wanted = await read_commit(bare, commit)
             if (before.tree, before.parents) == (wanted.tree, wanted.parents):
-                return there
-        await self._send(bare, name, expected=there, commit=commit)
+                return current
+        await self._push_ref(bare, name, expected=current, commit=commit)
         return commit
 
     async def _delete(self, bare: BareRepository, name: str) -> bool:
-        there = (await self._listed(name)).get(name)
-        if there is None:
+        current = (await self._list_refs(name)).get(name)
+        if current is None:
             return False
-        await self._ours(bare, name, there)
-        await self._send(bare, name, expected=there, commit="")
+        await self._check_own_branch(bare, name, current)
+        await self._push_ref(bare, name, expected=current, commit="")
         return True
 
-    async def _taken_in(self, bare: BareRepository, base: str, tip: _RemoteRef) -> bool:
+    async def _is_merged(self, bare: BareRepository, base: str, ref: _RemoteRef) -> bool:
         """True when all of a branch of ours is in the base already: nobody's work can be lost."""
-        if not tip.source.startswith(f"refs/heads/{BRANCH_PREFIX}"):
+        if not ref.source.startswith(f"refs/heads/{BRANCH_PREFIX}"):
             return False
-        if await self._arrived(bare, tip) != tip.commit:
-            raise self._moved(tip.source)
-        return await bare.ancestry(base, tip.commit) in (Ancestry.SAME, Ancestry.AHEAD)
+        if await self._ensure_commit(bare, ref) != ref.commit:
+            raise self._branch_moved(ref.source)
+        return await bare.ancestry(base, ref.commit) in (Ancestry.SAME, Ancestry.AHEAD)
 
-    async def _ours(self, bare: BareRepository, name: str, there: str) -> CommitInfo:
+    async def _check_own_branch(self, bare: BareRepository, name: str, current: str) -> CommitInfo:
         """Look at what a branch has, and raise unless it is one commit of ours."""
-        arrived = await self._arrived(bare, _RemoteRef(name, there))
-        if arrived != there:
-            raise self._moved(name)
-        found = await read_commit(bare, there)
+        arrived = await self._ensure_commit(bare, _RemoteRef(name, current))
+        if arrived != current:
+            raise self._branch_moved(name)
+        found = await read_commit(bare, current)
         if not found.ours or len(found.parents) != 1:
             raise HumanCommits(
-                f"Branch {name} of {self._address} has commit {there[:12]}, which Holdfast did "
+                f"Branch {name} of {self._address} has commit {current[:12]}, which Holdfast did "
                 "not make.",
                 hint="Merge or delete the branch; Holdfast does not write it any more.",
             )
         return found
 
-    async def _send(self, bare: BareRepository, name: str, *, expected: str, commit: str) -> None:
+    async def _push_ref(
+        self, bare: BareRepository, name: str, *, expected: str, commit: str
+    ) -> None:
         try:
-            async with bare.writing:
-                with self._online() as environment:
-                    await bare.send(
+            async with bare.write_lock:
+                with self._connect() as environment:
+                    await bare.push(
                         self._address, environment, branch=name, expected=expected, commit=commit
                     )
         except GitError as failed:
-            if failed.trouble in _UNKNOWN_OUTCOME_ERRORS and await self._sent(name, commit):
+            if failed.kind in _UNKNOWN_OUTCOME_ERRORS and await self._has_arrived(name, commit):
                 return
-            raise self._unsent(failed, name) from failed
+            raise self._push_error(failed, name) from failed
 
-    async def _sent(self, name: str, commit: str) -> bool:
+    async def _has_arrived(self, name: str, commit: str) -> bool:
         """Find out whether a push that failed has arrived; False when that is unknown too."""
         try:
-            return (await self._listed(name)).get(name, "") == commit
+            return (await self._list_refs(name)).get(name, "") == commit
         except GitError:
             return False
 
-    def _unsent(self, failed: GitError, name: str) -> HoldfastError:
-        match failed.trouble:
-            case GitErrorKind.MOVED_MEANWHILE:
-                return self._moved(name)
+    def _push_error(self, failed: GitError, name: str) -> HoldfastError:
+        match failed.kind:
+            case GitErrorKind.CONFLICT:
+                return self._branch_moved(name)
             case GitErrorKind.DECLINED | GitErrorKind.FORBIDDEN:
                 return PermissionDenied(
-                    f"{self._address} declined the branch {name}. Git said: {failed.said[:300]}.",
+                    f"{self._address} declined the branch {name}. Git said: {failed.output[:300]}.",
                     reason="branch_declined",
                     hint="Let the credential write branches that begin with holdfast/.",
                 )
             case _:
-                undecided = failed.trouble in _UNKNOWN_OUTCOME_ERRORS
+                unknown = failed.kind in _UNKNOWN_OUTCOME_ERRORS
                 return source_unavailable(
                     failed,
                     self._address,
                     f"branch {name}",
-                    changed=OUTCOME_UNKNOWN if undecided else NOTHING_CHANGED,
+                    changed=OUTCOME_UNKNOWN if unknown else NOTHING_CHANGED,
                 )
 
-    def _moved(self, name: str) -> Conflict:
+    def _branch_moved(self, name: str) -> Conflict:
         return Conflict(
             f"Branch {name} of {self._address} moved while it was written.",
-            hint="It is looked at again in the next round.",
+            hint="It is read again in the next pass.",
         )
 
     @contextmanager
-    def _online(self) -> Iterator[GitEnvironment]:
+    def _connect(self) -> Iterator[GitEnvironment]:
         with online_environment(
-            self._copy.home, self._address, self._credential, ssh=self._ssh, pinned=self._pinned
+            self._mirror.home, self._address, self._credential, ssh=self._ssh, pinned=self._pinned
         ) as environment:
             yield environment
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except GitError as failed:
             raise source_unavailable(failed, self._address, what) from failed
         except OSError as error:  # of our own files, beside those that Git writes
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            trouble = GitErrorKind.NO_SPACE if full else GitErrorKind.OTHER
-            said = os.strerror(error.errno or 0)
-            raise source_unavailable(GitError(trouble, said), self._address, what) from error
+            kind = GitErrorKind.DISK_FULL if full else GitErrorKind.OTHER
+            reason = os.strerror(error.errno or 0)
+            raise source_unavailable(GitError(kind, reason), self._address, what) from error
 
 
 MAX_DISK_BYTES = 10 << 30
@@ -344,7 +354,7 @@ class GitRepositories:
         self._disk = disk
         self._git = GitProgram(git)
         self._ssh = ssh
-        self._copies: dict[str, Mirror] = {}
+        self._mirrors: dict[str, Mirror] = {}
         """By folder name; those used last stand last."""
         self._lock = _lock_directory(self._root)
         self._making_room = asyncio.Lock()
@@ -363,40 +373,40 @@ class GitRepositories:
         the credential that its own repository was opened with. `pinned` are the network addresses
         that its host has been found at: by http no other one is asked."""
         name = _folder_name(address)
-        copy = self._copies.pop(name, None)
-        if copy is None:
-            copy = Mirror(
+        mirror = self._mirrors.pop(name, None)
+        if mirror is None:
+            mirror = Mirror(
                 self._root / name, address, git=self._git, home=self._home, limits=self._limits
             )
-        self._copies[name] = copy
+        self._mirrors[name] = mirror
         return GitRepository(
-            copy, credential, ssh=self._ssh, make_room=self._make_room, pinned=pinned
+            mirror, credential, ssh=self._ssh, make_room=self._make_room, pinned=pinned
         )
 
     async def aclose(self) -> None:
         """End what is under way and give the folder back. Safe to call twice."""
-        for copy in self._copies.values():
-            await copy.aclose()
+        for mirror in self._mirrors.values():
+            await mirror.aclose()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     async def _make_room(self, used: Mirror) -> None:
         """Remove the copies that were used least lately while all together are too large."""
-        self._copies[used.folder.name] = self._copies.pop(used.folder.name, used)
+        self._mirrors[used.folder.name] = self._mirrors.pop(used.folder.name, used)
         async with self._making_room:
             sizes = await asyncio.to_thread(_mirror_sizes, self._root)
-            strangers = [name for name in sizes if name not in self._copies]
-            for name in (*strangers, *self._copies):
+            strangers = [name for name in sizes if name not in self._mirrors]
+            for name in (*strangers, *self._mirrors):
                 if sum(sizes.values()) <= self._disk:
                     return
-                copy = self._copies.get(name)
-                if copy is None:
+                mirror = self._mirrors.get(name)
+                if mirror is None:
                     await asyncio.to_thread(remove_tree, self._root / name)
-                elif copy is used or copy.in_use:
+                elif mirror is used or mirror.in_use:
                     continue
                 else:
-                    await copy.forget()
+                    await mirror.forget()
                 sizes.pop(name, None)
 
 

@@ -41,9 +41,8 @@ def heal_of(entries: Iterable[DriftEntry], at: datetime) -> Heal:
 def rounds_of(entries: Iterable[DriftEntry], heals: Iterable[Heal]) -> tuple[datetime, ...]:
     """When one of the fields was healed, whoever had changed it. Slows the next heal down."""
     paths = {entry.path for entry in entries}
-    return tuple(sorted({
-        heal.at for heal in heals if paths & {path for path, _ in heal.fields}
-    }))  # fmt: skip
+    rounds = {heal.at for heal in heals if paths & {path for path, _ in heal.fields}}
+    return tuple(sorted(rounds))
 
 
 def is_fought(entry: DriftEntry, heals: Iterable[Heal], now: datetime) -> bool:
@@ -89,7 +88,8 @@ def describe_fight(entries: Sequence[DriftEntry]) -> str:
     """Say that fields came back after each heal."""
     others = fight_writers(entries)
     if others == (API_SERVER,):
-        return f"{_capitalised(API_SERVER)} stores {_field_list(entries)} differently each time it is written."
+        fields = _field_list(entries)
+        return f"{_capitalised(API_SERVER)} stores {fields} differently each time it is written."
     rival = " and ".join(others) or "somebody who leaves no trace"
     return f"{_capitalised(rival)} and holdfast-gitops keep changing {_field_list(entries)}."
 
@@ -97,20 +97,20 @@ def describe_fight(entries: Sequence[DriftEntry]) -> str:
 def describe_rewrite(entries: Sequence[DriftEntry]) -> tuple[str, tuple[str, ...]]:
     """Say why fields differ right after they were written, and who did that.
 
-    `entries` are those of the look after the write. A removal leaves no trace of its writer, so
-    without one only a dry run that gives the same tells that it was the server.
+    `entries` are what was observed after the write. A removal leaves no trace of its writer, so
+    without one only a dry run that gives the same shows that it was the server.
     """
+    fields = _field_list(entries)
     writers = tuple(each for each in fight_writers(entries) if each != API_SERVER)
     if writers:
-        names = " and ".join(writers)
-        told = f"{_capitalised(names)} changed {_field_list(entries)} as soon as it was written."
-        return told, writers
+        names = _capitalised(" and ".join(writers))
+        return f"{names} changed {fields} as soon as it was written.", writers
     ways = "Declare what is stored, or ignore the field."
     if all(entry.cause is Cause.ADMISSION for entry in entries):
-        told = f"It was written, nobody else wrote since, and it still differs in {_field_list(entries)}"
-        return f"{told}: {API_SERVER} stores it differently. {ways}", (API_SERVER,)
-    told = f"It was written and still differs in {_field_list(entries)}, with no writer on record"
-    return f"{told}: it was removed at once, or {API_SERVER} stores it differently. {ways}", ()
+        message = f"It was written, nobody else wrote since, and it still differs in {fields}"
+        return f"{message}: {API_SERVER} stores it differently. {ways}", (API_SERVER,)
+    message = f"It was written and still differs in {fields}, with no writer on record"
+    return f"{message}: it was removed at once, or {API_SERVER} stores it differently. {ways}", ()
 
 
 def describe_admission_change(entries: Iterable[DriftEntry]) -> str:

@@ -62,10 +62,14 @@ def drift_entry_of(field: DriftedField, evidence: str) -> DriftEntry:
     """Write one drifted field of a workload for the ledger."""
     path = field.change.path
     return DriftEntry(
-        path=json_pointer(path), desired=redact_at_path(path, field.change.desired),
-        live=redact_at_path(path, field.change.live), kind=field.kind, cause=field.cause,
-        evidence=evidence, writer=field.writer,
-    )  # fmt: skip
+        path=json_pointer(path),
+        desired=redact_at_path(path, field.change.desired),
+        live=redact_at_path(path, field.change.live),
+        kind=field.kind,
+        cause=field.cause,
+        evidence=evidence,
+        writer=field.writer,
+    )
 
 
 def redact_at_path(path: Path, value: Tree) -> Tree:

@@ -238,9 +238,13 @@ def write_document(value: Tree) -> str:
     import yaml
 
     return yaml.dump(
-        value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, default_flow_style=False,
+        value,
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
         width=100,
-    )  # fmt: skip
+    )
 
 
 def _decode_text(data: bytes) -> str:
@@ -432,9 +436,13 @@ def _merge_mappings(node: DocumentNode, line: int) -> dict[str, DocumentNode]:
 def _node_at_line(node: DocumentNode, line: int) -> DocumentNode:
     """Let a field stand where its key does, without moving an anchor's own node."""
     return DocumentNode(
-        line=line, value=node.value, pairs=node.pairs, items=node.items, size=node.size,
+        line=line,
+        value=node.value,
+        pairs=node.pairs,
+        items=node.items,
+        size=node.size,
         height=node.height,
-    )  # fmt: skip
+    )
 
 
 def _line_of(event: yaml.Event) -> int:

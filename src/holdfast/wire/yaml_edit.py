@@ -233,8 +233,11 @@ def _align_items(old: list[Tree], new: list[Tree]) -> Sequence[tuple[str, int, i
     """Say which items stay, come and go: by place where that changes fewer of them."""
     before, after = [_item_identity(item) for item in old], [_item_identity(item) for item in new]
     found = align(before, after)
-    moved = sum(last - first + to_last - to for tag, first, last, to, to_last in found
-                if tag in ("insert", "delete"))  # fmt: skip
+    moved = sum(
+        last - first + to_last - to
+        for tag, first, last, to, to_last in found
+        if tag in ("insert", "delete")
+    )
     if len(old) == len(new):
         in_place = sum(one != other for one, other in zip(before, after, strict=True))
         if moved and in_place <= moved:

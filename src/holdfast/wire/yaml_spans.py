@@ -113,8 +113,15 @@ class _SpanFinder:
                 ended = next(self._events)
                 ended_by_marker = bool(getattr(ended, "explicit", False))
                 start = _start(event) if event.explicit else root.start
-                parts.append(DocumentSpan(start=start, end=_end(ended), root=root, empty=empty,
-                                  explicit=bool(event.explicit)))  # fmt: skip
+                parts.append(
+                    DocumentSpan(
+                        start=start,
+                        end=_end(ended),
+                        root=root,
+                        empty=empty,
+                        explicit=bool(event.explicit),
+                    )
+                )
         if parts and not ended_by_marker:
             parts[-1].end = len(self._text)
         return parts
@@ -134,8 +141,14 @@ class _SpanFinder:
             style = event.style or ""
             if style in "|>" and style:
                 end = self._end_of_block(content, end)
-            return NodeSpan(shape=NodeKind.SCALAR, start=start, content=min(content, end), end=end,
-                         style=style, anchor=anchor)  # fmt: skip
+            return NodeSpan(
+                shape=NodeKind.SCALAR,
+                start=start,
+                content=min(content, end),
+                end=end,
+                style=style,
+                anchor=anchor,
+            )
         flow = bool(getattr(event, "flow_style", False))
         shape = NodeKind.LIST if isinstance(event, yaml.SequenceStartEvent) else NodeKind.MAPPING
         piece = NodeSpan(shape=shape, start=start, content=content, flow=flow, anchor=anchor)

@@ -137,8 +137,9 @@ def value_lines(value: Tree, indent: int, manner: Layout) -> tuple[str, list[str
 def block_lines(value: Tree, indent: int, manner: Layout) -> list[str]:
     """Write a mapping or list that is not empty, laid out from a column."""
     if isinstance(value, dict):
-        return [line for name, item in value.items()
-                for line in entry_lines(name, item, indent, manner)]  # fmt: skip
+        return [
+            line for name, item in value.items() for line in entry_lines(name, item, indent, manner)
+        ]
     assert isinstance(value, list)  # noqa: S101  # the callers ask
     return [line for item in value for line in item_lines(item, indent, manner)]
 

@@ -249,7 +249,7 @@ class PreparedDeclaration:
 
     rules: Rules
     tests: FieldTests
-    shape: _Outline
+    outline: _Outline
 
 
 _outlines: dict[object, _Outline] = {}
@@ -257,17 +257,17 @@ _outlines: dict[object, _Outline] = {}
 
 def is_unchanged(declared: Declaration, live: Fields) -> bool:
     """True when the object is as declared beyond doubt. False says nothing."""
-    form = declared.form[0] if declared.form else _prepare_declaration(declared, live)
+    prepared = declared.prepared[0] if declared.prepared else _prepare_declaration(declared, live)
     metadata = live.get("metadata")
-    if form is None or type(metadata) is not dict:
+    if prepared is None or type(metadata) is not dict:
         return False
     if declared.uid is not None and metadata.get("uid") != declared.uid:
         return False
     record = _owners_digest(metadata.get("managedFields"))
-    watched = form.shape.records.get(record) if record else None
-    if watched is None or not passes_tests(live, form.tests):
+    watched = prepared.outline.records.get(record) if record else None
+    if watched is None or not passes_tests(live, prepared.tests):
         return False
-    return all(_is_absent_or_default(live, each, form.rules) for each in watched)
+    return all(_is_absent_or_default(live, each, prepared.rules) for each in watched)
 
 
 def remember_unchanged(declared: Declaration, live: Fields) -> None:
@@ -276,27 +276,27 @@ def remember_unchanged(declared: Declaration, live: Fields) -> None:
     ownership = read_ownership(managed)
     api_version, kind = _object_type(declared, live)
     record = _owners_digest(managed)
-    form = declared.form[0] if declared.form else None
-    if form is not None and form.rules != rules_for(kind, api_version, ownership):
-        declared.form.clear()  # the owners of a custom resource tell more of its lists by now
-        form = _prepare_declaration(declared, live)
-    if form is None or record is None:
+    prepared = declared.prepared[0] if declared.prepared else None
+    if prepared is not None and prepared.rules != rules_for(kind, api_version, ownership):
+        declared.prepared.clear()  # the owners of a custom resource tell more of its lists by now
+        prepared = _prepare_declaration(declared, live)
+    if prepared is None or record is None:
         return
     ours = ownership.ours(declared.managers, api_version) or frozenset()
-    if not all(covers(ours, path) for path in form.shape.zeros):
+    if not all(covers(ours, path) for path in prepared.outline.zeros):
         return
     watched: dict[Path, _UndeclaredField] = {}
     for entry in ownership.entries:
         if entry.api_version != api_version:
             continue
         for path in entry.paths:
-            root = addition_root(form.shape.desired, path)
+            root = addition_root(prepared.outline.desired, path)
             if root is not None and not _never_compared(root):
                 mine = covers(ours, root) or (root in watched and watched[root].ours)
                 watched[root] = _UndeclaredField(path=root, ours=mine)
-    if len(form.shape.records) >= _MAX_KNOWN_OWNERS:
-        form.shape.records.pop(next(iter(form.shape.records)), None)
-    form.shape.records[record] = tuple(watched.values())
+    if len(prepared.outline.records) >= _MAX_KNOWN_OWNERS:
+        prepared.outline.records.pop(next(iter(prepared.outline.records)), None)
+    prepared.outline.records[record] = tuple(watched.values())
 
 
 def _object_type(declared: Declaration, live: Fields) -> tuple[str, str]:
@@ -311,29 +311,27 @@ def _prepare_declaration(declared: Declaration, live: Fields) -> PreparedDeclara
     rules = rules_for(kind, api_version, ownership)
     named: Fields = {"apiVersion": api_version, "kind": kind}
     desired = canonical_object(declared.item | named, rules, key=b"")
-    outline = frozenset(
+    leaves = frozenset(
         (path, type(value).__name__ if value in ([], {}) else "", is_zero(value))
         for path in leaf_paths(desired)
         for value in (value_at(desired, path),)
     )
-    keyed = tuple(sorted(rules.keyed.items()))
-    key = (
-        api_version, kind, declared.managers, declared.expected, declared.applied, outline, keyed,
-    )  # fmt: skip
+    under = (declared.managers, declared.expected, declared.applied)
+    key = (api_version, kind, under, leaves, tuple(sorted(rules.keyed.items())))
     try:
         tests = prepare_tests(declared.item | named, rules)
     except NotPreparable:
-        declared.form[:] = [None]
+        declared.prepared[:] = [None]
         return None
-    shape = _outlines.get(key)
-    if shape is None:
+    outline = _outlines.get(key)
+    if outline is None:
         if len(_outlines) >= _MAX_OUTLINES:
             _outlines.pop(next(iter(_outlines)), None)
-        zeros = frozenset(path for path, empty, zero in outline if zero and not empty)
-        shape = _outlines[key] = _Outline(desired=desired, zeros=zeros)
-    form = PreparedDeclaration(rules=rules, tests=tests, shape=shape)
-    declared.form[:] = [form]
-    return form
+        zeros = frozenset(path for path, empty, zero in leaves if zero and not empty)
+        outline = _outlines[key] = _Outline(desired=desired, zeros=zeros)
+    prepared = PreparedDeclaration(rules=rules, tests=tests, outline=outline)
+    declared.prepared[:] = [prepared]
+    return prepared
 
 
 def _owners_digest(managed: object) -> bytes | None:

@@ -1,7 +1,7 @@
 """The four signals by which an object shows that it is not as declared.
 
 Each is blind to something: values to additions, ownership to reordering, others' ownership to
-removals, a dry run to what admission rewrites. The verdict joins them.
+removals, a dry run to what admission rewrites. `object_diff` joins them.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class AppliedRecord:
     digest: str
     """Of the declaration that was applied; empty when none is known to have been."""
     values: str | None = None
-    """`values_of` the answer to that apply; empty when they were not written down. None when the
-    caller keeps none: then the digest alone tells whether something was declared anew."""
+    """`record_values` of the answer to that apply; empty when they were not written down. None when
+    the caller keeps none: then the digest alone shows whether something was declared anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What we want of one object, and what we hold when all is well."""
+    """What we declare of one object, and what we own when all is well."""
 
     item: Fields
     digest: str
@@ -97,21 +97,21 @@ class Declaration:
     applied: bool = True
     """False before our first apply, when owning nothing is no alarm."""
     previous: Fields | None = None
-    """The item that was applied last, where the caller still has it: it tells which fields were
+    """The item that was applied last, where the caller still has it: it shows which fields were
     declared anew even where others have written since."""
     record: AppliedRecord | None = None
     """What was applied last, by our own record; None where the caller keeps no record at all."""
-    form: list[PreparedDeclaration | None] = field(
+    prepared: list[PreparedDeclaration | None] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
-    """How to recognise an object that is as declared; made when it is first needed."""
+    """What the fast path needs; made when it is first needed."""
 
 
 def declare(item: Fields, manager: str, *, revision: str | None = None) -> Declaration:
     """Make a manifest a declaration: it then carries its own digest.
 
     The live object says by it whether a difference is drift, or a change that was declared since.
-    A `revision` takes the place of the digest where that would tell too much, as of a Secret.
+    A `revision` takes the place of the digest where that would reveal too much, as of a Secret.
     """
     revision = revision or digest(item)
     if not is_custom(str(item.get("apiVersion") or "")):
@@ -159,7 +159,7 @@ class FieldDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectComparison:
-    """Everything that is looked at, in the form in which it can be compared."""
+    """One object and its declaration, in the form in which they can be compared."""
 
     api_version: str
     kind: str
@@ -176,7 +176,7 @@ class ObjectComparison:
     """True when our entry is there, in the version we declare."""
     renewed: bool
     """The declaration is not the one that was applied last: by our own record, or, without one,
-    by the mark on the object as long as nobody else wrote it."""
+    by the annotation on the object as long as nobody else wrote it."""
     previous: Fields | None
     record: AppliedRecord | None
     known: Mapping[bytes, bytes]
@@ -200,8 +200,8 @@ class ObjectComparison:
             renewed = record.digest != declared.digest
         else:
             applied = value_at(live, APPLIED_PATH)
-            told = any(entry.owns(APPLIED_PATH) for entry in foreign)
-            renewed = applied is not None and applied != declared.digest and not told
+            overwritten = any(entry.owns(APPLIED_PATH) for entry in foreign)
+            renewed = applied is not None and applied != declared.digest and not overwritten
         return cls(
             api_version=api_version,
             kind=kind,
@@ -238,16 +238,16 @@ class ObjectComparison:
             seen.add(change.path)
             writer = self.writer(change.path)
             cause, evidence, confirmed = self._explained(change, writer)
-            found_now = self.finding(
+            drift = self.finding(
                 change, Signal.VALUE, evidence, writer=writer, cause=cause, confirmed=confirmed
             )
             untouched = writer is None or writer.manager == REPLICA_SEED_MANAGER
             pending = self.renewed and untouched and cause is not Cause.ADMISSION
             pending = pending and self._may_be_new(change.path)
             if pending and self.as_recorded(change.path) is False:
-                yield replace(found_now, evidence=f"{evidence}; {self._not_as_recorded}")
+                yield replace(drift, evidence=f"{evidence}; {self._not_as_recorded}")
                 continue
-            yield replace(found_now, pending=pending)
+            yield replace(drift, pending=pending)
 
     def lost(self) -> Iterator[FieldDrift]:
         """What we should own and do not, although the value is as declared."""
@@ -311,11 +311,11 @@ class ObjectComparison:
         for found in compare_objects(desired=self.dry_run, live=self.live, rules=self.rules):
             writer = self.writer(found.path)
             evidence = f"an apply would change it; {_describe_writer(writer)}"
-            found_now = self.finding(
+            drift = self.finding(
                 found, Signal.DRY_RUN, evidence, writer=writer, cause=cause_of(writer)
             )
             # Fields that the server derives follow from what was declared anew.
-            yield replace(found_now, pending=self.renewed and writer is None)
+            yield replace(drift, pending=self.renewed and writer is None)
 
     def settled(self, change: Change, signal: Signal, evidence: str) -> FieldDrift:
         """A finding about ownership alone, which a dry run confirms or clears."""
@@ -428,13 +428,15 @@ class ObjectComparison:
         if self.dry_run is not None and same_value(
             value_at(self.dry_run, change.path), change.live
         ):
-            told = "nobody else owns it and a dry run gives the same: the server rewrites it"
-            return Cause.ADMISSION, told, True
+            evidence = "nobody else owns it and a dry run gives the same: the server rewrites it"
+            return Cause.ADMISSION, evidence, True
         if touches(self.ours, change.path):
-            told = "we own it with another value: it was declared anew, or the server rewrote it"
+            evidence = (
+                "we own it with another value: it was declared anew, or the server rewrote it"
+            )
             if self.record is not None and not self.renewed:
-                told = "it is under our name with a value that by our record we never applied"
-            return Cause.UNKNOWN, told, self.dry_run is not None
+                evidence = "it is under our name with a value that by our record we never applied"
+            return Cause.UNKNOWN, evidence, self.dry_run is not None
         if change.live is None:
             return Cause.UNKNOWN, "removed; a removal leaves no trace of its writer", True
         return Cause.UNKNOWN, "nobody owns it", True
@@ -449,7 +451,7 @@ class ObjectComparison:
         return not self.comparable or covers(self.ours, change.path)
 
     def _whole_item(self, change: Change) -> Change:
-        """Tell of a missing list item once, not once for each of its fields."""
+        """Report a missing list item once, not once for each of its fields."""
         if change.live is None:
             for length in range(1, len(change.path)):
                 path = change.path[:length]
@@ -484,15 +486,15 @@ def record_values(
     stored = canonical_object(live | named, rules, key=key)
     known = _read_values(before) if left else {}
     written = frozenset(leaf_paths(desired))
-    marks: dict[bytes, bytes] = {}
+    recorded: dict[bytes, bytes] = {}
     for path in written.union(leaf_paths(stored) if left else ()):
         name = _path_fingerprint(path, key)
         if any(path[: len(each)] == each or each[: len(path)] == path for each in left):
             if name in known:
-                marks[name] = known[name]
+                recorded[name] = known[name]
         elif path in written:
-            marks[name] = _value_fingerprint(value_at(stored, path), key)
-    packed = b"".join(name + marks[name] for name in sorted(marks))
+            recorded[name] = _value_fingerprint(value_at(stored, path), key)
+    packed = b"".join(name + recorded[name] for name in sorted(recorded))
     return _VALUES_PREFIX + base64.b64encode(packed).decode()
 
 

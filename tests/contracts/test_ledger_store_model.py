@@ -1,4 +1,4 @@
-"""The lasting books against the one in dictionaries, over any sequence of operations."""
+"""The lasting ledgers against the one in dictionaries, over any sequence of operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.support.ledgers import NOON, PostgresLedger, Shelf, SqliteLedger
+from tests.support.ledgers import NOON, LedgerBackend, PostgresLedger, SqliteLedger
 from tests.support.postgres import Postgres
 
 from holdfast.adapters.memory.ledger_store import MemoryLedgerStore
@@ -66,16 +66,16 @@ def lines(draw: st.DrawFn) -> JournalEntry:
 
 
 class BookMachine(RuleBasedStateMachine):
-    """Does everything to two books and expects the same answers."""
+    """Does everything to two ledgers and expects the same answers."""
 
-    def __init__(self, make: Callable[[], Shelf]) -> None:
+    def __init__(self, make: Callable[[], LedgerBackend]) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.shelf = make()
-        self.clock = self.shelf.clock
+        self.backend = make()
+        self.clock = self.backend.clock
         self.model: LedgerStore = MemoryLedgerStore(self.clock)
         self.opened = AsyncExitStack()
-        self.book: LedgerStore = self.run(self.opened.enter_async_context(self.shelf.open()))
+        self.ledger: LedgerStore = self.run(self.opened.enter_async_context(self.backend.open()))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(work)
@@ -86,9 +86,9 @@ class BookMachine(RuleBasedStateMachine):
 
     def same(self, ask: Callable[[LedgerStore], Coroutine[Any, Any, Any]]) -> None:
         answers = []
-        for book in (self.model, self.book):
+        for ledger in (self.model, self.ledger):
             try:
-                answers.append(self.run(ask(book)))
+                answers.append(self.run(ask(ledger)))
             except HoldfastError as error:
                 answers.append((type(error), str(error)))
         assert answers[0] == answers[1]
@@ -116,9 +116,9 @@ class BookMachine(RuleBasedStateMachine):
                 )
             )
             present[name] = 0 if made.body is None else present.get(name, 0) + 1
-        self.same(lambda book: book.write(wanted, noted))
-        self.same(lambda book: book.records(RecordKind.DRIFT))
-        self.same(lambda book: book.entries(limit=0))
+        self.same(lambda ledger: ledger.write(wanted, noted))
+        self.same(lambda ledger: ledger.records(RecordKind.DRIFT))
+        self.same(lambda ledger: ledger.entries(limit=0))
 
     @rule(
         kind=KINDS,
@@ -129,7 +129,7 @@ class BookMachine(RuleBasedStateMachine):
     )
     def records(self, kind: RecordKind, application: str, key: str, state: str, limit: int) -> None:
         self.same(
-            lambda book: book.records(
+            lambda ledger: ledger.records(
                 kind, application=application, key=key, state=state, limit=limit
             )
         )
@@ -145,14 +145,14 @@ class BookMachine(RuleBasedStateMachine):
         self, application: str, subject: str, since: datetime | None, before: int, limit: int
     ) -> None:
         self.same(
-            lambda book: book.entries(
+            lambda ledger: ledger.entries(
                 application=application, subject=subject, since=since, before=before, limit=limit
             )
         )
 
     @rule(before=TIMES)
     def prune(self, before: datetime) -> None:
-        self.same(lambda book: book.prune(before))
+        self.same(lambda ledger: ledger.prune(before))
 
     @rule(hours=st.sampled_from([-1, 1, 1, 2]))
     def time_passes(self, hours: int) -> None:
@@ -162,21 +162,21 @@ class BookMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.run(self.opened.aclose())
         self.opened = AsyncExitStack()
-        self.book = self.run(self.opened.enter_async_context(self.shelf.open()))
+        self.ledger = self.run(self.opened.enter_async_context(self.backend.open()))
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])
-def test_a_lasting_book_answers_as_the_dictionaries_do(
+def test_a_durable_ledger_answers_as_the_dictionaries_do(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     made: list[str] = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as home:
 
-        def on_sqlite() -> Shelf:
+        def on_sqlite() -> LedgerBackend:
             made.append(f"{len(made)}.db")
             return SqliteLedger(Path(home) / made[-1])
 
-        def on_postgres() -> Shelf:
+        def on_postgres() -> LedgerBackend:
             made.append(server.create())
             return PostgresLedger(server.dsn(made[-1]))
 

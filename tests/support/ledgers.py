@@ -1,4 +1,4 @@
-"""The three books of the GitOps controller, opened alike, and small values to write in them."""
+"""The three ledgers of the GitOps controller, opened alike, and small values to write in them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SettableClock(SystemClock):
         return self.time
 
 
-class Shelf:
-    """Where one book is kept: opened as often as wanted, it is the same one."""
+class LedgerBackend:
+    """Where one ledger is kept: opened as often as wanted, it is the same one."""
 
     name: str
 
@@ -45,20 +45,20 @@ class Shelf:
         raise NotImplementedError
 
 
-class MemoryLedger(Shelf):
+class MemoryLedger(LedgerBackend):
     name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._book = MemoryLedgerStore(self.clock)
+        self._ledger = MemoryLedgerStore(self.clock)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LedgerStore]:
-        yield self._book
-        await self._book.aclose()
+        yield self._ledger
+        await self._ledger.aclose()
 
 
-class SqliteLedger(Shelf):
+class SqliteLedger(LedgerBackend):
     name = "sqlite"
 
     def __init__(self, path: Path) -> None:
@@ -68,12 +68,12 @@ class SqliteLedger(Shelf):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LedgerStore]:
         with Store.open(self.path, clock=self.clock) as store:
-            book = SqliteLedgerStore(store)
-            yield book
-            await book.aclose()
+            ledger = SqliteLedgerStore(store)
+            yield ledger
+            await ledger.aclose()
 
 
-class PostgresLedger(Shelf):
+class PostgresLedger(LedgerBackend):
     name = "postgres"
 
     def __init__(self, dsn: str) -> None:
@@ -82,11 +82,11 @@ class PostgresLedger(Shelf):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LedgerStore]:
-        book = await open_ledger_store(Secret(self.dsn), clock=self.clock)
+        ledger = await open_ledger_store(Secret(self.dsn), clock=self.clock)
         try:
-            yield book
+            yield ledger
         finally:
-            await book.aclose()
+            await ledger.aclose()
 
 
 def record_put(

@@ -1,4 +1,4 @@
-"""A book whose server hangs, restarts, refuses or is cut off, and what the caller is told."""
+"""A ledger whose server hangs, restarts, refuses or is cut off, and what the caller is told."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from holdfast.reconcile.gitops.ports import LedgerStore, RecordKind
 DRIFT = RecordKind.DRIFT
 
 
-async def keys(book: LedgerStore) -> list[str]:
-    return [record.key for record in await book.records(DRIFT)]
+async def keys(ledger: LedgerStore) -> list[str]:
+    return [record.key for record in await ledger.records(DRIFT)]
 
 
 class Cutter:
@@ -86,8 +86,8 @@ async def cut_book(
     cutter = Cutter(port, statement, deliver=deliver)
     async with cutter.listen() as own:
         through = dsn.replace(f":{port}/", f":{own}/")
-        async with PostgresLedger(f"{through}?sslmode=disable").open() as book:
-            yield book, cutter
+        async with PostgresLedger(f"{through}?sslmode=disable").open() as ledger:
+            yield ledger, cutter
 
 
 @pytest.mark.parametrize("deliver", [False, True])
@@ -96,17 +96,17 @@ def test_a_connection_lost_at_the_commit_leaves_the_outcome_unknown(
 ) -> None:
     async def scenario() -> None:
         async with cut_book(postgres, postgres_server.port, b"COMMIT;", deliver=deliver) as (
-            book,
+            ledger,
             cutter,
         ):
-            await book.write([record_put("a")], [])
+            await ledger.write([record_put("a")], [])
             cutter.armed = True
             with pytest.raises(TargetUnavailable, match="unknown"):
-                await book.write([record_put("b")], [journal_entry("b")])
-            assert await keys(book) == (["b", "a"] if deliver else ["a"])
-            assert len(await book.entries()) == deliver
+                await ledger.write([record_put("b")], [journal_entry("b")])
+            assert await keys(ledger) == (["b", "a"] if deliver else ["a"])
+            assert len(await ledger.entries()) == deliver
             # Reading anew is all that it takes to go on.
-            await book.write([record_put("b", int(deliver))], [])
+            await ledger.write([record_put("b", int(deliver))], [])
 
     asyncio.run(scenario())
 
@@ -118,14 +118,14 @@ def test_a_connection_lost_before_the_commit_is_replaced_and_nobody_notices(
 ) -> None:
     async def scenario() -> None:
         async with cut_book(postgres, postgres_server.port, statement, deliver=deliver) as (
-            book,
+            ledger,
             cutter,
         ):
             cutter.armed = True
-            await book.write([record_put("a")], [journal_entry("a")])
+            await ledger.write([record_put("a")], [journal_entry("a")])
             assert not cutter.armed, "the connection was cut"
-            assert await keys(book) == ["a"]
-            assert [entry.seq for entry in await book.entries()] == [1]
+            assert await keys(ledger) == ["a"]
+            assert [entry.seq for entry in await ledger.entries()] == [1]
 
     asyncio.run(scenario())
 
@@ -134,15 +134,15 @@ def test_a_server_that_was_restarted_is_met_again_without_a_word(
     postgres: str, postgres_server: Postgres
 ) -> None:
     async def scenario() -> None:
-        async with PostgresLedger(postgres).open() as book:
+        async with PostgresLedger(postgres).open() as ledger:
             await asyncio.gather(
-                *(book.write([record_put(f"k{n}")], [journal_entry("x")]) for n in range(8))
+                *(ledger.write([record_put(f"k{n}")], [journal_entry("x")]) for n in range(8))
             )
             postgres_server.restart()  # in this thread, which it lives and dies with
-            await book.write([record_put("after")], [journal_entry("x")])
-            assert len(await keys(book)) == 9
+            await ledger.write([record_put("after")], [journal_entry("x")])
+            assert len(await keys(ledger)) == 9
             postgres_server.restart()  # in this thread, which it lives and dies with
-            assert len(await book.entries()) == 9
+            assert len(await ledger.entries()) == 9
 
     asyncio.run(scenario())
 
@@ -151,15 +151,15 @@ def test_a_server_that_hangs_is_given_up_and_met_again(
     postgres: str, postgres_server: Postgres
 ) -> None:
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
-        await book.write([record_put("a")], [])
+        ledger = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
+        await ledger.write([record_put("a")], [])
         postgres_server.pause()
         try:
             for call in (
-                book.write([record_put("b")], [journal_entry("b")]),
-                book.records(DRIFT),
-                book.entries(),
-                book.prune(NOON),
+                ledger.write([record_put("b")], [journal_entry("b")]),
+                ledger.records(DRIFT),
+                ledger.entries(),
+                ledger.prune(NOON),
             ):
                 with pytest.raises(TargetUnavailable, match="no answer in 1 s"):
                     await call
@@ -167,9 +167,9 @@ def test_a_server_that_hangs_is_given_up_and_met_again(
                 await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
         finally:
             postgres_server.resume()
-        await book.write([record_put("c")], [])
-        assert await keys(book) == ["c", "a"]
-        await book.aclose()
+        await ledger.write([record_put("c")], [])
+        assert await keys(ledger) == ["c", "a"]
+        await ledger.aclose()
 
     asyncio.run(scenario())
 
@@ -180,24 +180,24 @@ def test_a_hanging_server_does_not_hold_up_the_end(
     monkeypatch.setattr("holdfast.adapters.postgres.sessions.CLOSE_TIMEOUT", 0.2)
 
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres))
-        await book.write([record_put("a")], [])
+        ledger = await open_ledger_store(Secret(postgres))
+        await ledger.write([record_put("a")], [])
         postgres_server.pause()
         try:
-            await book.aclose()
+            await ledger.aclose()
         finally:
             postgres_server.resume()
 
     asyncio.run(scenario())
 
 
-def test_a_closed_book_says_so_in_our_words(postgres: str) -> None:
+def test_a_closed_ledger_says_so_in_our_words(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres))
-        await book.aclose()
-        await book.aclose()
+        ledger = await open_ledger_store(Secret(postgres))
+        await ledger.aclose()
+        await ledger.aclose()
         with pytest.raises(TargetUnavailable, match="Nothing was changed"):
-            await book.write([record_put("a")], [])
+            await ledger.write([record_put("a")], [])
 
     asyncio.run(scenario())
 
@@ -228,24 +228,24 @@ async def held_row(dsn: str) -> AsyncIterator[None]:
 
 def test_a_writer_that_waits_too_long_for_its_turn_changes_nothing(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
+        ledger = await open_ledger_store(Secret(postgres), transaction_timeout=1.0)
         async with held_row(postgres):
             with pytest.raises(TargetUnavailable, match="Nothing was changed"):
-                await book.write([record_put("a")], [journal_entry("a")])
-            assert await keys(book) == [], "readers do not wait for writers"
-        await book.write([record_put("b")], [])
-        assert await keys(book) == ["b"]
-        await book.aclose()
+                await ledger.write([record_put("a")], [journal_entry("a")])
+            assert await keys(ledger) == [], "readers do not wait for writers"
+        await ledger.write([record_put("b")], [])
+        assert await keys(ledger) == ["b"]
+        await ledger.aclose()
 
     asyncio.run(scenario())
 
 
 def test_a_write_that_was_cancelled_while_it_waited_leaves_nothing_behind(postgres: str) -> None:
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres))
+        ledger = await open_ledger_store(Secret(postgres))
         async with held_row(postgres):
             writing = [
-                asyncio.create_task(book.write([record_put(f"k{n}")], [journal_entry("x")]))
+                asyncio.create_task(ledger.write([record_put(f"k{n}")], [journal_entry("x")]))
                 for n in range(8)
             ]
             await asyncio.wait(writing, timeout=0.2)
@@ -253,10 +253,10 @@ def test_a_write_that_was_cancelled_while_it_waited_leaves_nothing_behind(postgr
                 each.cancel()
             answers = await asyncio.gather(*writing, return_exceptions=True)
             assert {type(answer) for answer in answers} == {asyncio.CancelledError}
-        await book.write([record_put("after")], [])
-        assert await keys(book) == ["after"]
-        assert await book.entries() == []
-        await book.aclose()
+        await ledger.write([record_put("after")], [])
+        assert await keys(ledger) == ["after"]
+        assert await ledger.entries() == []
+        await ledger.aclose()
 
     asyncio.run(scenario())
 
@@ -294,7 +294,7 @@ def test_a_writer_frozen_in_its_transaction_is_ended_by_the_server(postgres: str
     """Its row is free again though its process still holds the connection."""
 
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(postgres), transaction_timeout=20)
+        ledger = await open_ledger_store(Secret(postgres), transaction_timeout=20)
         frozen = PostgresSessions(Secret(postgres), transaction_timeout=1)
         held = asyncio.Event()
 
@@ -306,11 +306,11 @@ def test_a_writer_frozen_in_its_transaction_is_ended_by_the_server(postgres: str
         frozen._transaction_timeout = 60  # as if its own clock stood still
         freezing = asyncio.create_task(frozen.open(freeze))
         await held.wait()
-        await book.write([record_put("a")], [])
+        await ledger.write([record_put("a")], [])
         freezing.cancel()
         await asyncio.wait([freezing])
         frozen.terminate()
-        await book.aclose()
+        await ledger.aclose()
 
     asyncio.run(scenario())
 
@@ -380,19 +380,19 @@ def test_a_password_that_works_is_in_no_error_of_a_later_failure(
     dsn = postgres.replace("//holdfast@", f"//holdfast:{CANARY}@")
 
     async def scenario() -> None:
-        book = await open_ledger_store(Secret(dsn), transaction_timeout=1)
-        assert CANARY not in repr(vars(book))
-        await book.write([record_put("a")], [])
+        ledger = await open_ledger_store(Secret(dsn), transaction_timeout=1)
+        assert CANARY not in repr(vars(ledger))
+        await ledger.write([record_put("a")], [])
         with pytest.raises(Conflict):
-            await book.write([record_put("a")], [])
+            await ledger.write([record_put("a")], [])
         postgres_server.pause()
         try:
             with pytest.raises(TargetUnavailable) as failed:
-                await book.write([record_put("b")], [])
+                await ledger.write([record_put("b")], [])
         finally:
             postgres_server.resume()
         assert CANARY not in "".join(traceback.format_exception(failed.value))
-        await book.aclose()
+        await ledger.aclose()
 
     asyncio.run(scenario())
     assert CANARY not in caplog.text

@@ -1,4 +1,4 @@
-"""Several controllers on one book: who wins, in which order lines stand, who makes the tables."""
+"""Several controllers on one ledger: who wins, in which order lines stand, who makes the tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from holdfast.core.errors import Conflict
 from holdfast.reconcile.gitops.ports import RecordKind
 
 async def main(dsn, rounds):
-    async with PostgresLedger(dsn).open() as book:
+    async with PostgresLedger(dsn).open() as ledger:
         while rounds:
-            held = await book.records(RecordKind.DRIFT, key="sum")
+            held = await ledger.records(RecordKind.DRIFT, key="sum")
             seen, count = (held[0].version, held[0].body["n"]) if held else (0, 0)
             try:
-                await book.write(
+                await ledger.write(
                     [record_put("sum", seen, body={"n": count + 1})],
                     [journal_entry(str(count + 1))],
                 )
@@ -45,35 +45,35 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 
 async def open_many(stack: AsyncExitStack, dsn: str, count: int) -> Sequence[LedgerStore]:
-    shelves = [PostgresLedger(dsn) for _ in range(count)]
-    return [await stack.enter_async_context(shelf.open()) for shelf in shelves]
+    backends = [PostgresLedger(dsn) for _ in range(count)]
+    return [await stack.enter_async_context(backend.open()) for backend in backends]
 
 
 def test_of_two_controllers_who_saw_the_same_one_wins(postgres: str) -> None:
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
-            books = await open_many(stack, postgres, 2)
+            ledgers = await open_many(stack, postgres, 2)
             for seen in range(10):
                 answers = await asyncio.gather(
                     *(
-                        book.write(
+                        ledger.write(
                             [record_put("a", seen, body={"by": by})],
                             [journal_entry(f"{seen} {by}")],
                         )
-                        for by, book in enumerate(books * 4)
+                        for by, ledger in enumerate(ledgers * 4)
                     ),
                     return_exceptions=True,
                 )
                 assert sum(answer is None for answer in answers) == 1
                 assert sum(isinstance(answer, Conflict) for answer in answers) == 7
-                (record,) = await books[0].records(DRIFT)
+                (record,) = await ledgers[0].records(DRIFT)
                 assert (record.version, record.body) == (seen + 1, {"by": answers.index(None)})
-            assert len(await books[1].entries()) == 10
+            assert len(await ledgers[1].entries()) == 10
 
     asyncio.run(scenario())
 
 
-def test_processes_that_share_a_book_lose_no_write_of_each_other(postgres: str) -> None:
+def test_processes_that_share_a_ledger_lose_no_write_of_each_other(postgres: str) -> None:
     children = [
         subprocess.Popen(
             [sys.executable, "-c", CONTROLLER, postgres, "12"],
@@ -87,10 +87,10 @@ def test_processes_that_share_a_book_lose_no_write_of_each_other(postgres: str) 
     assert [code for _, code in ended] == [0, 0, 0], ended
 
     async def scenario() -> None:
-        async with PostgresLedger(postgres).open() as book:
-            (record,) = await book.records(DRIFT)
+        async with PostgresLedger(postgres).open() as ledger:
+            (record,) = await ledger.records(DRIFT)
             assert (record.version, record.body) == (36, {"n": 36})
-            entries = await book.entries()
+            entries = await ledger.entries()
             assert [entry.summary for entry in entries] == [str(n) for n in range(36, 0, -1)]
 
     asyncio.run(scenario())
@@ -112,16 +112,16 @@ def test_whoever_follows_the_journal_by_its_numbers_misses_no_line(postgres: str
                     missed.extend(seq for seq in found - known if seq < max(known, default=0))
                     known.update(found)
 
-            async def write(number: int, book: LedgerStore) -> None:
+            async def write(number: int, ledger: LedgerStore) -> None:
                 for turn in range(25):
                     # Some transactions are long and some are short, so that they overtake.
                     many = [
                         record_put(f"{number}-{turn}-{n}") for n in range(60 if number == 0 else 1)
                     ]
-                    await book.write(many, [journal_entry("a"), journal_entry("b")])
+                    await ledger.write(many, [journal_entry("a"), journal_entry("b")])
 
             following = asyncio.create_task(follow())
-            await asyncio.gather(*(write(number, book) for number, book in enumerate(writers)))
+            await asyncio.gather(*(write(number, ledger) for number, ledger in enumerate(writers)))
             ended.set()
             await following
             assert missed == []
@@ -133,16 +133,16 @@ def test_whoever_follows_the_journal_by_its_numbers_misses_no_line(postgres: str
 
 def test_controllers_that_start_at_once_make_the_tables_once(postgres: str) -> None:
     async def scenario() -> None:
-        books = await asyncio.gather(*(open_ledger_store(Secret(postgres)) for _ in range(6)))
+        ledgers = await asyncio.gather(*(open_ledger_store(Secret(postgres)) for _ in range(6)))
         await asyncio.gather(
             *(
-                book.write([record_put(f"k{n}")], [journal_entry("a")])
-                for n, book in enumerate(books)
+                ledger.write([record_put(f"k{n}")], [journal_entry("a")])
+                for n, ledger in enumerate(ledgers)
             )
         )
-        assert len(await books[0].records(DRIFT)) == 6
-        for book in books:
-            await book.aclose()
+        assert len(await ledgers[0].records(DRIFT)) == 6
+        for ledger in ledgers:
+            await ledger.aclose()
 
     asyncio.run(scenario())
 
@@ -210,9 +210,9 @@ def test_a_user_who_may_not_create_tables_uses_those_that_are_there(
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
             database,
         )
-        async with PostgresLedger(limited).open() as book:
-            await book.write([record_put("a")], [journal_entry("a")])
-            await book.prune(NOON)
+        async with PostgresLedger(limited).open() as ledger:
+            await ledger.write([record_put("a")], [journal_entry("a")])
+            await ledger.prune(NOON)
 
     try:
         asyncio.run(scenario())

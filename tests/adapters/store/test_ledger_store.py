@@ -1,6 +1,6 @@
 """The GitOps controller's ledger in the store's file: older files, crashes, damage, neighbours.
 
-What it does as a book is in the contract suite.
+What it does as a ledger is in the contract suite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.reconcile.gitops.ports import RecordKind
 
 
-def test_a_file_from_before_the_book_gets_one_and_keeps_all_it_had(tmp_path: Path) -> None:
+def test_a_file_from_before_the_ledger_gets_one_and_keeps_all_it_had(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     store = open_store(path, migrations=MIGRATIONS[:1])
     for _ in operations(store):
@@ -31,9 +31,9 @@ def test_a_file_from_before_the_book_gets_one_and_keeps_all_it_had(tmp_path: Pat
     before = dump(path)
 
     async def write() -> None:
-        async with SqliteLedger(path).open() as book:
-            assert await book.records(RecordKind.DRIFT) == []
-            await book.write([record_put("a")], [journal_entry("1")])
+        async with SqliteLedger(path).open() as ledger:
+            assert await ledger.records(RecordKind.DRIFT) == []
+            await ledger.write([record_put("a")], [journal_entry("1")])
 
     Store.open(path, mode=OpenMode.SERVER).close()
     assert dump(path) == before
@@ -43,7 +43,7 @@ def test_a_file_from_before_the_book_gets_one_and_keeps_all_it_had(tmp_path: Pat
     connection.close()
 
 
-def test_a_program_from_before_the_book_refuses_the_file(tmp_path: Path) -> None:
+def test_a_program_from_before_the_ledger_refuses_the_file(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     Store.open(path).close()
     before = path.read_bytes()
@@ -52,28 +52,28 @@ def test_a_program_from_before_the_book_refuses_the_file(tmp_path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_a_killed_book_keeps_what_it_acknowledged_and_tears_no_write() -> None:
+def test_a_killed_ledger_keeps_what_it_acknowledged_and_tears_no_write() -> None:
     found = kill_at("book", stride=7)
     assert found["problems"] == []
     assert found["ended"]
     assert int(str(found["points"])) >= 20
 
 
-def test_a_flipped_bit_in_the_book_is_noticed_or_does_no_harm(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_ledger_is_noticed_or_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    shelf = SqliteLedger(path)
+    backend = SqliteLedger(path)
 
     async def fill() -> None:
-        async with shelf.open() as book:
+        async with backend.open() as ledger:
             for number in range(200):
                 record = record_put(f"drf-{number}", body={"live": f"{number:400}"})
-                await book.write(
+                await ledger.write(
                     [record], [journal_entry(f"saw {number}", subject=f"drf-{number}")]
                 )
 
     async def read() -> object:
-        async with shelf.open() as book:
-            return await book.records(RecordKind.DRIFT), await book.entries(limit=0)
+        async with backend.open() as ledger:
+            return await ledger.records(RecordKind.DRIFT), await ledger.entries(limit=0)
 
     asyncio.run(fill())
     truth = asyncio.run(read())
@@ -97,8 +97,8 @@ def test_the_check_of_a_file_reads_the_seals_of_its_book(tmp_path: Path) -> None
     path = tmp_path / "holdfast.db"
 
     async def fill() -> None:
-        async with SqliteLedger(path).open() as book:
-            await book.write([record_put("a")], [journal_entry("1")])
+        async with SqliteLedger(path).open() as ledger:
+            await ledger.write([record_put("a")], [journal_entry("1")])
 
     asyncio.run(fill())
     connection = apsw.Connection(str(path))
@@ -112,38 +112,38 @@ def test_the_check_of_a_file_reads_the_seals_of_its_book(tmp_path: Path) -> None
         ]
 
 
-def test_a_book_shares_commits_with_the_stores_other_writers(tmp_path: Path) -> None:
-    """One transaction may hold the writes of both; a conflict undoes the book's alone."""
+def test_a_ledger_shares_commits_with_the_stores_other_writers(tmp_path: Path) -> None:
+    """One transaction may hold the writes of both; a conflict undoes the ledger's alone."""
 
     async def scenario(store: Store) -> None:
-        book = SqliteLedgerStore(store)
+        ledger = SqliteLedgerStore(store)
         answers = await asyncio.gather(
-            book.write([record_put("a")], [journal_entry("kept")]),
+            ledger.write([record_put("a")], [journal_entry("kept")]),
             store.submit(lambda tx: tx.create_project("acme")),
-            book.write([record_put("b"), record_put("a", 7)], [journal_entry("undone")]),
+            ledger.write([record_put("b"), record_put("a", 7)], [journal_entry("undone")]),
             return_exceptions=True,
         )
         assert [isinstance(answer, HoldfastError) for answer in answers] == [False, False, True]
         assert store.project("acme") is not None
-        assert [record.key for record in await book.records(RecordKind.DRIFT)] == ["a"]
-        assert [entry.summary for entry in await book.entries()] == ["kept"]
+        assert [record.key for record in await ledger.records(RecordKind.DRIFT)] == ["a"]
+        assert [entry.summary for entry in await ledger.entries()] == ["kept"]
 
     with Store.open(tmp_path / "holdfast.db") as store:
         asyncio.run(scenario(store))
 
 
 def test_a_closed_store_is_said_to_be_closed(tmp_path: Path) -> None:
-    async def scenario(book: SqliteLedgerStore) -> None:
+    async def scenario(ledger: SqliteLedgerStore) -> None:
         for call in (
-            book.records(RecordKind.DRIFT),
-            book.entries(),
-            book.write([record_put("a")], []),
-            book.prune(NOON),
+            ledger.records(RecordKind.DRIFT),
+            ledger.entries(),
+            ledger.write([record_put("a")], []),
+            ledger.prune(NOON),
         ):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await call
 
     store = Store.open(tmp_path / "holdfast.db")
-    book = SqliteLedgerStore(store)
+    ledger = SqliteLedgerStore(store)
     store.close()
-    asyncio.run(scenario(book))
+    asyncio.run(scenario(ledger))

@@ -1,6 +1,6 @@
 """The GitOps controller's ledger in plain dictionaries, for tests and demonstrations.
 
-Held to the same contract suite as the books that last. Forgets everything with its process.
+Held to the same contract suite as the durable ones. Forgets everything with its process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.reconcile.ports import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredRecord:
-    """A record with its body as text, so that no caller holds the book's own copy."""
+    """A record with its body as text, so that no caller holds the store's own copy."""
 
     state: str
     text: str
@@ -35,13 +35,13 @@ class _StoredRecord:
 
 
 class MemoryLedgerStore:
-    """The `Book` port over dictionaries. For one event loop."""
+    """The `LedgerStore` port over dictionaries. For one event loop."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._records: dict[RecordName, _StoredRecord] = {}
         """The last changed last."""
-        self._lines: list[tuple[JournalEntry, str]] = []
+        self._entries: list[tuple[JournalEntry, str]] = []
         """Oldest first, each with its detail as text."""
         self._seq = 0
         self.failure: HoldfastError | None = None
@@ -83,7 +83,7 @@ class MemoryLedgerStore:
         self._fail()
         check_names(puts, entries)
         settled = settle_writes(puts, {name: kept.version for name, kept in self._records.items()})
-        lines = [
+        written = [
             (stored_entry(entry, self._seq + number), record_to_json(entry.detail))
             for number, entry in enumerate(entries, start=1)
         ]
@@ -94,8 +94,8 @@ class MemoryLedgerStore:
                 self._records[name] = _StoredRecord(
                     state=after.state, text=after.text, version=after.version, changed_at=now
                 )
-        self._lines += lines
-        self._seq += len(lines)
+        self._entries += written
+        self._seq += len(written)
 
     async def entries(
         self,
@@ -106,20 +106,20 @@ class MemoryLedgerStore:
         before: int = 0,
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
-        """Return lines of the journal, newest first."""
+        """Return entries of the journal, newest first."""
         self._fail()
         found = [
-            replace(line, detail=record_from_json(detail))
-            for line, detail in reversed(self._lines)
-            if application in ("", line.application)
-            and subject in ("", line.subject)
-            and (since is None or line.at >= since)
-            and (not before or line.seq < before)
+            replace(entry, detail=record_from_json(detail))
+            for entry, detail in reversed(self._entries)
+            if application in ("", entry.application)
+            and subject in ("", entry.subject)
+            and (since is None or entry.at >= since)
+            and (not before or entry.seq < before)
         ]
         return found[: limit or None]
 
     async def prune(self, before: datetime) -> int:
-        """Remove closed records and journal lines from before a time; says how many."""
+        """Remove closed records and journal entries from before a time; says how many."""
         self._fail()
         records = {
             name: kept
@@ -127,13 +127,13 @@ class MemoryLedgerStore:
             if kept.state != CLOSED or kept.changed_at >= before
         }
         about = {(name[1], name[2]) for name, kept in records.items() if kept.state != CLOSED}
-        lines = [
-            (line, detail)
-            for line, detail in self._lines
-            if line.at >= before or (line.subject and (line.application, line.subject) in about)
+        written = [
+            (entry, detail)
+            for entry, detail in self._entries
+            if entry.at >= before or (entry.subject and (entry.application, entry.subject) in about)
         ]
-        removed = len(self._records) - len(records) + len(self._lines) - len(lines)
-        self._records, self._lines = records, lines
+        removed = len(self._records) - len(records) + len(self._entries) - len(written)
+        self._records, self._entries = records, written
         return removed
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
 """A target that lives in one process and forgets everything with it.
 
 Held to the same contract suite as the others, so a test that passes on it means something.
-Faults can be ordered in advance; `writes` records every step that took effect.
+Faults can be planned in advance; `writes` records every step that took effect.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class MemoryLedger:
     _drifts: list[DriftRecord] = field(default_factory=list)
     _history: list[HistoryEntry] = field(default_factory=list)
 
-    def created(self, live: Live, writer: Writer) -> None:
-        """A workload came to be, as declared."""
+    def record_created(self, live: Live, writer: Writer) -> None:
+        """A workload was created as declared."""
         self._declared[live.id] = dict(live.fields)
-        self._note(live, "created", writer, f"created with {len(live.fields)} fields")
+        self._add_history(live, "created", writer, f"created with {len(live.fields)} fields")
 
-    def updated(self, live: Live, writer: Writer, names: Sequence[str]) -> None:
+    def record_updated(self, live: Live, writer: Writer, names: Sequence[str]) -> None:
         """Fields of a workload were written."""
-        self._note(live, "updated", writer, f"wrote {', '.join(names)}", names)
+        self._add_history(live, "updated", writer, f"wrote {', '.join(names)}", names)
 
-    def deleted(self, live: Live, writer: Writer) -> None:
-        """A workload is gone."""
+    def record_deleted(self, live: Live, writer: Writer) -> None:
+        """A workload was deleted."""
         self._declared.pop(live.id, None)
-        self._note(live, "deleted", writer, "deleted")
+        self._add_history(live, "deleted", writer, "deleted")
         self._resolve(live.id, "deleted")
 
     def declare(self, live: Live, write: Mapping[str, Tree]) -> None:
@@ -117,7 +117,7 @@ class MemoryLedger:
             for record in self._drifts
         ]
 
-    def _note(
+    def _add_history(
         self, live: Live, action: str, writer: Writer, summary: str, names: Sequence[str] = ()
     ) -> None:
         self._history.append(
@@ -148,7 +148,7 @@ class _Fault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RememberedOutcome:
     request: str
-    answer: Live | Absent
+    outcome: Live | Absent
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,20 +161,20 @@ class MemoryTarget:
     writes: list[Step] = field(default_factory=list)
     """Every step that took effect, in order."""
     down: bool = False
-    """While true, every question goes unanswered."""
+    """While true, every call raises TargetUnavailable."""
     phases: dict[str, Sequence[Progress]] = field(default_factory=dict)
-    """By slug, what following its progress shows; ready at once where none is given."""
+    """By slug, what its progress shows; ready at once where none is given."""
     lines: dict[str, Sequence[str]] = field(default_factory=dict)
     """By slug, its log."""
     refused: Callable[[Desired], Sequence[Problem]] | None = None
     _workloads: dict[WorkloadId, Live] = field(default_factory=dict)
-    _kept: dict[str, _RememberedOutcome] = field(default_factory=dict)
+    _outcomes: dict[str, _RememberedOutcome] = field(default_factory=dict)
     _faults: list[_Fault] = field(default_factory=list)
-    _book: MemoryLedger = field(init=False)
+    _ledger: MemoryLedger = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._book = MemoryLedger(clock=self.clock)
+        self._ledger = MemoryLedger(clock=self.clock)
 
     def refuses(self, desired: Desired) -> Sequence[Problem]:
         """Nothing, unless the test says otherwise."""
@@ -193,14 +193,14 @@ class MemoryTarget:
             if step.action is Action.NOTHING:
                 return self._workloads.get(step.id) or Absent(id=step.id)
             request = digest([str(step.id), step.action, step.write, step.uid, step.version])
-            kept = self._kept.get(key)
-            if kept is None:
-                kept = _RememberedOutcome(request=request, answer=self._act(step))
-                self._kept[key] = kept
-            elif kept.request != request:
+            remembered = self._outcomes.get(key)
+            if remembered is None:
+                remembered = _RememberedOutcome(request=request, outcome=self._act(step))
+                self._outcomes[key] = remembered
+            elif remembered.request != request:
                 raise ValidationError("This idempotency key was used for another step.")
             self._fail(after_effect=True, slug=step.id.slug)
-            return kept.answer
+            return remembered.outcome
 
     async def list(self, project: str) -> Sequence[Live]:
         """Return every workload of a project."""
@@ -212,7 +212,7 @@ class MemoryTarget:
             )
 
     async def progress(self, workload: WorkloadId) -> AsyncIterator[Progress]:
-        """Show what the test laid down for this slug."""
+        """Yield what the test set for this slug."""
         if isinstance(await self.observe(workload), Absent):
             raise NotFound(f"There is no workload {workload}.")
         for each in self.phases.get(workload.slug, READY_PROGRESS):
@@ -224,7 +224,7 @@ class MemoryTarget:
         """Return the ledger's drifts, newest first."""
         with self._lock:
             self._fail()
-            return self._book.drifts(project, slug=slug, include_resolved=include_resolved)
+            return self._ledger.drifts(project, slug=slug, include_resolved=include_resolved)
 
     async def history(
         self, project: str, *, slug: str | None = None, limit: int = 100
@@ -232,10 +232,10 @@ class MemoryTarget:
         """Return audit rows, newest first."""
         with self._lock:
             self._fail()
-            return self._book.history(project, slug=slug, limit=limit)
+            return self._ledger.history(project, slug=slug, limit=limit)
 
     async def logs(self, workload: WorkloadId, *, tail: int, follow: bool) -> AsyncIterator[str]:
-        """Yield the last lines that the test laid down."""
+        """Yield the last lines that the test set."""
         if isinstance(await self.observe(workload), Absent):
             raise NotFound(f"There is no workload {workload}.")
         kept = list(self.lines.get(workload.slug, ()))
@@ -243,7 +243,7 @@ class MemoryTarget:
             yield line
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def edit(self, workload: WorkloadId, fields: Mapping[str, Tree], *, writer: Writer) -> Live:
         """Change live fields behind Holdfast's back, as another tool would."""
@@ -252,7 +252,7 @@ class MemoryTarget:
             if live is None:
                 raise NotFound(f"There is no workload {workload}.")
             after = self._write(live, dict(fields), writer)
-            self._book.compare(after, writer)
+            self._ledger.compare(after, writer)
             return after
 
     def remove(self, workload: WorkloadId, *, writer: Writer) -> bool:
@@ -260,7 +260,7 @@ class MemoryTarget:
         with self._lock:
             live = self._workloads.pop(workload, None)
             if live is not None:
-                self._book.deleted(live, writer)
+                self._ledger.record_deleted(live, writer)
             return live is not None
 
     def set_status(self, workload: WorkloadId, status: Status) -> None:
@@ -308,7 +308,7 @@ class MemoryTarget:
         if live is None:
             return self._create(step.id, step.write)
         after = self._write(live, step.write, self.writer)
-        self._book.declare(after, step.write)
+        self._ledger.declare(after, step.write)
         return after
 
     def _create(self, where: WorkloadId, write: Fields) -> Live:
@@ -327,7 +327,7 @@ class MemoryTarget:
             updated_at=now,
         )
         self._workloads[where] = live
-        self._book.created(live, writer)
+        self._ledger.record_created(live, writer)
         return live
 
     def _write(self, live: Live, write: Fields, writer: Writer) -> Live:
@@ -349,5 +349,5 @@ class MemoryTarget:
             updated_at=now,
         )
         self._workloads[live.id] = after
-        self._book.updated(after, stamped, changed)
+        self._ledger.record_updated(after, stamped, changed)
         return after

@@ -1,4 +1,4 @@
-"""The `Book` port over PostgreSQL.
+"""The `LedgerStore` port over PostgreSQL.
 
 Writers take turns: each first updates the one row of `holdfast_book` and holds it to its commit.
 So what it reads after that is what the last commit left, and numbers follow the order of commits.
@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.adapters.postgres.schema import check_version
-from holdfast.adapters.postgres.sessions import PostgresConnection, PostgresRow, PostgresSessions
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.postgres.schema import check_version, migrate_schema
+from holdfast.adapters.postgres.sessions import (
+    TRANSACTION_TIMEOUT,
+    PostgresConnection,
+    PostgresRow,
+    PostgresSessions,
+)
 from holdfast.core.errors import TargetUnavailable
+from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.ledger_store import (
     CLOSED,
     RecordName,
@@ -71,6 +78,25 @@ _OLD_ENTRIES = (
 )
 
 
+async def open_ledger_store(
+    dsn: Secret, *, clock: Clock | None = None, transaction_timeout: float = TRANSACTION_TIMEOUT
+) -> PostgresLedgerStore:
+    """Connect and bring the tables up to date; `aclose` the store in the same loop.
+
+    The address is one of libpq's, `postgresql://user@host/database?sslmode=verify-full`; a
+    password may stand in it, in PGPASSWORD or in a password file. Raises ConfigurationError for
+    an address or a database that cannot do, AuthError for a refused credential and
+    TargetUnavailable when it does not answer in time; none shows the address.
+    """
+    sessions = PostgresSessions(dsn, transaction_timeout=transaction_timeout)
+    try:
+        await sessions.open(migrate_schema)
+    except BaseException:
+        sessions.terminate()
+        raise
+    return PostgresLedgerStore(sessions, clock or SystemClock())
+
+
 class PostgresLedgerStore:
     """One ledger that several controllers share. Made by `open_ledger_store`."""
 
@@ -120,7 +146,7 @@ class PostgresLedgerStore:
         before: int = 0,
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
-        """Return lines of the journal, newest first."""
+        """Return entries of the journal, newest first."""
         values: list[Any] = []  # Any: as above
         where = _where_clause(values, application=application, subject=subject)
         if since is not None:
@@ -135,7 +161,7 @@ class PostgresLedgerStore:
         ]
 
     async def prune(self, before: datetime) -> int:
-        """Remove closed records and journal lines from before a time; says how many."""
+        """Remove closed records and journal entries from before a time; says how many."""
         removed = 0
         for statement in (_OLD_RECORDS, _OLD_ENTRIES):
 

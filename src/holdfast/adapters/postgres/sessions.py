@@ -111,19 +111,21 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def postgres_error(
-    error: BaseException, place: str, *, transaction_timeout: float, committing: bool = False
+    error: BaseException, address: str, *, transaction_timeout: float, committing: bool = False
 ) -> TargetUnavailable:
     """Turn a failure during work into one of ours."""
     return TargetUnavailable(
-        _describe(error, place, transaction_timeout),
+        _describe(error, address, transaction_timeout),
         changed=OUTCOME_UNKNOWN if committing else NOTHING_CHANGED,
         hint="Read the record again once it answers." if committing else "Try again later.",
     )
 
 
-def connect_error(error: BaseException, place: str, *, transaction_timeout: float) -> HoldfastError:
+def connect_error(
+    error: BaseException, address: str, *, transaction_timeout: float
+) -> HoldfastError:
     """Turn a failure to open into one of ours, told apart by who can mend it."""
-    said = _describe(error, place, transaction_timeout)
+    said = _describe(error, address, transaction_timeout)
     if isinstance(error, _REFUSED_CREDENTIALS):
         return AuthError(said, hint="Check the user and the password.")
     if isinstance(error, _UNFIT_DATABASE):
@@ -135,20 +137,20 @@ def connect_error(error: BaseException, place: str, *, transaction_timeout: floa
             "The address of the database cannot be read.",
             hint="Check its port, its parameters and its certificates.",
         )
-    return postgres_error(error, place, transaction_timeout=transaction_timeout)
+    return postgres_error(error, address, transaction_timeout=transaction_timeout)
 
 
-def _describe(error: BaseException, place: str, transaction_timeout: float) -> str:
+def _describe(error: BaseException, address: str, transaction_timeout: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"PostgreSQL at {place} gave no answer in {format_seconds(transaction_timeout)}."
+        return f"PostgreSQL at {address} gave no answer in {format_seconds(transaction_timeout)}."
     if isinstance(error, asyncpg.PostgresError):
         # The first line only: those behind it quote rows.
         message = redact(str(error).partition("\n")[0])[:200].rstrip(".")
-        return f"PostgreSQL at {place} answered: {message} ({error.sqlstate})."
+        return f"PostgreSQL at {address} answered: {message} ({error.sqlstate})."
     if isinstance(error, OSError):
         why = error.strerror or str(error) or type(error).__name__
-        return f"PostgreSQL at {place} could not be reached ({why})."
-    return f"The connection to PostgreSQL at {place} failed ({type(error).__name__})."
+        return f"PostgreSQL at {address} could not be reached ({why})."
+    return f"The connection to PostgreSQL at {address} failed ({type(error).__name__})."
 
 
 TRANSACTION_TIMEOUT = 30.0
@@ -180,7 +182,7 @@ class PostgresSessions:
     """A pool of connections to one database. For one event loop."""
 
     def __init__(self, dsn: Secret, *, transaction_timeout: float) -> None:
-        self.place = display_address(dsn)
+        self.address = display_address(dsn)
         self._transaction_timeout = transaction_timeout
         self._settings = _SETTINGS.format(milliseconds=int(transaction_timeout * 1000))
         self._pool = asyncpg.create_pool(
@@ -200,7 +202,7 @@ class PostgresSessions:
                 await self._once(work, _CommitProgress())
         except (*ASYNCPG_ERRORS, ValueError) as error:
             failure = connect_error(
-                error, self.place, transaction_timeout=self._transaction_timeout
+                error, self.address, transaction_timeout=self._transaction_timeout
             )
             # An address that could not be read is quoted in the error that says so.
             raise failure from (error if isinstance(error, OSError) else None)
@@ -227,7 +229,7 @@ class PostgresSessions:
                 if progress.committing or not first or not is_connection_lost(error):
                     raise postgres_error(
                         error,
-                        self.place,
+                        self.address,
                         transaction_timeout=self._transaction_timeout,
                         committing=progress.committing,
                     ) from error

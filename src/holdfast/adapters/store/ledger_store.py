@@ -1,7 +1,7 @@
 """The GitOps controller's ledger in the embedded database.
 
 For a controller that runs alone: the file is its own, and the store's one writer makes every
-commit durable. Several controllers share a book in PostgreSQL instead.
+commit durable. Several controllers share a ledger in PostgreSQL instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRUNE_BATCH = 1000
 
 
 class SqliteLedgerStore:
-    """The `Book` port over an open store. Whoever opened the store closes it."""
+    """The `LedgerStore` port over an open store. Whoever opened the store closes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class SqliteLedgerStore:
         before: int = 0,
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
-        """Return lines of the journal, newest first."""
+        """Return entries of the journal, newest first."""
         where, values = _where_clause(application=application, subject=subject)
         if since is not None:
             where, values = f"{where} AND at >= ?", (*values, to_microseconds(since))
@@ -95,13 +95,15 @@ class SqliteLedgerStore:
         )
 
     async def prune(self, before: datetime) -> int:
-        """Remove closed records and journal lines from before a time; says how many."""
+        """Remove closed records and journal entries from before a time; says how many."""
         removed = 0
         for statement in (_OLD_RECORDS, _OLD_ENTRIES):
             while True:
-                gone = await self._store.submit(partial(_prune_batch, sql=statement, before=before))
-                removed += gone
-                if gone < PRUNE_BATCH:
+                count = await self._store.submit(
+                    partial(_prune_batch, sql=statement, before=before)
+                )
+                removed += count
+                if count < PRUNE_BATCH:
                     break
         return removed
 
@@ -150,7 +152,7 @@ def _versions(tx: Transaction, puts: Sequence[LedgerWrite]) -> dict[RecordName, 
 
 
 def _take_numbers(tx: Transaction, turns: int, lines: int) -> tuple[int, int]:
-    """Take numbers for records and lines; returns the last ones that were given before."""
+    """Take numbers for records and journal entries; returns the last ones given before."""
     if not turns and not lines:
         return 0, 0
     after = tx.query(

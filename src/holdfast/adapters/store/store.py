@@ -23,12 +23,6 @@ import apsw
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store import schema
-from holdfast.adapters.store.database import (
-    OpenedStore,
-    backup_store,
-    find_problems,
-    open_store_files,
-)
 from holdfast.adapters.store.errors import (
     closed_store,
     damaged_store,
@@ -38,9 +32,13 @@ from holdfast.adapters.store.errors import (
 )
 from holdfast.adapters.store.files import (
     FileWatch,
+    OpenedStore,
     OpenMode,
     Watermark,
+    backup_store,
+    find_problems,
     lock_holder,
+    open_store_files,
     real_path,
     write_watermark,
 )

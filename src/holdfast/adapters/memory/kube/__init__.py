@@ -5,17 +5,16 @@
     kube.edit(ref, lambda item: item["spec"].update(replicas=3), manager="kubectl-edit")
     await kube.apply(manifest, manager="me")                 # raises KubeConflict: owned
 
-It is honest about what reconcilers trip over: field ownership and its conflicts, defaults,
+It imitates what reconcilers have to cope with: field ownership and its conflicts, defaults,
 guards by uid and version, dry runs, versions, generations, finalizers, garbage collection, and
 watches that end, expire or miss nothing. The contract suite holds it to a real API server.
 
-It plays no controllers: no pods appear, and a Deployment is ready when `make_ready` says so.
-Other writers are played with `create`, `edit` (also through `scale` and `status`) and `patch`;
+It runs no controllers: no pods appear, and a Deployment is ready when `make_ready` says so.
+Other writers are imitated with `create`, `edit` (also through `scale` and `status`) and `patch`;
 trouble with `fail_next`, `end_watches`, `compact` and `unserve`. `writes` counts.
 
 Not imitated: schemas (unknown fields and wrong types pass, except in an applied
-InferenceService), rights, admission, namespaces that must exist, several versions of one kind,
-the bookkeeping of `kubectl apply` on the client's side, defaults of fields that Holdfast does not
+InferenceService), rights, webhooks, namespaces that must exist, several versions of one kind, the bookkeeping of `kubectl apply` on the client's side, defaults of fields that Holdfast does not
 write, and objects whose owner never existed (a real cluster collects them). Nothing suspends
 but a watch.
 """

@@ -12,7 +12,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
-from holdfast.adapters.memory.kube.defaults import drop_empty_fields, fill_defaults
+from holdfast.adapters.memory.kube.admission import (
+    check_object,
+    check_schema,
+    drop_empty_fields,
+    fill_defaults,
+)
 from holdfast.adapters.memory.kube.kinds import MemoryKind, Object
 from holdfast.adapters.memory.kube.managed_fields import (
     APPLY,
@@ -29,7 +34,6 @@ from holdfast.adapters.memory.kube.managed_fields import (
     without_times,
     write_managed_fields,
 )
-from holdfast.adapters.memory.kube.validation import check_object, check_schema
 from holdfast.core.errors import HoldfastError, NotFound, ValidationError
 from holdfast.reconcile.kube import (
     ConflictReason,

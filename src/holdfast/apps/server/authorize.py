@@ -149,13 +149,13 @@ class Authorizer:
     def __init__(
         self,
         store: Store,
-        recent: StoreCache,
+        cache: StoreCache,
         *,
         failures: TokenBuckets,
         rates: TokenBuckets | None,
     ) -> None:
         self._store = store
-        self._recent = recent
+        self._cache = cache
         self._failures = failures
         self._rates = rates
 
@@ -189,8 +189,8 @@ class Authorizer:
         given = request.headers.get(b"authorization")
         if given is None:
             raise self._refused(request, "No credential was given.")
-        self._recent.refresh()
-        bearer = self._recent.bearer(given) or self._verified(request, given)
+        self._cache.refresh()
+        bearer = self._cache.bearer(given) or self._verified(request, given)
         token = bearer[0]
         if not token.active(now):
             ended = "was revoked" if token.revoked_at else "has expired"
@@ -207,7 +207,7 @@ class Authorizer:
             raise self._refused(request, "The credential is not known.")
         if token.kind.value != parsed.kind:
             raise self._refused(request, "The credential is not known.")
-        return self._recent.remember_bearer(given, token)
+        return self._cache.remember_bearer(given, token)
 
     def _refused(self, request: Request, happened: str) -> HttpError:
         # Only refusals are counted: a good credential from the same address always passes.
@@ -240,12 +240,12 @@ def find_own_record(store: Store, request: Request) -> WorkloadRecord:
     return record
 
 
-def find_keyed_record(store: Store, recent: StoreCache, request: Request) -> WorkloadRecord:
+def find_keyed_record(store: Store, cache: StoreCache, request: Request) -> WorkloadRecord:
     """Return the workload that a data key opens, if it is the one in the path."""
     token = request.token
     if token is None or token.workload_uid is None:
         raise _wrong_kind(RouteCredential.DATA)
-    record = recent.record(request.params["project"], request.params["workload"])
+    record = cache.record(request.params["project"], request.params["workload"])
     if record is not None and record.uid == token.workload_uid:
         return record
     if store.record_by_uid(token.workload_uid) is None:

@@ -27,9 +27,10 @@ from holdfast.apps.server.streams import event_stream_response
 from holdfast.apps.server.workload_routes import (
     MAX_PAGE,
     MAX_ROWS,
+    check_if_match,
+    has_version,
     live_response,
     log_response,
-    parse_etags,
     read_drift_query,
     read_log_query,
 )
@@ -201,8 +202,7 @@ async def create_cluster_workload(services: Services, request: Request) -> HttpR
 async def get_cluster_workload(services: Services, request: Request) -> HttpResponse:
     """Return one workload, or 304 when the client has this version already."""
     live = await _cluster_of(services).live(_workload_id(request))
-    seen = request.header(b"if-none-match")
-    if seen is not None and {"*", f'"{live.version}"'} & set(parse_etags(seen)):
+    if has_version(request, b"if-none-match", live.version):
         return HttpResponse(status=304, headers=[(b"etag", f'"{live.version}"'.encode())])
     return live_response(services, live)
 
@@ -339,14 +339,7 @@ async def _find_matching(services: Services, request: Request) -> Live:
     if request.token is None:
         raise not_found_error()
     live = await _cluster_of(services).by_uid(request.token.project, request.params["id"])
-    wanted = request.header(b"if-match")
-    if wanted is not None and not {"*", f'"{live.version}"'} & set(parse_etags(wanted)):
-        raise HttpError(
-            412,
-            "precondition_failed",
-            "The workload was changed since you read it. Nothing was changed by this request. "
-            "Read it again and decide again.",
-        )
+    check_if_match(request, live.version)
     return live
 
 

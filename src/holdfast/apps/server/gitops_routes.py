@@ -67,12 +67,26 @@ async def list_with_departed(
 async def _list_departed_drifts(
     review: ReviewService, ledger_store: LedgerStore, project: str
 ) -> list[ObjectDrift]:
+    drifts = await _read_drifts(ledger_store, project, state="closed", limit=MAX_DEPARTED_DRIFTS)
+    here = {each.application.id for each in review.applications(project)}
+    return [drift for drift in drifts if drift.application not in here]
+
+
+async def _read_drifts(
+    ledger_store: LedgerStore,
+    project: str,
+    *,
+    application: str = "",
+    key: str = "",
+    state: str = "",
+    limit: int = 0,
+) -> list[ObjectDrift]:
+    """Return drifts of a project from the ledger."""
     records = await ledger_store.records(
-        RecordKind.DRIFT, state="closed", limit=MAX_DEPARTED_DRIFTS
+        RecordKind.DRIFT, application=application, key=key, state=state, limit=limit
     )
     drifts = [drift_from_json(decode_record(ApplicationDriftForm, each.body)) for each in records]
-    here = {each.application.id for each in review.applications(project)}
-    return [drift for drift in drifts if drift.project == project and drift.application not in here]
+    return [drift for drift in drifts if drift.project == project]
 
 
 MAX_ROWS = 1_000
@@ -83,8 +97,8 @@ def require_gitops(services: Services) -> tuple[ReviewService, LedgerStore]:
     """Return the parts that are there wherever these routes are, once they know anything."""
     if services.waiting:
         raise HttpError(503, "unavailable", services.waiting, retry_after=1)
-    assert services.review_service is not None  # noqa: S101  # else the table has none of these routes
-    assert services.ledger_store is not None  # noqa: S101  # set with the desk
+    assert services.review_service is not None  # noqa: S101  # else there are no such routes
+    assert services.ledger_store is not None  # noqa: S101  # set with it
     return services.review_service, services.ledger_store
 
 
@@ -172,7 +186,12 @@ async def list_application_drifts(services: Services, request: Request) -> HttpR
     found: list[ObjectDrift] = []
     if state in ("all", DriftState.RESOLVED):
         chosen, gone = await list_with_departed(review, ledger_store, project, name)
-        found += [*gone, *await _read_closed_drifts(ledger_store, chosen, project, limit)]
+        found += gone
+        for context in chosen:
+            id = str(context.application.id)
+            found += await _read_drifts(
+                ledger_store, project, application=id, state="closed", limit=limit
+            )
     else:
         chosen = [review.application(project, name)] if name else review.applications(project)
     found += [drift for context in chosen for drift in context.state.drifts.values()]
@@ -202,10 +221,8 @@ async def find_application_drift(services: Services, project: str, id: str) -> O
     try:
         return review.drift(project, id)[1]
     except NotFound:
-        for record in await ledger_store.records(RecordKind.DRIFT, key=id):
-            drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
-            if drift.project == project:
-                return drift
+        for drift in await _read_drifts(ledger_store, project, key=id):
+            return drift
         raise
 
 
@@ -229,21 +246,6 @@ def translate_cluster_refusals() -> Iterator[None]:
     except (AuthError, PermissionDenied) as error:
         message = "The cluster refuses the controller's own credentials. Nothing was changed."
         raise HttpError(503, "unavailable", message, retry_after=30) from error
-
-
-async def _read_closed_drifts(
-    ledger_store: LedgerStore, chosen: Sequence[ApplicationContext], project: str, limit: int
-) -> list[ObjectDrift]:
-    found = []
-    for context in chosen:
-        name = str(context.application.id)
-        for record in await ledger_store.records(
-            RecordKind.DRIFT, application=name, state="closed", limit=limit
-        ):
-            drift = drift_from_json(decode_record(ApplicationDriftForm, record.body))
-            if drift.project == project:
-                found.append(drift)
-    return found
 
 
 def _parse_flag(text: str, name: str) -> bool:

@@ -161,7 +161,7 @@ async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
         config.db, mode=OpenMode.SERVER, clock=clock, accept_rollback=config.accept_rollback
     )
     with contextlib.closing(store):
-        limits, metrics, hub, recent = (
+        limits, metrics, hub, cache = (
             config.limits,
             ServerMetrics(),
             ChangeHub(),
@@ -188,10 +188,10 @@ async def _open_services(config: ServerConfig) -> AsyncIterator[Services]:
                 config=config,
                 clock=clock,
                 store=store,
-                recent=recent,
+                cache=cache,
                 authorizer=Authorizer(
                     store,
-                    recent,
+                    cache,
                     failures=TokenBuckets(
                         rate=limits.failure_rate,
                         burst=limits.failure_rate * 10,

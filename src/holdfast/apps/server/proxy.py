@@ -94,7 +94,7 @@ class ServedWorkload:
 
 async def proxy_request(services: Services, request: Request) -> HttpResponse | HttpStream:
     """Pass a request to the workload that the key opens."""
-    record = find_keyed_record(services.store, services.recent, request)
+    record = find_keyed_record(services.store, services.cache, request)
     supervisor = services.supervisor
     served = ServedWorkload(
         id=record.id,

@@ -48,7 +48,7 @@ class Services:
     config: ServerConfig
     clock: SystemClock
     store: Store
-    recent: StoreCache
+    cache: StoreCache
     authorizer: Authorizer
     metrics: ServerMetrics
     hub: ChangeHub

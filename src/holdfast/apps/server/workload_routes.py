@@ -168,9 +168,26 @@ def find_record_by_slug(services: Services, request: Request) -> WorkloadRecord:
     return record
 
 
-def parse_etags(header: str) -> list[str]:
-    """Read a list of entity tags. Weak ones never match, as nothing here is weak."""
-    return [each.strip() for each in header.split(",")]
+def has_version(request: Request, header: bytes, version: str) -> bool | None:
+    """Say whether If-Match or If-None-Match names this version; None when it was not sent.
+
+    Weak entity tags never match, as nothing here is weak.
+    """
+    sent = request.header(header)
+    if sent is None:
+        return None
+    return not {"*", f'"{version}"'}.isdisjoint(each.strip() for each in sent.split(","))
+
+
+def check_if_match(request: Request, version: str) -> None:
+    """Refuse to change a workload that is no longer the one the client has seen."""
+    if has_version(request, b"if-match", version) is False:
+        raise HttpError(
+            412,
+            "precondition_failed",
+            "The workload was changed since you read it. Nothing was changed by this request. "
+            "Read it again and decide again.",
+        )
 
 
 def _find_matching_record(tx: Transaction, request: Request) -> WorkloadRecord:
@@ -178,14 +195,7 @@ def _find_matching_record(tx: Transaction, request: Request) -> WorkloadRecord:
     record = tx.record_by_uid(request.params["id"])
     if record is None:
         raise not_found_error()
-    wanted = request.header(b"if-match")
-    if wanted is not None and not {"*", f'"{record.version}"'} & set(parse_etags(wanted)):
-        raise HttpError(
-            412,
-            "precondition_failed",
-            "The workload was changed since you read it. Nothing was changed by this request. "
-            "Read it again and decide again.",
-        )
+    check_if_match(request, record.version)
     return record
 
 
@@ -199,18 +209,17 @@ async def get_workload(services: Services, request: Request) -> HttpResponse:
     A version covers what is written, not how the workload is doing; ask without
     If-None-Match for its status.
     """
-    record = services.recent.record(request.params["project"], request.params["slug"])
+    record = services.cache.record(request.params["project"], request.params["slug"])
     if record is None:
         raise not_found_error()
     etag = (b"etag", f'"{record.version}"'.encode())
-    seen = request.header(b"if-none-match")
-    if seen is not None and {"*", f'"{record.version}"'} & set(parse_etags(seen)):
+    if has_version(request, b"if-none-match", record.version):
         return HttpResponse(status=304, headers=[etag])
     status = services.supervisor.status(record.uid)
-    body = services.recent.body(record, status)
+    body = services.cache.body(record, status)
     if body is None:
         body = encode_json(workload_form(services, record))
-        services.recent.remember_body(record, status, body)
+        services.cache.remember_body(record, status, body)
     return HttpResponse(body=body, headers=[JSON_CONTENT_TYPE, etag])
 
 

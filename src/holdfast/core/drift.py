@@ -34,7 +34,7 @@ class Situation(StrEnum):
 
 
 class Cause(StrEnum):
-    """What sort of writer moved it, judged by the tool it said it was."""
+    """What sort of writer moved it, by the tool it claimed to be."""
 
     PERSON = "person"
     AUTOSCALER = "autoscaler"

@@ -156,7 +156,7 @@ def _is_secret_value(found: re.Match[str]) -> bool:
 def redact(text: str) -> str:
     """Mask every credential in a text on its way to a person, a log or a file."""
     if len(text) < _MIN_CREDENTIAL_LENGTH and text.isidentifier():
-        return text  # most keys and many values: too short to be a credential of any look
+        return text  # most keys and many values: too short to be a credential of any form
     text = _CREDENTIALS.sub(_mask_credential, text)
     if not _SECRET_WORDS.search(text):
         return text  # the rest masks what follows one of these words
@@ -171,7 +171,7 @@ def quote_text(text: str, limit: int = 60) -> str:
 
 
 def redact_tree(value: Tree, *, name: str = "") -> Tree:
-    """Mask credentials anywhere in a tree, by their look and by the name they stand under."""
+    """Mask credentials anywhere in a tree, by their form and by the name they stand under."""
     if isinstance(value, dict):
         called = value.get("name")  # a pair of name and value, as Kubernetes has in `env`
         alias = called if isinstance(called, str) else ""

@@ -1,7 +1,7 @@
 """What a write leaves behind: the fields as they then are, and what of them is declared.
 
 For targets that keep the declaration beside the live fields, so that a change made past Holdfast
-can be told from one made through it.
+can be distinguished from one made through it.
 """
 
 from __future__ import annotations

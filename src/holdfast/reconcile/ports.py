@@ -1,8 +1,8 @@
 """What the reconciler and the apps ask of the world.
 
 The docstrings are the contract: one suite in `tests/contracts/` holds every adapter to them.
-Adapters are written in one colour, async. The sync apps run the same code over transports
-that never suspend (see `reconcile.colour`).
+Adapters are async. The sync apps run the same code over transports that never suspend (see
+`reconcile/sync_bridge.py`).
 """
 
 from __future__ import annotations

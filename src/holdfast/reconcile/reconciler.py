@@ -41,9 +41,9 @@ async def ensure(
     or warning about drift is left to the app: here, drift is a value.
     """
     for attempt in range(MAX_ATTEMPTS):
-        seen = await target.observe(desired.id)
+        observed = await target.observe(desired.id)
         check_supported(target, [desired])
-        drift = find_drift(desired=desired, live=seen)
+        drift = find_drift(desired=desired, live=observed)
         plan = make_plan([drift])
         action = decide(drift.situation, on_drift.policy, on_absent=on_absent).action
         if not action.writes:
@@ -63,9 +63,11 @@ async def ensure(
 
 async def plan(target: Target, desired: Sequence[Desired]) -> tuple[Plan, tuple[Drift, ...]]:
     """Say what `ensure` would do. Changes nothing in any situation."""
-    seen = [await target.observe(each.id) for each in desired]
+    observed = [await target.observe(each.id) for each in desired]
     check_supported(target, desired)
-    drifts = tuple(map(_find_drift, desired, seen))
+    drifts = tuple(
+        find_drift(desired=each, live=live) for each, live in zip(desired, observed, strict=True)
+    )
     return make_plan(drifts), drifts
 
 
@@ -94,15 +96,11 @@ async def apply(target: Target, plan: Plan, *, key: str) -> tuple[Live | None, .
 def check_supported(target: Target, desired: Sequence[Desired]) -> None:
     """Refuse what the target cannot honour, before anything is planned or written.
 
-    After the first look: a control plane says what it is in its first answer.
+    Asked after the first observation: a control plane says what it is in its first answer.
     """
     problems = [problem for each in desired for problem in target.refuses(each)]
     if problems:
         raise ValidationError("This target cannot honour the declaration.", problems=problems)
-
-
-def _find_drift(desired: Desired, seen: Observation) -> Drift:
-    return find_drift(desired=desired, live=seen)
 
 
 def _ref(drift: Drift, plan: Plan, outcome: Outcome, live: Observation) -> EndpointRef:

@@ -9,49 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from holdfast.core.tree import Fields
-from holdfast.wire.decode import as_fields
+from holdfast.wire.decode import as_fields, reshape
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 API_VERSION = "holdfast.dev/v1"
 
 _encode = msgspec.json.Encoder().encode
-
-
-class JournalLine(Protocol):
-    """A line of the journal, as the book gives it."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def at(self) -> datetime: ...
-    @property
-    def application(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def action(self) -> str: ...
-    @property
-    def actor(self) -> str: ...
-    @property
-    def summary(self) -> str: ...
-    @property
-    def detail(self) -> Fields: ...
-
-
-class StoredDrift(Protocol):
-    """A record of a drift, as the book gives it."""
-
-    @property
-    def body(self) -> Fields: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def changed_at(self) -> datetime: ...
 
 
 class _JournalEntryForm(msgspec.Struct, kw_only=True):
@@ -75,34 +43,18 @@ class _DriftForm(msgspec.Struct, kw_only=True):
     drift: ApplicationDriftForm
 
 
-def entry_to_json(entry: JournalLine) -> Fields:
-    """Write a line of the journal."""
-    return _form_fields(
-        _JournalEntryForm(
-            seq=entry.seq,
-            at=entry.at,
-            application=entry.application,
-            subject=entry.subject,
-            action=entry.action,
-            actor=entry.actor,
-            summary=entry.summary,
-            detail=entry.detail,
-        )
-    )
+def entry_to_json(entry: object) -> Fields:
+    """Write a line of the journal, which has these fields as attributes."""
+    return as_fields(msgspec.to_builtins(reshape(_JournalEntryForm, entry)))
 
 
-def drift_to_json(record: StoredDrift) -> Fields:
+def drift_to_json(body: Fields, *, version: int, changed_at: datetime) -> Fields:
     """Write a drift: its own fields alone, whatever else a later version may have kept."""
-    form = msgspec.convert(record.body, ApplicationDriftForm, strict=False)
-    return _form_fields(
-        _DriftForm(version=record.version, changed_at=record.changed_at, drift=form)
-    )
+    drift = msgspec.convert(body, ApplicationDriftForm, strict=False)
+    form = _DriftForm(version=version, changed_at=changed_at, drift=drift)
+    return as_fields(msgspec.to_builtins(form))
 
 
 def json_line(value: Mapping[str, object]) -> bytes:
     """Write one object as one line: a newline inside a text is escaped."""
     return _encode(value) + b"\n"
-
-
-def _form_fields(form: msgspec.Struct) -> Fields:
-    return as_fields(msgspec.to_builtins(form))

@@ -162,7 +162,7 @@ def spec_of(service: InferenceService) -> WorkloadSpec:
 def unsupported_on_kubernetes(slug: str, fields: Mapping[str, Tree]) -> list[Problem]:
     """Say what of a workload Kubernetes cannot honour, under the workload's own names.
 
-    Parts of a workload are judged by themselves: what they would join is not known here.
+    Parts of a workload are checked by themselves: what they would join is not known here.
     """
     whole = {"name": slug, "model": "unknown", "backend": DEFAULT_BACKEND, **fields}
     try:

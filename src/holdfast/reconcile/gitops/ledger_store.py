@@ -191,7 +191,9 @@ async def export_drifts(
         )
         for record in page:
             if record.body["project"] == project:
-                yield json_line(drift_to_json(record))
+                yield json_line(
+                    drift_to_json(record.body, version=record.version, changed_at=record.changed_at)
+                )
         if len(page) < EXPORT_PAGE:
             return
         after = page[-1].key

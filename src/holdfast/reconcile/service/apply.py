@@ -1,23 +1,27 @@
-"""Hands the number of replicas over to an autoscaler and takes it back, never by way of one.
+"""Decides about children and writes them: one function for each thing that is done to a cluster.
 
-A field that its last owner leaves out falls back to its default, which is a single pod. So a
-second field manager holds the number before it is left out of ours (the keeper sees to that).
-Held so, it also has an owner, without which the API server would not say who scales.
+The pass calls these in its order. Also hands the number of replicas over to an autoscaler and
+takes it back, never by way of one replica: a field that its last owner leaves out falls back to
+its default, which is a single pod. So a second field manager holds the number before it is left
+out of ours (`ResourceManager` sees to that). Held so, it also has an owner, without which the API
+server would not say who scales.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from holdfast.core.drift import Cause, cause_of
+from holdfast.core.drift import Cause, Situation, cause_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.fight import Heal
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import NO_CONTEXT, REPLICA_SEED_MANAGER, OwnershipContext
 from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.ownership.object_diff import ObjectState
 from holdfast.core.ownership.signals import AppliedRecord, declare
-from holdfast.core.policy import OnDrift
+from holdfast.core.policy import Circumstances, DecisionAction, OnDrift, Policy, decide
 from holdfast.core.service.children import Gateway
 from holdfast.core.service.spec import InferenceService
 from holdfast.core.tree import Fields
@@ -27,7 +31,7 @@ from holdfast.reconcile.objects.resource_manager import (
     WriteResult,
     with_version_guard,
 )
-from holdfast.reconcile.service.decisions import WRITING_ACTIONS, ChildAction, ChildDecision, decide
+from holdfast.reconcile.service.decisions import ChildDecision, decide_absent, decide_present
 from holdfast.reconcile.service.observe import (
     OPERATOR_MANAGER,
     ChildOwnership,
@@ -134,12 +138,12 @@ _DELETE_ATTEMPTS = 5
 class PassState:
     """What one pass has seen and done so far. The live side follows the pass's own writes."""
 
-    family: ObservedChildren
+    observed: ObservedChildren
     live: dict[ChildRole, Fields]
     errors: dict[ChildRole, HoldfastError]
     gateway: Gateway | None = None
     """The one that requests of this service come through."""
-    intents: list[ChildDecision] = field(default_factory=list)
+    children: list[ChildDecision] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     applied: dict[str, str] = field(default_factory=dict)
     """The digest of what was applied last to each child, by kind and name; empty where an older
@@ -147,24 +151,24 @@ class PassState:
 
     @property
     def service(self) -> InferenceService:
-        return self.family.service
+        return self.observed.service
 
     @property
     def own(self) -> dict[ChildRole, Fields]:
         """What there is of this service: an object of another's under our name is not."""
         return {
-            part: live
-            for part, live in self.live.items()
+            role: live
+            for role, live in self.live.items()
             if relation(self.service, live) is not ChildOwnership.FOREIGN
         }
 
     def note_applied(self) -> None:
         """Put on record what the children carry after the writes of this pass."""
-        for each in self.intents:
-            settled = each.verdict is not None and each.verdict.state is ObjectState.IN_SYNC
+        for each in self.children:
+            settled = each.diff is not None and each.diff.state is ObjectState.IN_SYNC
             if each.declared is not None and (each.written is not None or settled):
                 self.applied[child_name(each.ref)] = each.declared.digest
-        there = {child_name(self.family.refs[part]) for part in self.live}
+        there = {child_name(self.observed.refs[role]) for role in self.live}
         for name in self.applied.keys() - there:
             del self.applied[name]
 
@@ -174,121 +178,135 @@ def child_name(ref: ObjectRef) -> str:
     return f"{ref.kind}/{ref.name}"
 
 
-async def settle_replicas(client: KubeClient, course: PassState, number: int | None) -> None:
+async def settle_replicas(client: KubeClient, state: PassState, number: int | None) -> None:
     """Take the primary's number from an autoscaler that is gone, or give it an owner.
 
     `number` is the one to be written with the manifest; None when others choose it. Done before
     anything is compared: what an autoscaler left behind is no drift.
     """
-    live = course.live.get(ChildRole.PRIMARY)
+    live = state.live.get(ChildRole.PRIMARY)
     if (
         live is None
         or is_terminating(live)
-        or relation(course.service, live) is not ChildOwnership.OURS
+        or relation(state.service, live) is not ChildOwnership.OURS
     ):
         return
     lent = number is not None and has_lent_replicas(live, number)
-    loose = course.service.spec.autoscaled and has_unowned_replicas(live)
+    loose = state.service.spec.autoscaled and has_unowned_replicas(live)
     wanted = number if lent else replicas_of(live) if loose else None
     if wanted is None:
         return
     try:
-        course.live[ChildRole.PRIMARY] = await take_replicas(client, live, wanted)
+        state.live[ChildRole.PRIMARY] = await take_replicas(client, live, wanted)
     except HoldfastError as error:
-        course.errors[ChildRole.PRIMARY] = error
+        state.errors[ChildRole.PRIMARY] = error
 
 
 async def decide_child(
     resource_manager: ResourceManager,
-    course: PassState,
-    part: ChildRole,
+    state: PassState,
+    role: ChildRole,
     item: Fields,
     *,
-    policy: OnDrift,
+    existed: bool,
+    heals: Sequence[Heal],
+    now: datetime,
 ) -> ChildDecision:
-    """See how one child stands, and decide what to do about it."""
+    """Compare one child, and decide what to do about it.
+
+    `existed` says that it was there before, and `heals` what of it was put back lately.
+    """
     declared = declare(item, resource_manager.manager)
-    known = course.applied.get(child_name(course.family.refs[part]))
+    known = state.applied.get(child_name(state.observed.refs[role]))
     if known is not None:
         declared = replace(declared, record=AppliedRecord(digest=known))
-    live = course.live.get(part)
-    intent = ChildDecision(
-        part=part, ref=course.family.refs[part], move=ChildAction.HOLD, declared=declared, live=live
-    )
-    if part in course.errors:
-        return replace(intent, error=course.errors[part])
+    live = state.live.get(role)
+    child = replace(hold_child(state, role), declared=declared, live=live)
+    if child.error is not None:
+        return child
     if live is None:
-        return replace(intent, move=ChildAction.CREATE)
-    if is_terminating(live):
-        return replace(intent, move=ChildAction.AWAIT)
-    if relation(course.service, live) is ChildOwnership.FOREIGN:
-        return replace(intent, move=ChildAction.AVOID)
+        return decide_absent(replace(child, deleted=existed), heals, now)
+    terminating = is_terminating(live)
+    if terminating or relation(state.service, live) is ChildOwnership.FOREIGN:
+        circumstances = Circumstances(terminating=terminating, foreign=not terminating)
+        decision = decide(Situation.PENDING, Policy.HEAL, circumstances)
+        return replace(child, decision=decision)
     try:
-        verdict = await resource_manager.diff(
-            declared, live, context=_surroundings_of(course, part)
-        )
+        diff = await resource_manager.diff(declared, live, context=_surroundings_of(state, role))
     except HoldfastError as error:
-        course.errors[part] = error
-        return replace(intent, error=error)
-    return replace(intent, move=decide(verdict, policy), verdict=verdict)
+        state.errors[role] = error
+        return replace(child, error=error)
+    spec = state.service.spec
+    policy = (spec.on_drift or OnDrift.RECONCILE).policy
+    unknown = bool(state.service.unknown)
+    return decide_present(child, diff, policy, heals, now, unknown_fields=unknown)
+
+
+def hold_child(state: PassState, role: ChildRole) -> ChildDecision:
+    """Leave a child alone that was not read, or that depends on something that was not."""
+    return ChildDecision(
+        role=role,
+        ref=state.observed.refs[role],
+        decision=decide(Situation.UNKNOWN, Policy.HEAL),
+        error=state.errors.get(role),
+    )
 
 
 async def apply_child(
-    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+    client: KubeClient, resource_manager: ResourceManager, state: PassState, child: ChildDecision
 ) -> ChildDecision:
-    """Do what was decided. A refusal is kept with the intent, and stops nothing else."""
-    if intent.move not in WRITING_ACTIONS or intent.declared is None:
-        return intent
-    if (
-        intent.part is ChildRole.AUTOSCALER
-        and intent.move is ChildAction.CREATE
-        and not _may_scale(course)
-    ):
-        return replace(intent, move=ChildAction.HOLD)
+    """Do what was decided. A refusal is kept with the child, and stops nothing else."""
+    if not child.action.writes or child.declared is None:
+        return child
+    creates = child.action is DecisionAction.CREATE
+    if child.role is ChildRole.AUTOSCALER and creates and not _may_scale(state):
+        waits = decide(Situation.ABSENT, Policy.HEAL, Circumstances(incomplete=True))
+        return replace(child, decision=waits)
     try:
-        written = await _write(client, resource_manager, course, intent)
+        written = await _write(client, resource_manager, state, child)
     except HoldfastError as error:
-        course.errors[intent.part] = error
-        return replace(intent, error=error)
+        state.errors[child.role] = error
+        return replace(child, error=error)
     if written is None:
-        return intent
-    course.live[intent.part] = written.live
-    return replace(intent, written=written)
+        return child
+    state.live[child.role] = written.live
+    return replace(child, written=written)
 
 
 async def _write(
-    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+    client: KubeClient, resource_manager: ResourceManager, state: PassState, child: ChildDecision
 ) -> WriteResult | None:
     """Create or heal one child; None when there is nothing to be written to."""
-    if intent.move is ChildAction.CREATE:
-        return await _create(client, resource_manager, course, intent)
-    if intent.declared is None or intent.live is None or intent.verdict is None:
+    if child.action is DecisionAction.CREATE:
+        return await _create(client, resource_manager, state, child)
+    if child.declared is None or child.live is None or child.diff is None:
         return None
-    left = intent.verdict.drifted if intent.move is ChildAction.BESIDE else intent.contested
+    around = child.action is DecisionAction.UPDATE_AROUND_DRIFT
+    left = child.diff.drifted if around else child.contested
     return await resource_manager.heal(
-        intent.declared,
-        intent.live,
-        intent.verdict,
-        leave=frozenset(found.change.path for found in left),
+        child.declared,
+        child.live,
+        child.diff,
+        leave=frozenset(field.change.path for field in left),
     )
 
 
-def _may_scale(course: PassState) -> bool:
+def _may_scale(state: PassState) -> bool:
     """An autoscaler starts once the number is not held by us any more, and beside no other."""
-    live = course.live.get(ChildRole.PRIMARY)
-    ready = live is not None and ChildRole.PRIMARY not in course.errors and not owns_replicas(live)
-    return ready and course.family.rival is None
+    live = state.live.get(ChildRole.PRIMARY)
+    ready = live is not None and ChildRole.PRIMARY not in state.errors and not owns_replicas(live)
+    return ready and state.observed.other_autoscaler is None
 
 
 async def _create(
-    client: KubeClient, resource_manager: ResourceManager, course: PassState, intent: ChildDecision
+    client: KubeClient, resource_manager: ResourceManager, state: PassState, child: ChildDecision
 ) -> WriteResult:
     """Create a child; a Deployment whose number others choose starts with one all the same."""
-    assert intent.declared is not None  # noqa: S101  # asked by the caller
-    item = intent.declared.item
-    start = initial_replicas(course.service)
-    if intent.part is not ChildRole.PRIMARY or not leaves_replicas_open(item) or start == 1:
-        return await resource_manager.create(intent.declared)
+    assert child.declared is not None  # noqa: S101  # asked by the caller
+    item = child.declared.item
+    start = initial_replicas(state.service)
+    if child.role is not ChildRole.PRIMARY or not leaves_replicas_open(item) or start == 1:
+        return await resource_manager.create(child.declared)
     written = await resource_manager.create(
         declare(with_replicas(item, start), resource_manager.manager)
     )
@@ -299,24 +317,22 @@ async def _create(
     return replace(written, live=live)
 
 
-async def delete_children(
-    client: KubeClient, course: PassState, parts: Sequence[ChildRole]
-) -> None:
+async def delete_children(client: KubeClient, state: PassState, roles: Sequence[ChildRole]) -> None:
     """Delete children that are no longer wanted: only ours, and only those that were seen."""
-    for part in parts:
-        live = course.live.get(part)
-        if live is None or relation(course.service, live) is not ChildOwnership.OURS:
+    for role in roles:
+        live = state.live.get(role)
+        if live is None or relation(state.service, live) is not ChildOwnership.OURS:
             continue
         if is_terminating(live):
             continue
-        ref = course.family.refs[part]
+        ref = state.observed.refs[role]
         try:
             await _delete(client, ref, live)
         except HoldfastError as error:
-            course.errors[part] = error
+            state.errors[role] = error
         else:
-            course.live.pop(part)
-            course.removed.append(f"{ref.kind} {ref.name}")
+            state.live.pop(role)
+            state.removed.append(f"{ref.kind} {ref.name}")
 
 
 async def _delete(client: KubeClient, ref: ObjectRef, live: Fields) -> None:
@@ -350,9 +366,9 @@ def _without_status(live: Fields) -> Fields:
     return {**live, "metadata": kept, "status": None}
 
 
-def _surroundings_of(course: PassState, part: ChildRole) -> OwnershipContext:
-    if part is not ChildRole.PRIMARY:
+def _surroundings_of(state: PassState, role: ChildRole) -> OwnershipContext:
+    if role is not ChildRole.PRIMARY:
         return NO_CONTEXT
-    ours = course.family.refs[ChildRole.AUTOSCALER]
-    own = f"{ours.kind}/{ours.name}" if course.service.spec.autoscaled else ""
-    return OwnershipContext(autoscaler=course.family.rival or own)
+    ours = state.observed.refs[ChildRole.AUTOSCALER]
+    own = f"{ours.kind}/{ours.name}" if state.service.spec.autoscaled else ""
+    return OwnershipContext(autoscaler=state.observed.other_autoscaler or own)

@@ -1,7 +1,7 @@
-"""What is to be done about one child, decided from its verdict and the user's policy.
+"""What is to be done about one child: its diff and the circumstances, put to the one `decide`.
 
-Pure. The pass asks for every child before it writes anything, so that the writers of drift are
-on record before healing erases them.
+Pure. The pass decides about every child before it writes anything, so that the writers of drift
+are on record before healing erases them.
 """
 
 from __future__ import annotations
@@ -9,201 +9,169 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
-from typing import assert_never
 
+from holdfast.core.drift import Situation
 from holdfast.core.errors import HoldfastError
 from holdfast.core.fight import Heal, is_fighting, next_heal_at
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.object_diff import ObjectDiff, ObjectState
 from holdfast.core.ownership.signals import Declaration, FieldDrift
-from holdfast.core.policy import OnDrift
+from holdfast.core.policy import Circumstances, Decision, DecisionAction, Policy, Reason, decide
 from holdfast.core.tree import Fields, show_path
 from holdfast.reconcile.kube import ObjectRef
 from holdfast.reconcile.objects.resource_manager import WriteResult
 from holdfast.reconcile.service.observe import ChildRole
 
-
-class ChildAction(StrEnum):
-    """What is done about a child."""
-
-    NOTHING = "nothing"
-    """It is as declared."""
-    CREATE = "create"
-    UPDATE = "update"
-    """Only what was declared anew differs."""
-    HEAL = "heal"
-    BESIDE = "beside"
-    """What was declared anew lands; drift beside it stays."""
-    BACK_OFF = "back-off"
-    """Somebody changes it each time it is put back, so it is left for a while."""
-    BLOCKED = "blocked"
-    """The server stores it differently each time it is written, so no apply can put it back."""
-    LEAVE = "leave"
-    REFUSE = "refuse"
-    PLAN = "plan"
-    AVOID = "avoid"
-    """It is somebody else's."""
-    AWAIT = "await"
-    """It is being deleted."""
-    HOLD = "hold"
-    """It, or what it depends on, was not seen, so it is not touched."""
-
-
-WRITING_ACTIONS = frozenset(
-    {ChildAction.CREATE, ChildAction.UPDATE, ChildAction.HEAL, ChildAction.BESIDE}
-)
+_WHOLE_OBJECT = ("", "")
+"""A deletion: all of the object, by somebody who left no trace."""
+_OWNERSHIP_RECORD = ("metadata.managedFields", "")
+"""The record of ownership, by somebody who wiped themselves off it, too."""
+_LEFT_ON_PURPOSE = (Reason.POLICY, Reason.UNKNOWN_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildDecision:
-    """One child: what is declared, what is there, and what is to be done about it."""
+    """One child: what is declared, what is there, what is to be done about it, what was done."""
 
-    part: ChildRole
+    role: ChildRole
     ref: ObjectRef
-    move: ChildAction
+    decision: Decision
     declared: Declaration | None = None
     live: Fields | None = None
-    verdict: ObjectDiff | None = None
-    policy: OnDrift = OnDrift.RECONCILE
+    diff: ObjectDiff | None = None
+    """None where there was nothing of ours to compare."""
     error: HoldfastError | None = None
-    """Why it could not be looked at or written."""
+    """Why it could not be read or written."""
     written: WriteResult | None = None
     """What became of the write, by the server's answer; None when nothing was written."""
     deleted: bool = False
     """It was there before, and somebody deleted it."""
     contested: tuple[FieldDrift, ...] = ()
     """What somebody changes each time it is put back, and is left for now."""
-    until: datetime | None = None
+    fight_until: datetime | None = None
     """When what is contested may be put back again."""
+
+    @property
+    def action(self) -> DecisionAction:
+        return self.decision.action
+
+    @property
+    def reason(self) -> Reason:
+        return self.decision.reason
 
     @property
     def altered(self) -> tuple[FieldDrift, ...]:
         """What cannot be as declared, since the server stores it differently than it is sent."""
         if self.written is not None:
             return self.written.altered
-        return self.verdict.altered if self.verdict and self.move is ChildAction.BLOCKED else ()
+        return self.diff.altered if self.diff and self.reason is Reason.ALTERED else ()
 
     @property
     def drifted(self) -> tuple[FieldDrift, ...]:
         """What moved without being declared."""
-        if self.verdict is None or self.move in (
-            ChildAction.CREATE,
-            ChildAction.AVOID,
-            ChildAction.AWAIT,
-            ChildAction.HOLD,
-        ):
-            return ()
-        return self.verdict.drifted
+        return self.diff.drifted if self.diff else ()
 
     @property
-    def put_back(self) -> bool:
-        """True when a heal ended something, by the server's answer to it."""
-        if self.move is not ChildAction.HEAL or self.written is None or self.verdict is None:
-            return False
-        kept = {found.change.path for found in (*self.altered, *self.contested)}
-        wiped = self.verdict.state is ObjectState.WIPED
-        return wiped or any(found.change.path not in kept for found in self.drifted)
-
-    @property
-    def landing(self) -> tuple[FieldDrift, ...]:
+    def pending(self) -> tuple[FieldDrift, ...]:
         """What was declared anew and is not there yet."""
-        return () if self.verdict is None else landing(self.verdict)
+        return pending_fields(self.diff) if self.diff else ()
 
     @property
-    def changes(self) -> frozenset[tuple[str, str]]:
+    def leaves_drift(self) -> bool:
+        """True when drift stays because the policy, or a field that is not known, says so."""
+        match self.action:
+            case DecisionAction.REPORT | DecisionAction.PLAN | DecisionAction.UPDATE_AROUND_DRIFT:
+                return True
+            case DecisionAction.LEAVE:
+                return self.reason in _LEFT_ON_PURPOSE
+            case _:
+                return False
+
+    @property
+    def healed(self) -> bool:
+        """True when a heal ended something, by the server's answer to it."""
+        if self.action is not DecisionAction.HEAL or self.written is None or self.diff is None:
+            return False
+        left = {field.change.path for field in (*self.altered, *self.contested)}
+        wiped = self.diff.state is ObjectState.WIPED
+        return wiped or any(field.change.path not in left for field in self.drifted)
+
+    @property
+    def healed_changes(self) -> frozenset[tuple[str, str]]:
         """What putting it back ends: each field with the tool that had changed it."""
-        if self.move is ChildAction.CREATE:
+        if self.action is DecisionAction.CREATE:
             return frozenset({_WHOLE_OBJECT}) if self.deleted else frozenset()
-        left = {found.change.path for found in (*self.contested, *self.altered)}
-        ended = {_changed(found) for found in self.drifted if found.change.path not in left}
+        left = {field.change.path for field in (*self.contested, *self.altered)}
+        ended = {_change_of(field) for field in self.drifted if field.change.path not in left}
         return frozenset(ended or {_OWNERSHIP_RECORD})
 
 
-_WHOLE_OBJECT = ("", "")
-"""A deletion: all of the object, by somebody who left no trace."""
-_OWNERSHIP_RECORD = ("metadata.managedFields", "")
-"""The record of ownership, by somebody who wiped themselves off it, too."""
+def decide_absent(child: ChildDecision, heals: Sequence[Heal], now: datetime) -> ChildDecision:
+    """Create a child, unless somebody deletes it each time it is created."""
+    until = _next_heal(_WHOLE_OBJECT, heals, now) if child.deleted else None
+    decision = decide(Situation.ABSENT, Policy.HEAL, Circumstances(fight_until=until))
+    return replace(child, decision=decision, fight_until=until)
 
 
-def _changed(finding: FieldDrift) -> tuple[str, str]:
-    return show_path(finding.change.path), finding.writer.manager if finding.writer else ""
-
-
-def back_off_from_fights(
-    intent: ChildDecision, heals: Sequence[Heal], now: datetime
+def decide_present(
+    child: ChildDecision,
+    diff: ObjectDiff,
+    policy: Policy,
+    heals: Sequence[Heal],
+    now: datetime,
+    *,
+    unknown_fields: bool,
 ) -> ChildDecision:
-    """Leave what somebody changes each time it is put back, until its time has come again.
+    """Decide about a child that is there and ours.
 
-    Counted for each field and writer: other drift of the same object is put back at once.
+    An object whose record of ownership was wiped counts as drifted: what moved on it cannot be
+    told any more. Fights are counted for each field and writer: other drift of the same object is
+    put back at once, so the child is left only when all that moved is contested.
     """
-    if intent.move is ChildAction.CREATE and intent.deleted:
-        until = _not_before(_WHOLE_OBJECT, heals, now)
-        return replace(intent, move=ChildAction.BACK_OFF, until=until) if until else intent
-    if intent.move is not ChildAction.HEAL:
-        return intent
-    waits = [(found, _not_before(_changed(found), heals, now)) for found in intent.drifted]
+    wiped = diff.state is ObjectState.WIPED
+    if not diff.drifted and not wiped:
+        situation = Situation.PENDING if diff.differing else Situation.IN_SYNC
+    else:
+        situation = Situation.DRIFTED
+    circumstances = Circumstances(
+        pending=bool(pending_fields(diff)),
+        unknown_fields=unknown_fields,
+        altered=bool(diff.altered) and not diff.healable and not wiped,
+    )
+    decision = decide(situation, policy, circumstances)
+    child = replace(child, diff=diff, decision=decision)
+    if situation is not Situation.DRIFTED or policy is not Policy.HEAL or circumstances.altered:
+        return child
+    waits = [(field, _next_heal(_change_of(field), heals, now)) for field in diff.drifted]
+    contested = tuple(field for field, until in waits if until is not None)
     times = [until for _, until in waits if until is not None]
-    if not waits:
-        until = _not_before(_OWNERSHIP_RECORD, heals, now)
-        return replace(intent, move=ChildAction.BACK_OFF, until=until) if until else intent
+    if not waits and (until := _next_heal(_OWNERSHIP_RECORD, heals, now)) is not None:
+        times.append(until)
     if not times:
-        return intent
-    contested = tuple(found for found, until in waits if until is not None)
-    move = ChildAction.HEAL
+        return child
+    until = min(times)
     if len(contested) == len(waits):
-        move = ChildAction.BESIDE if intent.landing else ChildAction.BACK_OFF
-    return replace(intent, move=move, contested=contested, until=min(times))
+        # Any write restores a record that somebody keeps wiping, so nothing lands beside that.
+        pending = circumstances.pending and bool(waits)
+        fought = replace(circumstances, fight_until=until, pending=pending)
+        decision = decide(situation, policy, fought)
+    return replace(child, decision=decision, contested=contested, fight_until=until)
 
 
-def _not_before(change: tuple[str, str], heals: Sequence[Heal], now: datetime) -> datetime | None:
-    """When a change that came back after each of several heals may be ended again."""
-    rounds = [heal.at for heal in heals if change in heal.fields]
-    return next_heal_at(rounds, now) if is_fighting(rounds, now) else None
-
-
-def keep_unknown_fields(intent: ChildDecision) -> ChildDecision:
-    """Change nothing about a child that may differ only by what is declared and not understood.
-
-    What is absent is created, and drift is put back where nothing else differs.
-    """
-    if (
-        intent.move is ChildAction.CREATE
-        or intent.move not in WRITING_ACTIONS
-        or not intent.landing
-    ):
-        return intent
-    return replace(intent, move=ChildAction.LEAVE if intent.drifted else ChildAction.NOTHING)
-
-
-def landing(verdict: ObjectDiff) -> tuple[FieldDrift, ...]:
+def pending_fields(diff: ObjectDiff) -> tuple[FieldDrift, ...]:
     """What was declared since the last apply. The digest tells, so no dry run has to confirm it."""
     return tuple(
-        found
-        for found in verdict.field_drifts
-        if found.pending and found.field_class is FieldClass.OWNED
+        field
+        for field in diff.field_drifts
+        if field.pending and field.field_class is FieldClass.OWNED
     )
 
 
-def decide(verdict: ObjectDiff, policy: OnDrift) -> ChildAction:
-    """Say what to do about a child that is there and ours.
+def _change_of(field: FieldDrift) -> tuple[str, str]:
+    return show_path(field.change.path), field.writer.manager if field.writer else ""
 
-    Total over every verdict and policy. An object whose record of ownership was wiped counts as
-    drifted: what moved on it cannot be told any more.
-    """
-    wiped = verdict.state is ObjectState.WIPED
-    if policy is OnDrift.RECONCILE and verdict.altered and not verdict.healable and not wiped:
-        return ChildAction.UPDATE if landing(verdict) else ChildAction.BLOCKED
-    if not verdict.drifted and not wiped:
-        return ChildAction.UPDATE if verdict.differing else ChildAction.NOTHING
-    match policy:
-        case OnDrift.RECONCILE:
-            return ChildAction.HEAL
-        case OnDrift.FAIL:
-            return ChildAction.REFUSE
-        case OnDrift.DRY_RUN:
-            return ChildAction.PLAN
-        case OnDrift.WARN | OnDrift.IGNORE:
-            return ChildAction.BESIDE if landing(verdict) else ChildAction.LEAVE
-        case _:
-            assert_never(policy)
+
+def _next_heal(change: tuple[str, str], heals: Sequence[Heal], now: datetime) -> datetime | None:
+    """When a change that came back after each of several heals may be ended again."""
+    rounds = [heal.at for heal in heals if change in heal.fields]
+    return next_heal_at(rounds, now) if is_fighting(rounds, now) else None

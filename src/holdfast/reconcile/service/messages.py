@@ -26,39 +26,39 @@ MAX_MESSAGE = 1024
 """What an event's message may have at the most."""
 
 
-def describe_drift(intents: Iterable[ChildDecision], *, healed: bool = False) -> str:
+def describe_drift(children: Iterable[ChildDecision], *, healed: bool = False) -> str:
     """Everything that drifted, one sentence for each writer and object.
 
     With `healed`, only what was put back: not what the server stored otherwise again.
     """
     return truncate(
-        " ".join(sentence for each in intents for sentence in _sentences(each, healed=healed))
+        " ".join(sentence for each in children for sentence in _sentences(each, healed=healed))
     )
 
 
-def describe_altered(intents: Iterable[ChildDecision]) -> str:
+def describe_altered(children: Iterable[ChildDecision]) -> str:
     """What cannot be as declared because the server stores it differently, and what helps."""
     sentences = [
         f"The API server stores {_join_paths([_path(found) for found in each.altered])} of"
         f" {each.ref.kind} {each.ref.name} differently from what was sent: an admission policy or"
         " webhook changes it."
-        for each in intents
+        for each in children
         if each.altered
     ]
     helps = "It cannot be put back. Declare what is stored, or change the policy."
     return truncate(" ".join((*sentences, helps)))
 
 
-def describe_fights(intents: Iterable[ChildDecision]) -> str:
+def describe_fights(children: Iterable[ChildDecision]) -> str:
     """Who keeps changing what after it was put back, and until when it is left.
 
     Without the times of their writes: those change every second, and this is told once a round.
     """
     sentences = []
-    for each in intents:
-        if each.until is None:
+    for each in children:
+        if each.fight_until is None:
             continue
-        ref, left = f"{each.ref.kind} {each.ref.name}", f"{each.until:%Y-%m-%dT%H:%M:%SZ}"
+        ref, left = f"{each.ref.kind} {each.ref.name}", f"{each.fight_until:%Y-%m-%dT%H:%M:%SZ}"
         others = " and ".join(sorted({writer_name(found.writer) for found in each.contested}))
         paths = _join_paths([_path(found) for found in each.contested])
         fight = f"{others} and {OPERATOR_MANAGER} keep changing {paths} of {ref}."
@@ -70,13 +70,13 @@ def describe_fights(intents: Iterable[ChildDecision]) -> str:
     return truncate(" ".join((*sentences, "Let one of the two set it.")))
 
 
-def describe_delegated(intents: Iterable[ChildDecision]) -> str:
+def describe_delegated(children: Iterable[ChildDecision]) -> str:
     """Which fields differ that are left to an autoscaler or its like, and who wrote them."""
     sentences = []
-    for each in intents:
+    for each in children:
         lent = [
             found
-            for found in (each.verdict.field_drifts if each.verdict else ())
+            for found in (each.diff.field_drifts if each.diff else ())
             if found.field_class is FieldClass.DELEGATED
         ]
         by_writer: dict[str, list[str]] = {}
@@ -89,13 +89,13 @@ def describe_delegated(intents: Iterable[ChildDecision]) -> str:
     return truncate(" ".join(sentences))
 
 
-def plan_lines(intents: Iterable[ChildDecision]) -> tuple[str, ...]:
+def plan_lines(children: Iterable[ChildDecision]) -> tuple[str, ...]:
     """What would be put back, one line for each field, live to declared."""
     return tuple(
-        _plan_line(intent, finding)
-        for intent in intents
-        for finding in (*intent.drifted, *intent.landing)
-        if finding.change.path != APPLIED_PATH  # a mark of ours, which tells a reader nothing
+        _plan_line(child, field)
+        for child in children
+        for field in (*child.drifted, *child.pending)
+        if field.change.path != APPLIED_PATH  # a mark of ours, which tells a reader nothing
     )
 
 
@@ -110,31 +110,31 @@ def truncate(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
 
 
-def _sentences(intent: ChildDecision, *, healed: bool = False) -> list[str]:
+def _sentences(child: ChildDecision, *, healed: bool = False) -> list[str]:
     by_writer: dict[tuple[str, str], list[str]] = {}
-    if intent.deleted:
-        return [f"Somebody deleted {intent.ref.kind} {intent.ref.name}."]
-    kept = {found.change.path for found in (*intent.altered, *intent.contested)} if healed else ()
-    for finding in intent.drifted:
-        if finding.change.path in kept:
+    if child.deleted:
+        return [f"Somebody deleted {child.ref.kind} {child.ref.name}."]
+    kept = {found.change.path for found in (*child.altered, *child.contested)} if healed else ()
+    for field in child.drifted:
+        if field.change.path in kept:
             continue
-        at = finding.writer.at if finding.writer else None
+        at = field.writer.at if field.writer else None
         when = f" at {at:%Y-%m-%dT%H:%M:%SZ}" if at else ""
-        by_writer.setdefault((_by(finding), when), []).append(_path(finding))
+        by_writer.setdefault((_by(field), when), []).append(_path(field))
     sentences = [
-        f"{name} changed {_join_paths(paths)} of {intent.ref.kind} {intent.ref.name}{when}."
+        f"{name} changed {_join_paths(paths)} of {child.ref.kind} {child.ref.name}{when}."
         for (name, when), paths in by_writer.items()
     ]
     if not sentences:
-        sentences = [f"The record of who owns what of {intent.ref.kind} {intent.ref.name} is gone."]
+        sentences = [f"The record of who owns what of {child.ref.kind} {child.ref.name} is gone."]
     return sentences
 
 
-def _by(finding: FieldDrift) -> str:
+def _by(field: FieldDrift) -> str:
     """Say who changed a field; what admission changes has no writer, and is nobody's secret."""
-    if finding.cause is Cause.ADMISSION:
+    if field.cause is Cause.ADMISSION:
         return "an admission policy or webhook"
-    return writer_name(finding.writer)
+    return writer_name(field.writer)
 
 
 def _join_paths(paths: list[str]) -> str:
@@ -142,15 +142,15 @@ def _join_paths(paths: list[str]) -> str:
     return f"{shown} and {len(paths) - _MAX_FIELDS} more" if len(paths) > _MAX_FIELDS else shown
 
 
-def _plan_line(intent: ChildDecision, finding: FieldDrift) -> str:
-    field = DriftedField(change=finding.change, kind=finding.kind, writer=finding.writer)
-    live, wanted = (show_value(field, live=side, width=_WIDTH) for side in (True, False))
-    by = "declared anew" if finding.pending else f"by {_by(finding)}"
-    return f"{intent.ref.kind} {intent.ref.name}: {_path(finding)}: {live} → {wanted} ({by})"
+def _plan_line(child: ChildDecision, field: FieldDrift) -> str:
+    shown = DriftedField(change=field.change, kind=field.kind, writer=field.writer)
+    live, wanted = (show_value(shown, live=side, width=_WIDTH) for side in (True, False))
+    by = "declared anew" if field.pending else f"by {_by(field)}"
+    return f"{child.ref.kind} {child.ref.name}: {_path(field)}: {live} → {wanted} ({by})"
 
 
-def _path(finding: FieldDrift) -> str:
+def _path(field: FieldDrift) -> str:
     return (
-        escape_unprintable(redact(show_path(finding.change.path)), ascii_only=False)
+        escape_unprintable(redact(show_path(field.change.path)), ascii_only=False)
         or "the whole object"
     )

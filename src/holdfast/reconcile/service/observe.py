@@ -35,7 +35,7 @@ class ChildRole(StrEnum):
     CANARY = "canary"
     PRIMARY_SERVICE = "primary-service"
     CANARY_SERVICE = "canary-service"
-    FRONT = "front"
+    ENTRY_SERVICE = "front"
     AUTOSCALER = "autoscaler"
     BUDGET = "budget"
     ROUTE = "route"
@@ -60,12 +60,12 @@ class ObservedChildren:
     """Without those that the cluster said are not there."""
     unread: Mapping[ChildRole, HoldfastError]
     """The questions that got no answer. Never to be taken as absent."""
-    rival: str | None = None
+    other_autoscaler: str | None = None
     """An autoscaler of the primary that is not ours."""
 
-    def relation(self, part: ChildRole) -> ChildOwnership | None:
+    def relation(self, role: ChildRole) -> ChildOwnership | None:
         """Whose the object is; None when there is none or it was not read."""
-        live = self.live.get(part)
+        live = self.live.get(role)
         return None if live is None else relation(self.service, live)
 
 
@@ -81,7 +81,7 @@ def child_refs(service: InferenceService) -> dict[ChildRole, ObjectRef]:
         ChildRole.CANARY: ref("apps/v1", "Deployment", f"{name}-{CANARY}"),
         ChildRole.PRIMARY_SERVICE: ref("v1", "Service", f"{name}-{PRIMARY}"),
         ChildRole.CANARY_SERVICE: ref("v1", "Service", f"{name}-{CANARY}"),
-        ChildRole.FRONT: ref("v1", "Service", f"{name}-svc"),
+        ChildRole.ENTRY_SERVICE: ref("v1", "Service", f"{name}-svc"),
         ChildRole.AUTOSCALER: ref("autoscaling/v2", "HorizontalPodAutoscaler", f"{name}-hpa"),
         ChildRole.BUDGET: ref("policy/v1", "PodDisruptionBudget", f"{name}-pdb"),
         ChildRole.ROUTE: ref("gateway.networking.k8s.io/v1", "HTTPRoute", name),
@@ -103,28 +103,30 @@ async def observe(
     refs = child_refs(service)
     live: dict[ChildRole, Fields] = {}
     unread: dict[ChildRole, HoldfastError] = {}
-    for part, ref in refs.items():
+    for role, ref in refs.items():
         try:
             found = await client.get(ref)
         except KindNotServed as error:
-            if part is ChildRole.ROUTE and not routed:
+            if role is ChildRole.ROUTE and not routed:
                 continue  # without the Gateway API there can be no route
-            unread[part] = error
+            unread[role] = error
         except HoldfastError as error:
-            unread[part] = error
+            unread[role] = error
         else:
             if found is not None:
-                live[part] = found
-    rival = None
+                live[role] = found
+    other_autoscaler = None
     try:
-        rival = await _find_other_autoscaler(
+        other_autoscaler = await _find_other_autoscaler(
             refs, autoscalers or partial(_list_autoscalers, client)
         )
     except HoldfastError as error:
         # Who sets the number of replicas is unknown, so the primary must be left alone.
         unread.setdefault(ChildRole.PRIMARY, error)
         unread.setdefault(ChildRole.AUTOSCALER, error)
-    return ObservedChildren(service=service, refs=refs, live=live, unread=unread, rival=rival)
+    return ObservedChildren(
+        service=service, refs=refs, live=live, unread=unread, other_autoscaler=other_autoscaler
+    )
 
 
 async def _find_other_autoscaler(
@@ -256,7 +258,7 @@ def unready_for(
     service: InferenceService, live: Mapping[ChildRole, Fields], now: datetime
 ) -> float | None:
     """For how many seconds replicas have been missing, by the status; None when none is."""
-    rollouts = (rollout_of(live.get(part)) for part in (ChildRole.PRIMARY, ChildRole.CANARY))
+    rollouts = (rollout_of(live.get(role)) for role in (ChildRole.PRIMARY, ChildRole.CANARY))
     if not any(each is not None and each.ready < each.wanted for each in rollouts):
         return None
     held = service.status.conditions if service.status else ()
@@ -267,7 +269,7 @@ def unready_for(
     return max((now - since).total_seconds(), 0.0)
 
 
-async def ailments(client: KubeClient, service: InferenceService) -> str:
+async def pod_problems(client: KubeClient, service: InferenceService) -> str:
     """Say why pods are not ready: what their containers or the scheduler report.
 
     Only words for a person, so a list that fails costs them and nothing else.

@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias
 
 from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
 from holdfast.core.fight import Heal, recent_rounds
-from holdfast.core.policy import OnDrift
-from holdfast.core.service.canary import CanaryDecision as CanaryMove
+from holdfast.core.policy import DecisionAction, Reason
+from holdfast.core.service.canary import CanaryDecision
 from holdfast.core.service.children import Gateway, manifests
 from holdfast.core.service.spec import API_VERSION, KIND, InferenceService, InferenceServiceStatus
 from holdfast.core.tree import Fields
@@ -26,15 +26,9 @@ from holdfast.reconcile.service.apply import (
     apply_child,
     decide_child,
     delete_children,
+    hold_child,
     replicas_of,
     settle_replicas,
-)
-from holdfast.reconcile.service.decisions import (
-    WRITING_ACTIONS,
-    ChildAction,
-    ChildDecision,
-    back_off_from_fights,
-    keep_unknown_fields,
 )
 from holdfast.reconcile.service.messages import describe_drift
 from holdfast.reconcile.service.observe import (
@@ -43,10 +37,10 @@ from holdfast.reconcile.service.observe import (
     ChildRole,
     FindAutoscalers,
     ObservedChildren,
-    ailments,
     child_refs,
     is_terminating,
     observe,
+    pod_problems,
     uid_of,
     unready_for,
     version_of,
@@ -69,7 +63,7 @@ class StatusWriter(Protocol):
     """Keeps what is said of services."""
 
     async def before_healing(
-        self, service: InferenceService, said: str, status: MakeStatus
+        self, service: InferenceService, message: str, status: MakeStatus
     ) -> InferenceService:
         """Keep who changed what: healing erases every other trace of it.
 
@@ -88,7 +82,7 @@ class DirectStatusWriter:
         self._client = client
 
     async def before_healing(
-        self, service: InferenceService, said: str, status: MakeStatus
+        self, service: InferenceService, message: str, status: MakeStatus
     ) -> InferenceService:
         """Write it down; see the protocol."""
         made = await status()
@@ -185,52 +179,50 @@ class ServiceReconciler:
             if not service.uid:
                 raise
             return await self._tell(service, make_refused_status(service, error, self._clock.now()))
-        family = await observe(
+        observed = await observe(
             self._client,
             service,
             routed=self._gateway is not None,
             autoscalers=self._autoscalers,
         )
-        seen = _state_hash(family)
+        seen = _state_hash(observed)
         if seen is not None and self._settled.get(service.uid) == seen:
             return ServiceResult(status=service.status or InferenceServiceStatus())
-        gateway = self._gateway or traffic.gateway_in_use(family)
-        course = PassState(
-            family=family,
-            live=dict(family.live),
-            errors=dict(family.unread),
+        gateway = self._gateway or traffic.gateway_in_use(observed)
+        state = PassState(
+            observed=observed,
+            live=dict(observed.live),
+            errors=dict(observed.unread),
             gateway=gateway,
             applied=self._recorded(service),
         )
-        move = await self._next_move(course)
-        held = self._held(course)
-        wanted = self._rendered(course, move)
-        await self._settle_number(course, wanted, held)
-        await self._look(course, wanted, held)
-        self._weigh(course)
-        again = any(each.deleted and each.move is ChildAction.CREATE for each in course.intents)
-        if again and not await self._exists(service):
+        canary = await self._next_move(state)
+        held = self._held(state)
+        wanted = self._rendered(state, canary)
+        await self._settle_number(state, wanted, held)
+        await self._decide(state, wanted, held)
+        create = DecisionAction.CREATE
+        recreates = any(each.deleted and each.action is create for each in state.children)
+        if recreates and not await self._exists(service):
             # The children went with it. What we know of services may be older than that.
             self._forget(service.uid)
             return ServiceResult(status=service.status or InferenceServiceStatus())
-        service = await self._record(course, move)
-        for place, intent in enumerate(course.intents):
-            course.intents[place] = await apply_child(
-                self._client, self._resource_manager, course, intent
+        service = await self._record(state, canary)
+        for place, child in enumerate(state.children):
+            state.children[place] = await apply_child(
+                self._client, self._resource_manager, state, child
             )
-        if not held and not course.service.unknown:
-            kept = {*wanted, *_kept_roles(move)}
+        if not held and not state.service.unknown:
+            kept = {*wanted, *_kept_roles(canary)}
             if self._gateway is None:
-                kept.add(
-                    ChildRole.ROUTE
-                )  # nobody said that it is to go: we were not told of a gateway
-            gone = [part for part in family.live if part not in kept]
-            await delete_children(self._client, course, gone)
-        self._note(course)
-        course.note_applied()
-        self._keep_record(service, course.applied)
-        result = await self._tell(service, await self._status(course, move), course, move)
-        self._settle(course, result)
+                kept.add(ChildRole.ROUTE)  # no gateway is configured, which is no wish to delete it
+            gone = [role for role in observed.live if role not in kept]
+            await delete_children(self._client, state, gone)
+        self._note(state)
+        state.note_applied()
+        self._keep_record(service, state.applied)
+        result = await self._tell(service, await self._status(state, canary), state, canary)
+        self._settle(state, result)
         return result
 
     async def _exists(self, service: InferenceService) -> bool:
@@ -272,11 +264,11 @@ class ServiceReconciler:
         if len(self._applied) > _MAX_REMEMBERED:
             del self._applied[next(iter(self._applied))]
 
-    def _settle(self, course: PassState, result: ServiceResult) -> None:
+    def _settle(self, state: PassState, result: ServiceResult) -> None:
         """Remember how a service was left, if only a change can give it something to do."""
-        uid = course.service.uid
-        left = replace(course.service, status=result.status)
-        after = replace(course.family, service=left, live=course.live)
+        uid = state.service.uid
+        left = replace(state.service, status=result.status)
+        after = replace(state.observed, service=left, live=state.live)
         marks = _state_hash(after) if result.requeue_after is None else None
         self._settled.pop(uid, None)
         if uid and marks is not None:
@@ -294,11 +286,11 @@ class ServiceReconciler:
         Only what this service controls. Safe to repeat; what is gone already is no error. True
         when anything was deleted.
         """
-        family = await observe(self._client, service, routed=False)
-        course = PassState(family=family, live=dict(family.live), errors=dict(family.unread))
-        await delete_children(self._client, course, list(reversed(child_refs(service))))
-        _raise_first(course.errors.values())
-        return bool(course.removed)
+        observed = await observe(self._client, service, routed=False)
+        state = PassState(observed=observed, live=dict(observed.live), errors=dict(observed.unread))
+        await delete_children(self._client, state, list(reversed(child_refs(service))))
+        _raise_first(state.errors.values())
+        return bool(state.removed)
 
     def _validate(self, service: InferenceService) -> None:
         if (
@@ -317,139 +309,130 @@ class ServiceReconciler:
         self._valid.pop(uid, None)
         self._settled.pop(uid, None)
         self._children.pop(uid, None)
-        for part in ChildRole:
-            self._heals.pop((uid, part), None)
+        for role in ChildRole:
+            self._heals.pop((uid, role), None)
         self._applied.pop(uid, None)
 
-    def _held(self, course: PassState) -> frozenset[ChildRole]:
+    def _held(self, state: PassState) -> frozenset[ChildRole]:
         """Parts not to be touched, since requests cannot be shared out from half a picture."""
-        unread = any(part in course.errors for part in traffic.ROUTING_ROLES)
-        if (unread or course.service.unknown) and traffic.has_canary(course.family):
+        unread = any(role in state.errors for role in traffic.ROUTING_ROLES)
+        if (unread or state.service.unknown) and traffic.has_canary(state.observed):
             return frozenset(
                 {*traffic.ROUTING_ROLES, ChildRole.CANARY_SERVICE, ChildRole.AUTOSCALER}
             )
         return frozenset()
 
-    async def _next_move(self, course: PassState) -> CanaryMove | None:
+    async def _next_move(self, state: PassState) -> CanaryDecision | None:
         """What the canary does next; None without one, or while too little was seen."""
-        if not traffic.has_canary(course.family) or self._held(course):
+        if not traffic.has_canary(state.observed) or self._held(state):
             return None
         try:
             return await traffic.advance_canary(
-                course.family,
-                course.gateway,
+                state.observed,
+                state.gateway,
                 resource_manager=self._resource_manager,
                 metrics=self._metrics,
                 now=self._clock.now(),
             )
         except HoldfastError as error:
-            course.errors[ChildRole.CANARY] = error
+            state.errors[ChildRole.CANARY] = error
             return None
 
     async def _settle_number(
-        self, course: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
+        self, state: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         """Delete an autoscaler that is not declared, and only then set the number it had."""
-        if course.service.unknown:
+        if state.service.unknown:
             return
         if ChildRole.AUTOSCALER not in wanted:
-            await delete_children(self._client, course, [ChildRole.AUTOSCALER])
-            if ChildRole.AUTOSCALER in course.errors:
-                course.errors.setdefault(ChildRole.PRIMARY, course.errors[ChildRole.AUTOSCALER])
-        if ChildRole.PRIMARY not in held and ChildRole.PRIMARY not in course.errors:
-            await settle_replicas(self._client, course, replicas_of(wanted[ChildRole.PRIMARY]))
+            await delete_children(self._client, state, [ChildRole.AUTOSCALER])
+            if ChildRole.AUTOSCALER in state.errors:
+                state.errors.setdefault(ChildRole.PRIMARY, state.errors[ChildRole.AUTOSCALER])
+        if ChildRole.PRIMARY not in held and ChildRole.PRIMARY not in state.errors:
+            await settle_replicas(self._client, state, replicas_of(wanted[ChildRole.PRIMARY]))
 
-    def _rendered(self, course: PassState, move: CanaryMove | None) -> dict[ChildRole, Fields]:
+    def _rendered(self, state: PassState, canary: CanaryDecision | None) -> dict[ChildRole, Fields]:
         """What there has to be, in the order in which it is written."""
-        facts = traffic.render_facts(course.family, course.gateway, move)
-        parts = {ref: part for part, ref in course.family.refs.items()}
-        return {parts[ref_of(item)]: item for item in manifests(course.service, facts)}
+        facts = traffic.render_facts(state.observed, state.gateway, canary)
+        roles = {ref: role for role, ref in state.observed.refs.items()}
+        return {roles[ref_of(item)]: item for item in manifests(state.service, facts)}
 
-    async def _look(
-        self, course: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
+    async def _decide(
+        self, state: PassState, desired: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
-        policy = course.service.spec.on_drift or OnDrift.RECONCILE
-        for part, item in wanted.items():
-            if part in held:
-                error = course.errors.get(part)
-                ref = course.family.refs[part]
-                course.intents.append(
-                    ChildDecision(part=part, ref=ref, move=ChildAction.HOLD, error=error)
-                )
-            else:
-                intent = await decide_child(
-                    self._resource_manager, course, part, item, policy=policy
-                )
-                course.intents.append(intent)
-
-    def _weigh(self, course: PassState) -> None:
-        """See what was deleted since the last look, and what somebody changes again and again."""
-        key, now = _key(course.service), self._clock.now()
-        known = self._children.get(key, _known_roles(course.service))
-        for place, intent in enumerate(course.intents):
-            if intent.move is ChildAction.CREATE and intent.part in known:
-                intent = replace(intent, deleted=True)
-            heals = self._heals.get((key, intent.part), ())
-            intent = back_off_from_fights(intent, heals, now)
-            course.intents[place] = (
-                keep_unknown_fields(intent) if course.service.unknown else intent
-            )
-
-    def _note(self, course: PassState) -> None:
-        """Remember what there is, and what was put back: it may be changed, or deleted, again."""
-        key, now = _key(course.service), self._clock.now()
-        for each in course.intents:
-            created = each.move is ChildAction.CREATE and each.deleted and each.written is not None
-            if not each.put_back and not created:
+        """Decide about every child, before anything is written."""
+        key, now = _key(state.service), self._clock.now()
+        known = self._children.get(key, _known_roles(state.service))
+        for role, item in desired.items():
+            if role in held:
+                state.children.append(hold_child(state, role))
                 continue
-            place = (key, each.part)
-            held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.changes))
+            child = await decide_child(
+                self._resource_manager,
+                state,
+                role,
+                item,
+                existed=role in known,
+                heals=self._heals.get((key, role), ()),
+                now=now,
+            )
+            state.children.append(child)
+
+    def _note(self, state: PassState) -> None:
+        """Remember what there is, and what was put back: it may be changed, or deleted, again."""
+        key, now = _key(state.service), self._clock.now()
+        for each in state.children:
+            created = each.action is DecisionAction.CREATE and each.deleted and bool(each.written)
+            if not each.healed and not created:
+                continue
+            place = (key, each.role)
+            held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.healed_changes))
             self._heals[place] = tuple(heal for heal in held if recent_rounds([heal.at], now))
             if len(self._heals) > _MAX_REMEMBERED:
                 del self._heals[next(iter(self._heals))]
-        there = set(course.own)
+        there = set(state.own)
         # What was deleted and is left out for a while is still missed.
-        there |= {each.part for each in course.intents if each.deleted}
+        there |= {each.role for each in state.children if each.deleted}
         self._children.pop(key, None)
         self._children[key] = frozenset(there)
         if len(self._children) > _MAX_REMEMBERED:
             del self._children[next(iter(self._children))]
 
-    async def _record(self, course: PassState, move: CanaryMove | None) -> InferenceService:
+    async def _record(self, state: PassState, canary: CanaryDecision | None) -> InferenceService:
         """Write down who changed what before it is put back: healing erases every trace."""
-        service = course.service
-        healed = [each for each in course.intents if each.move is ChildAction.HEAL]
+        service = state.service
+        healed = [each for each in state.children if each.action is DecisionAction.HEAL]
         if not healed:
             return service
 
         async def status() -> InferenceServiceStatus:
             kept = service.status.canary if service.status else None
-            return replace(await self._status(course, move, healing=True), canary=kept)
+            return replace(await self._status(state, canary, healing=True), canary=kept)
 
         return await self._journal.before_healing(service, describe_drift(healed), status)
 
     async def _status(
-        self, course: PassState, move: CanaryMove | None, *, healing: bool = False
+        self, state: PassState, canary: CanaryDecision | None, *, healing: bool = False
     ) -> InferenceServiceStatus:
-        service, old = course.service, course.service.status
-        since = unready_for(service, course.own, self._clock.now())
-        wrote = any(each.move in WRITING_ACTIONS for each in course.intents)
+        service, old = state.service, state.service.status
+        since = unready_for(service, state.own, self._clock.now())
+        wrote = any(each.action.writes for each in state.children)
         asked = since is not None and since >= UNREADY_GRACE and not wrote
         return make_status(
             StatusInputs(
                 service=service,
                 now=self._clock.now(),
-                live=course.own,
-                intents=course.intents,
-                errors=course.errors,
-                split=traffic.split_to_report(course.family, move),
-                gateway=course.gateway,
-                rival=course.family.rival,
-                ailments=await ailments(self._client, service) if asked else "",
-                canary=move.state if move else old.canary if old else None,
-                canary_said=move.message if move else "",
+                live=state.own,
+                children=state.children,
+                errors=state.errors,
+                split=traffic.split_to_report(state.observed, canary),
+                gateway=state.gateway,
+                other_autoscaler=state.observed.other_autoscaler,
+                pod_problems=await pod_problems(self._client, service) if asked else "",
+                canary=canary.state if canary else old.canary if old else None,
+                canary_message=canary.message if canary else "",
                 healing=healing,
-                applied=course.applied,
+                applied=state.applied,
             )
         )
 
@@ -457,24 +440,24 @@ class ServiceReconciler:
         self,
         service: InferenceService,
         status: InferenceServiceStatus,
-        course: PassState | None = None,
-        move: CanaryMove | None = None,
+        state: PassState | None = None,
+        canary: CanaryDecision | None = None,
     ) -> ServiceResult:
         """Write the status, gather what is worth an event, and raise what went wrong."""
-        before = course.service.status if course else service.status
+        before = state.service.status if state else service.status
         spoken = [*self._untold.pop(service.uid, ())]
-        if course is not None:
-            spoken += events_of_writes(course.intents)
+        if state is not None:
+            spoken += events_of_writes(state.children)
             spoken += (
                 Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
-                for name in course.removed
+                for name in state.removed
             )
-        errors = list(course.errors.values()) if course else []
+        errors = list(state.errors.values()) if state else []
         try:
             if errors and all(isinstance(each, KubeConflict) for each in errors):
                 # Another writer was first, so this pass is void; the next one is moments away.
                 raise errors[0]
-            spoken += move.notes if move else ()
+            spoken += canary.notes if canary else ()
             spoken += events_of_transition(before, status)
             await self._journal.report(service, status)
             _raise_first(errors)
@@ -482,45 +465,47 @@ class ServiceReconciler:
             if service.uid:
                 self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_MAX_PENDING_EVENTS:]
             raise
-        again = self._again(course, move)
+        again = self._again(state, canary)
         return ServiceResult(status=status, requeue_after=again, notes=tuple(spoken))
 
-    def _again(self, course: PassState | None, move: CanaryMove | None) -> float | None:
+    def _again(self, state: PassState | None, canary: CanaryDecision | None) -> float | None:
         """When to look again although no event of ours may come.
 
         Others' objects send none, nor do pods that fail: those are asked less and less often.
         """
-        if course is None:
+        if state is None:
             return None
-        times = [move.requeue_after] if move and move.requeue_after is not None else []
-        if course.family.rival or any(each.move is ChildAction.AVOID for each in course.intents):
+        times = [canary.requeue_after] if canary and canary.requeue_after is not None else []
+        foreign = any(each.reason is Reason.FOREIGN for each in state.children)
+        if state.observed.other_autoscaler or foreign:
             times.append(_FOREIGN_WAIT)
         now = self._clock.now()
-        for each in course.intents:
+        for each in state.children:
             if each.written is not None and each.altered:
-                times.append(
-                    _REQUEUE_SOON
-                )  # the next look finds out how long it is to be left alone
-            elif each.verdict is not None and each.verdict.recheck_at is not None:
-                times.append(max(0.0, (each.verdict.recheck_at - now).total_seconds()))
-            if each.until is not None:
-                times.append(max(0.0, (each.until - now).total_seconds()))
-        unready = unready_for(course.service, course.own, now)
+                # The next pass finds out how long it is to be left alone.
+                times.append(_REQUEUE_SOON)
+            elif each.diff is not None and each.diff.recheck_at is not None:
+                times.append(max(0.0, (each.diff.recheck_at - now).total_seconds()))
+            if each.fight_until is not None:
+                times.append(max(0.0, (each.fight_until - now).total_seconds()))
+        unready = unready_for(state.service, state.own, now)
         if unready is not None:
             times.append(min(max(unready, UNREADY_GRACE), _MAX_UNREADY_WAIT))
         return min(times, default=None)
 
 
-def _state_hash(family: ObservedChildren) -> int | None:
+def _state_hash(observed: ObservedChildren) -> int | None:
     """What tells one state of a service's world from another; None where time matters too.
 
     The same world gives the same pass, so there is nothing to be gained from a second one.
     """
-    service = family.service
-    if family.unread or traffic.has_canary(family):
+    service = observed.service
+    if observed.unread or traffic.has_canary(observed):
         return None
-    seen = tuple((part, uid_of(live), version_of(live)) for part, live in family.live.items())
-    return hash((service.generation, service.unknown, service.status, family.rival, seen))
+    seen = tuple((role, uid_of(live), version_of(live)) for role, live in observed.live.items())
+    return hash(
+        (service.generation, service.unknown, service.status, observed.other_autoscaler, seen)
+    )
 
 
 def _key(service: InferenceService) -> str:
@@ -532,14 +517,18 @@ def _known_roles(service: InferenceService) -> frozenset[ChildRole]:
     status = service.status
     if status is None or any(each.reason == "ForeignObject" for each in status.conditions):
         return frozenset()
-    said = {each.type: each.status for each in status.conditions}
+    message = {each.type: each.status for each in status.conditions}
     known = {ChildRole.PRIMARY} if status.replicas else set()
-    return frozenset(known | ({ChildRole.FRONT} if said.get("RoutesReady") == "True" else set()))
+    return frozenset(
+        known | ({ChildRole.ENTRY_SERVICE} if message.get("RoutesReady") == "True" else set())
+    )
 
 
-def _kept_roles(move: CanaryMove | None) -> Sequence[ChildRole]:
+def _kept_roles(canary: CanaryDecision | None) -> Sequence[ChildRole]:
     """A canary that is on its way out stays until it has drained."""
-    return (ChildRole.CANARY, ChildRole.CANARY_SERVICE) if move is not None and move.keep else ()
+    return (
+        (ChildRole.CANARY, ChildRole.CANARY_SERVICE) if canary is not None and canary.keep else ()
+    )
 
 
 def _raise_first(errors: Iterable[HoldfastError]) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from holdfast.core.backends import POD_PORT
 from holdfast.core.errors import HoldfastError, InvalidSpec, PermissionDenied, ValidationError
-from holdfast.core.policy import OnDrift
+from holdfast.core.policy import DecisionAction, OnDrift, Reason
 from holdfast.core.redact import redact
 from holdfast.core.service.canary import Note
 from holdfast.core.service.children import PRIMARY, Gateway, selector
@@ -25,7 +25,7 @@ from holdfast.core.service.spec import (
 )
 from holdfast.core.service.split import SplitMode, TrafficSplit, route_accepted
 from holdfast.core.tree import Fields
-from holdfast.reconcile.service.decisions import WRITING_ACTIONS, ChildAction, ChildDecision
+from holdfast.reconcile.service.decisions import ChildDecision
 from holdfast.reconcile.service.messages import (
     describe_altered,
     describe_delegated,
@@ -75,14 +75,14 @@ class StatusInputs:
     now: datetime
     live: Mapping[ChildRole, Fields]
     """After the writes of this pass."""
-    intents: Sequence[ChildDecision]
+    children: Sequence[ChildDecision]
     errors: Mapping[ChildRole, HoldfastError]
     split: TrafficSplit
     gateway: Gateway | None
-    rival: str | None = None
-    ailments: str = ""
+    other_autoscaler: str | None = None
+    pod_problems: str = ""
     canary: CanaryState | None = None
-    canary_said: str = ""
+    canary_message: str = ""
     """How it is doing, in the words of the move that was made."""
     applied: Mapping[str, str] = field(default_factory=dict)
     """The digest of what was applied last to each child."""
@@ -90,16 +90,16 @@ class StatusInputs:
     """Drift was seen and is about to be put back."""
 
 
-def make_status(picture: StatusInputs) -> InferenceServiceStatus:
+def make_status(inputs: StatusInputs) -> InferenceServiceStatus:
     """Describe a service that is valid."""
-    service = picture.service
+    service = inputs.service
     old = service.status or InferenceServiceStatus()
-    primary = rollout_of(picture.live.get(ChildRole.PRIMARY))
-    unread = ChildRole.PRIMARY in picture.errors and primary is None
-    made = _conditions(picture, primary, unread=unread)
-    conditions = date_conditions(made, service, picture.now)
+    primary = rollout_of(inputs.live.get(ChildRole.PRIMARY))
+    unread = ChildRole.PRIMARY in inputs.errors and primary is None
+    made = _conditions(inputs, primary, unread=unread)
+    conditions = date_conditions(made, service, inputs.now)
     ready = next(each for each in conditions if each.type == "Ready")
-    split = picture.split
+    split = inputs.split
     return InferenceServiceStatus(
         ready=ready.status == TRUE,
         replicas=old.replicas if unread else primary.wanted if primary else 0,
@@ -111,13 +111,14 @@ def make_status(picture: StatusInputs) -> InferenceServiceStatus:
         observed_generation=service.generation or None,
         canary_weight=split.weight if split.mode is not SplitMode.NONE else None,
         split_mode=str(split.mode),
-        drift=_drift_count(picture.intents),
-        url=_url(service, picture.gateway),
-        plan=plan_lines(each for each in picture.intents if each.move is ChildAction.PLAN) or None,
-        canary=picture.canary,
+        drift=_drift_count(inputs.children),
+        url=_url(service, inputs.gateway),
+        plan=plan_lines(each for each in inputs.children if each.action is DecisionAction.PLAN)
+        or None,
+        canary=inputs.canary,
         applied=tuple(
             AppliedChild(child=child, digest=digest)
-            for child, digest in sorted(picture.applied.items())
+            for child, digest in sorted(inputs.applied.items())
         )
         or None,
         conditions=conditions,
@@ -129,11 +130,11 @@ def make_refused_status(
 ) -> InferenceServiceStatus:
     """Describe a service that cannot be served as it stands. What runs, goes on running."""
     old = service.status or InferenceServiceStatus()
-    said = truncate(" ".join(str(problem) for problem in error.problems) or str(error))
+    message = truncate(" ".join(str(problem) for problem in error.problems) or str(error))
     anew = ("Ready", "UpToDate", "DriftDetected")
     kept = tuple(each for each in old.conditions if each.type not in anew)
     made = (
-        _condition("Ready", FALSE, "InvalidSpec", said),
+        _condition("Ready", FALSE, "InvalidSpec", message),
         _condition(
             "UpToDate", FALSE, "InvalidSpec", "The spec was refused, so nothing was changed."
         ),
@@ -144,7 +145,7 @@ def make_refused_status(
     return replace(
         old,
         ready=False,
-        message=said,
+        message=message,
         drift=None,
         observed_generation=service.generation or None,
         conditions=date_conditions((*made, *kept), service, now),
@@ -172,14 +173,14 @@ def date_conditions(
 
 
 def _conditions(
-    picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool
+    inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool
 ) -> tuple[Condition, ...]:
-    available = _available(picture, primary, unread=unread)
+    available = _available(inputs, primary, unread=unread)
     progressing = _progressing(primary, unread=unread)
-    up_to_date = _up_to_date(picture, primary, unread=unread)
-    routes = _routes(picture)
-    degraded = _degraded(picture, primary)
-    left = _left(picture.intents)
+    up_to_date = _up_to_date(inputs, primary, unread=unread)
+    routes = _routes(inputs)
+    degraded = _degraded(inputs, primary)
+    left = [each for each in inputs.children if each.leaves_drift]
     # Drift that the policy leaves keeps nobody from being served; where it does, it is `fail`.
     needed = (
         (available, routes)
@@ -187,27 +188,27 @@ def _conditions(
         else (available, up_to_date, routes)
     )
     made = [
-        _ready(picture, primary, needed, degraded),
+        _ready(inputs, primary, needed, degraded),
         available,
         up_to_date,
         progressing,
         routes,
     ]
-    if picture.service.spec.canary is not None:
-        made.append(_canary(picture))
-    if picture.service.spec.autoscaled or picture.rival:
-        made.append(_autoscaling(picture))
-    made += [_drift(picture), degraded, *_reconciling(picture)]
+    if inputs.service.spec.canary is not None:
+        made.append(_canary(inputs))
+    if inputs.service.spec.autoscaled or inputs.other_autoscaler:
+        made.append(_autoscaling(inputs))
+    made += [_drift(inputs), degraded, *_reconciling(inputs)]
     return tuple(made)
 
 
 def _ready(
-    picture: StatusInputs,
+    inputs: StatusInputs,
     primary: RolloutStatus | None,
     needed: Sequence[Condition],
     degraded: Condition,
 ) -> Condition:
-    drifted = [each for each in picture.intents if each.move is ChildAction.REFUSE]
+    drifted = [each for each in inputs.children if each.action is DecisionAction.REFUSE]
     if drifted:
         return _condition("Ready", FALSE, "Drifted", describe_drift(drifted))
     if degraded.status == TRUE:
@@ -219,31 +220,24 @@ def _ready(
     counted = _describe_rollout(primary)
     if primary is not None and not primary.complete:
         return _condition("Ready", FALSE, "ReplicasNotReady", counted)
-    word = _drift_count(picture.intents)
+    word = _drift_count(inputs.children)
     be = "is" if word == "1 field" else "are"
-    left = f" {word} {be} not as declared." if _left(picture.intents) else ""
+    left = (
+        f" {word} {be} not as declared."
+        if [each for each in inputs.children if each.leaves_drift]
+        else ""
+    )
     return _condition("Ready", TRUE, "Serving", counted + left)
 
 
-def _left(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
-    """The children on which drift stays because the policy says so."""
-    return [
-        each
-        for each in intents
-        if each.move in (ChildAction.LEAVE, ChildAction.BESIDE, ChildAction.PLAN)
-    ]
-
-
-def _available(picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
+def _available(inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
     if unread:
-        return _condition(
-            "Available", UNKNOWN, "ApiError", _said(picture.errors[ChildRole.PRIMARY])
-        )
-    canary = rollout_of(picture.live.get(ChildRole.CANARY)) if picture.split.weight else None
+        return _condition("Available", UNKNOWN, "ApiError", _said(inputs.errors[ChildRole.PRIMARY]))
+    canary = rollout_of(inputs.live.get(ChildRole.CANARY)) if inputs.split.weight else None
     serving = sum(each.available for each in (primary, canary) if each is not None)
     if serving:
         return _condition("Available", TRUE, "Serving", f"{_pods(serving)} answering.")
-    return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", picture))
+    return _condition("Available", FALSE, "NoReplicaReady", _with("No replica is ready.", inputs))
 
 
 def _progressing(primary: RolloutStatus | None, *, unread: bool) -> Condition:
@@ -260,50 +254,50 @@ def _progressing(primary: RolloutStatus | None, *, unread: bool) -> Condition:
     return _condition("Progressing", FALSE, "Done", _describe_rollout(primary))
 
 
-def _up_to_date(picture: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
-    foreign = [each for each in picture.intents if each.move is ChildAction.AVOID]
+def _up_to_date(inputs: StatusInputs, primary: RolloutStatus | None, *, unread: bool) -> Condition:
+    foreign = [each for each in inputs.children if each.reason is Reason.FOREIGN]
     if foreign:
         return _condition("UpToDate", FALSE, "ForeignObject", describe_foreign(foreign))
-    refused = [each for each in picture.intents if each.move is ChildAction.REFUSE]
+    refused = [each for each in inputs.children if each.action is DecisionAction.REFUSE]
     if refused:
         return _condition("UpToDate", FALSE, "Drifted", describe_drift(refused))
-    denied = refused_of(picture.intents)
+    denied = _refused_writes(inputs.children)
     if denied:
-        said = " ".join(_said(each.error) for each in denied if each.error is not None)
-        return _condition("UpToDate", FALSE, REFUSED, truncate(said))
-    if unread or picture.errors:
-        first = next(iter(picture.errors.values()))
+        message = " ".join(_said(each.error) for each in denied if each.error is not None)
+        return _condition("UpToDate", FALSE, REFUSED, truncate(message))
+    if unread or inputs.errors:
+        first = next(iter(inputs.errors.values()))
         return _condition("UpToDate", UNKNOWN, "ApiError", _said(first))
-    altered = [each for each in picture.intents if each.altered]
+    altered = [each for each in inputs.children if each.altered]
     if altered:
         return _condition("UpToDate", FALSE, "AlteredByAdmission", describe_altered(altered))
-    fights = [each for each in picture.intents if each.until is not None]
+    fights = [each for each in inputs.children if each.fight_until is not None]
     if fights:
         return _condition("UpToDate", FALSE, FIGHTING, describe_fights(fights))
-    waiting = [each for each in picture.intents if each.move is ChildAction.AWAIT]
+    waiting = [each for each in inputs.children if each.action is DecisionAction.WAIT]
     if waiting:
         names = ", ".join(f"{each.ref.kind} {each.ref.name}" for each in waiting)
         return _condition("UpToDate", FALSE, "Waiting", f"{names} is being deleted.")
-    if any(each.move is ChildAction.PLAN and each.landing for each in picture.intents):
-        said = "The new declaration waits until the drift is over; status.plan has both."
-        return _condition("UpToDate", FALSE, "Planned", said)
-    policy = picture.service.spec.on_drift or OnDrift.RECONCILE
-    left = _left(picture.intents)
+    if any(each.action is DecisionAction.PLAN and each.pending for each in inputs.children):
+        message = "The new declaration waits until the drift is over; status.plan has both."
+        return _condition("UpToDate", FALSE, "Planned", message)
+    policy = inputs.service.spec.on_drift or OnDrift.RECONCILE
+    left = [each for each in inputs.children if each.leaves_drift]
     if left and policy in _LEFT:
         return _condition("UpToDate", FALSE, _DRIFTED, f"{describe_drift(left)} {_LEFT[policy][1]}")
-    if picture.service.unknown:
+    if inputs.service.unknown:
         return _condition(
-            "UpToDate", UNKNOWN, UNKNOWN_FIELDS, _describe_unknown_fields(picture.service)
+            "UpToDate", UNKNOWN, UNKNOWN_FIELDS, _describe_unknown_fields(inputs.service)
         )
     if primary is None or primary.rolling:
         return _condition("UpToDate", FALSE, "RollingOut", _describe_rollout(primary))
     if left:
-        said = f"Everything declared is in place, but for what onDrift: ignore leaves. {describe_drift(left)}"
-        return _condition("UpToDate", TRUE, "DriftIgnored", truncate(said))
-    lent = describe_delegated(picture.intents)
+        message = f"Everything declared is in place, but for what onDrift: ignore leaves. {describe_drift(left)}"
+        return _condition("UpToDate", TRUE, "DriftIgnored", truncate(message))
+    lent = describe_delegated(inputs.children)
     if lent:
-        said = f"Everything declared is in place, but for what is left to others. {lent}"
-        return _condition("UpToDate", TRUE, "Delegated", truncate(said))
+        message = f"Everything declared is in place, but for what is left to others. {lent}"
+        return _condition("UpToDate", TRUE, "Delegated", truncate(message))
     return _condition("UpToDate", TRUE, "AsDeclared", "Everything declared is in place.")
 
 
@@ -321,42 +315,42 @@ def _describe_unknown_fields(service: InferenceService) -> str:
     )
 
 
-def _routes(picture: StatusInputs) -> Condition:
-    if picture.gateway is None:
-        if ChildRole.FRONT in picture.live:
-            said = "Requests go through the Service; no gateway is set up."
-            return _condition("RoutesReady", TRUE, "ServiceOnly", said)
+def _routes(inputs: StatusInputs) -> Condition:
+    if inputs.gateway is None:
+        if ChildRole.ENTRY_SERVICE in inputs.live:
+            message = "Requests go through the Service; no gateway is set up."
+            return _condition("RoutesReady", TRUE, "ServiceOnly", message)
         return _condition("RoutesReady", FALSE, "NotCreated", "The Service is not there yet.")
-    route = picture.live.get(ChildRole.ROUTE)
+    route = inputs.live.get(ChildRole.ROUTE)
     if route is not None and route_accepted(route):
         return _condition("RoutesReady", TRUE, "Accepted", "The gateway took over the route.")
-    said = "The gateway has not accepted the route as it stands now."
-    return _condition("RoutesReady", FALSE, "NotAccepted", said)
+    message = "The gateway has not accepted the route as it stands now."
+    return _condition("RoutesReady", FALSE, "NotAccepted", message)
 
 
-def _canary(picture: StatusInputs) -> Condition:
-    rollout = rollout_of(picture.live.get(ChildRole.CANARY))
-    weight = picture.service.spec.canary.weight if picture.service.spec.canary else 0
-    share = f"It gets {picture.split.weight} % of the requests; {weight} % is declared."
-    reason = picture.canary.reason if picture.canary else ""
-    said = picture.canary_said or share
+def _canary(inputs: StatusInputs) -> Condition:
+    rollout = rollout_of(inputs.live.get(ChildRole.CANARY))
+    weight = inputs.service.spec.canary.weight if inputs.service.spec.canary else 0
+    share = f"It gets {inputs.split.weight} % of the requests; {weight} % is declared."
+    reason = inputs.canary.reason if inputs.canary else ""
+    message = inputs.canary_message or share
     if rollout is None:
-        said = picture.canary_said or "There is no canary now."
-        return _condition("CanaryReady", FALSE, reason or "NotCreated", said)
-    said = f"{_describe_rollout(rollout)} {said}"
+        message = inputs.canary_message or "There is no canary now."
+        return _condition("CanaryReady", FALSE, reason or "NotCreated", message)
+    message = f"{_describe_rollout(rollout)} {message}"
     if not rollout.complete:
-        return _condition("CanaryReady", FALSE, reason or "NotReady", said)
-    return _condition("CanaryReady", TRUE, reason or "Serving", said)
+        return _condition("CanaryReady", FALSE, reason or "NotReady", message)
+    return _condition("CanaryReady", TRUE, reason or "Serving", message)
 
 
-def _autoscaling(picture: StatusInputs) -> Condition:
-    if picture.rival:
-        said = (
-            f"{picture.rival} scales the primary too, so its number of replicas is left alone."
+def _autoscaling(inputs: StatusInputs) -> Condition:
+    if inputs.other_autoscaler:
+        message = (
+            f"{inputs.other_autoscaler} scales the primary too, so its number of replicas is left alone."
             " Delete it, or leave minReplicas and maxReplicas out."
         )
-        return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", said)
-    live = picture.live.get(ChildRole.AUTOSCALER)
+        return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", message)
+    live = inputs.live.get(ChildRole.AUTOSCALER)
     if live is None:
         return _condition("AutoscalingReady", FALSE, "NotCreated", "There is no autoscaler yet.")
     for name in ("AbleToScale", "ScalingActive"):
@@ -364,8 +358,8 @@ def _autoscaling(picture: StatusInputs) -> Condition:
         if found is None:
             return _condition("AutoscalingReady", UNKNOWN, "NotReported", "It has not said so yet.")
         if found.get("status") != TRUE:
-            said = _clean(str(found.get("message") or ""))
-            return _condition("AutoscalingReady", FALSE, str(found.get("reason") or name), said)
+            message = _clean(str(found.get("message") or ""))
+            return _condition("AutoscalingReady", FALSE, str(found.get("reason") or name), message)
     return _condition("AutoscalingReady", TRUE, "Scaling", "The autoscaler gets its metrics.")
 
 
@@ -377,24 +371,24 @@ _LEFT = {
 }
 
 
-def _drift(picture: StatusInputs) -> Condition:
-    altered = [each for each in picture.intents if each.altered]
+def _drift(inputs: StatusInputs) -> Condition:
+    altered = [each for each in inputs.children if each.altered]
     if altered:
         return _condition("DriftDetected", TRUE, "AlteredByAdmission", describe_altered(altered))
-    fights = [each for each in picture.intents if each.until is not None]
+    fights = [each for each in inputs.children if each.fight_until is not None]
     if fights:
         return _condition("DriftDetected", TRUE, FIGHTING, describe_fights(fights))
-    drifted = drifted_of(picture.intents)
-    policy = picture.service.spec.on_drift or OnDrift.RECONCILE
-    held = [each for each in drifted if each.move is ChildAction.LEAVE]
+    drifted = [each for each in inputs.children if _has_drift(each)]
+    policy = inputs.service.spec.on_drift or OnDrift.RECONCILE
+    held = [each for each in drifted if each.reason is Reason.UNKNOWN_FIELDS]
     if held and policy is OnDrift.RECONCILE:
-        said = f"{describe_drift(held)} It was left. {_describe_unknown_fields(picture.service)}"
-        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, truncate(said))
+        message = f"{describe_drift(held)} It was left. {_describe_unknown_fields(inputs.service)}"
+        return _condition("DriftDetected", TRUE, UNKNOWN_FIELDS, truncate(message))
     if drifted and policy is OnDrift.IGNORE:
         return _condition("DriftDetected", FALSE, "Ignored", describe_drift(drifted))
     if drifted and policy is OnDrift.RECONCILE:
         failed = any(each.error for each in drifted)
-        if picture.healing or failed:
+        if inputs.healing or failed:
             action = "It could not be put back yet." if failed else "It is being put back."
             return _condition(
                 "DriftDetected", TRUE, "Healing", f"{describe_drift(drifted)} {action}"
@@ -405,61 +399,55 @@ def _drift(picture: StatusInputs) -> Condition:
     if drifted:
         reason, action = _LEFT[policy]
         return _condition("DriftDetected", TRUE, reason, f"{describe_drift(drifted)} {action}")
-    recreated = [each for each in picture.intents if each.deleted]
+    recreated = [each for each in inputs.children if each.deleted]
     if recreated and any(each.error for each in recreated):
-        said = f"{describe_drift(recreated)} It could not be created again yet."
-        return _condition("DriftDetected", TRUE, "Healing", said)
+        message = f"{describe_drift(recreated)} It could not be created again yet."
+        return _condition("DriftDetected", TRUE, "Healing", message)
     if recreated:
         return _condition("DriftDetected", FALSE, "Healed", f"{describe_drift(recreated)} {_AGAIN}")
-    before = _before(picture.service, "DriftDetected")
+    before = _before(inputs.service, "DriftDetected")
     if before is not None and before.reason in ("Healed", "Healing"):
         # What was healed last stays to be read: healing erased every other trace of it.
-        said = before.message.replace("It is being put back.", "It was put back.")
-        return _condition("DriftDetected", FALSE, "Healed", said)
-    if picture.service.unknown:
-        said = f"Nothing has drifted of what is known. {_describe_unknown_fields(picture.service)}"
-        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, truncate(said))
+        message = before.message.replace("It is being put back.", "It was put back.")
+        return _condition("DriftDetected", FALSE, "Healed", message)
+    if inputs.service.unknown:
+        message = (
+            f"Nothing has drifted of what is known. {_describe_unknown_fields(inputs.service)}"
+        )
+        return _condition("DriftDetected", UNKNOWN, UNKNOWN_FIELDS, truncate(message))
     return _condition("DriftDetected", FALSE, "None", "Nothing has drifted.")
 
 
-def _degraded(picture: StatusInputs, primary: RolloutStatus | None) -> Condition:
-    foreign = [each for each in picture.intents if each.move is ChildAction.AVOID]
+def _degraded(inputs: StatusInputs, primary: RolloutStatus | None) -> Condition:
+    foreign = [each for each in inputs.children if each.reason is Reason.FOREIGN]
     if foreign:
         return _condition("Degraded", TRUE, "ForeignObject", describe_foreign(foreign))
     if primary is not None and primary.stuck:
-        return _condition("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), picture))
-    if picture.ailments:
-        return _condition("Degraded", TRUE, "PodsFailing", truncate(picture.ailments))
+        return _condition("Degraded", TRUE, "RolloutStuck", _with(_clean(primary.stuck), inputs))
+    if inputs.pod_problems:
+        return _condition("Degraded", TRUE, "PodsFailing", truncate(inputs.pod_problems))
     return _condition("Degraded", FALSE, "Healthy", "No pod is failing.")
 
 
-def _reconciling(picture: StatusInputs) -> list[Condition]:
+def _reconciling(inputs: StatusInputs) -> list[Condition]:
     """Said only when something went wrong: tools that know the name wait while it is True."""
-    if not picture.errors:
+    if not inputs.errors:
         return []
-    said = " ".join(f"{part}: {_said(error)}" for part, error in picture.errors.items())
-    reason = REFUSED if refused_of(picture.intents) else "ApiError"
-    return [_condition("Reconciling", FALSE, reason, truncate(said))]
+    message = " ".join(f"{role}: {_said(error)}" for role, error in inputs.errors.items())
+    reason = REFUSED if _refused_writes(inputs.children) else "ApiError"
+    return [_condition("Reconciling", FALSE, reason, truncate(message))]
 
 
-def refused_of(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
+def _refused_writes(children: Sequence[ChildDecision]) -> list[ChildDecision]:
     """The children that the cluster refused to write: by admission, its schema, or our rights."""
     kinds = (ValidationError, PermissionDenied)
-    return [
-        each for each in intents if each.move in WRITING_ACTIONS and isinstance(each.error, kinds)
-    ]
+    return [each for each in children if each.action.writes and isinstance(each.error, kinds)]
 
 
-def drifted_of(intents: Sequence[ChildDecision]) -> list[ChildDecision]:
-    """The children on which something drifted, whatever was done about it."""
-    moves = (
-        ChildAction.HEAL,
-        ChildAction.BESIDE,
-        ChildAction.LEAVE,
-        ChildAction.REFUSE,
-        ChildAction.PLAN,
-    )
-    return [each for each in intents if each.move in moves]
+def _has_drift(child: ChildDecision) -> bool:
+    """True when something drifted on a child and is seen to, or left on purpose."""
+    acts = child.action in (DecisionAction.HEAL, DecisionAction.REFUSE)
+    return acts or child.leaves_drift
 
 
 def describe_foreign(foreign: Sequence[ChildDecision]) -> str:
@@ -472,16 +460,13 @@ def describe_foreign(foreign: Sequence[ChildDecision]) -> str:
     return truncate(" ".join(named) + " It was not touched. Delete it, or rename the service.")
 
 
-def _drift_count(intents: Sequence[ChildDecision]) -> str:
-    moves = (
-        ChildAction.BACK_OFF,
-        ChildAction.BESIDE,
-        ChildAction.LEAVE,
-        ChildAction.REFUSE,
-        ChildAction.PLAN,
-    )
-    count = sum(len(each.drifted) or 1 for each in intents if each.move in moves)
-    count += sum(len(each.altered) for each in intents)
+def _drift_count(children: Sequence[ChildDecision]) -> str:
+    """How many fields are not as declared, in words."""
+    count = sum(len(each.altered) for each in children)
+    for each in children:
+        fights = each.action is DecisionAction.LEAVE and each.reason is Reason.FIGHT
+        if fights or each.leaves_drift or each.action is DecisionAction.REFUSE:
+            count += len(each.drifted) or 1
     return "none" if not count else "1 field" if count == 1 else f"{count} fields"
 
 
@@ -523,8 +508,8 @@ def _be(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _with(said: str, picture: StatusInputs) -> str:
-    return truncate(f"{said} {picture.ailments}".strip())
+def _with(message: str, inputs: StatusInputs) -> str:
+    return truncate(f"{message} {inputs.pod_problems}".strip())
 
 
 def _said(error: HoldfastError) -> str:
@@ -552,22 +537,26 @@ _DRIFT_EVENTS = {
 """Reasons of the condition that are told under a name of their own."""
 
 
-def events_of_writes(done: Sequence[ChildDecision]) -> Iterator[Note]:
+def events_of_writes(children: Sequence[ChildDecision]) -> Iterator[Note]:
     """What was written: each write is a transition of its own."""
-    for each in done:
+    for each in children:
         if each.error is not None:
             continue
         name = f"{each.ref.kind} {each.ref.name}"
-        if each.move is ChildAction.CREATE and each.deleted:
-            said = f"{describe_drift([each])} It was created again."
-            yield Note(warning=True, reason="DriftHealed", message=said)
-        elif each.move is ChildAction.CREATE:
-            yield Note(warning=False, reason="Created", message=f"{name} was created.")
-        elif each.move in (ChildAction.UPDATE, ChildAction.BESIDE):
-            yield Note(warning=False, reason="Updated", message=f"{name} was made as declared.")
-        elif each.move is ChildAction.HEAL and each.put_back:
-            said = truncate(f"{describe_drift([each], healed=True)} It was put back.")
-            yield Note(warning=True, reason="DriftHealed", message=said)
+        match each.action:
+            case DecisionAction.CREATE if each.deleted:
+                message = f"{describe_drift([each])} {_AGAIN}"
+                yield Note(warning=True, reason="DriftHealed", message=message)
+            case DecisionAction.CREATE:
+                yield Note(warning=False, reason="Created", message=f"{name} was created.")
+            case DecisionAction.UPDATE | DecisionAction.UPDATE_AROUND_DRIFT:
+                message = f"{name} was made as declared."
+                yield Note(warning=False, reason="Updated", message=message)
+            case DecisionAction.HEAL if each.healed:
+                message = truncate(f"{describe_drift([each], healed=True)} It was put back.")
+                yield Note(warning=True, reason="DriftHealed", message=message)
+            case _:
+                pass
 
 
 def events_of_transition(

@@ -32,7 +32,7 @@ from holdfast.reconcile.kube import ref_of
 from holdfast.reconcile.objects.resource_manager import ResourceManager
 from holdfast.reconcile.ports import MetricSource
 from holdfast.reconcile.service.apply import owns_replicas, replicas_of
-from holdfast.reconcile.service.decisions import landing
+from holdfast.reconcile.service.decisions import pending_fields
 from holdfast.reconcile.service.observe import (
     ChildOwnership,
     ChildRole,
@@ -41,47 +41,47 @@ from holdfast.reconcile.service.observe import (
     rollout_of,
 )
 
-ROUTING_ROLES = (ChildRole.PRIMARY, ChildRole.CANARY, ChildRole.FRONT, ChildRole.ROUTE)
+ROUTING_ROLES = (ChildRole.PRIMARY, ChildRole.CANARY, ChildRole.ENTRY_SERVICE, ChildRole.ROUTE)
 """What has to have been read before requests are shared out anew."""
 
 
-def has_canary(family: ObservedChildren) -> bool:
+def has_canary(observed: ObservedChildren) -> bool:
     """True when there is, was or is to be a canary."""
-    service = family.service
+    service = observed.service
     remembered = service.status is not None and service.status.canary is not None
-    return service.spec.canary is not None or remembered or ChildRole.CANARY in family.live
+    return service.spec.canary is not None or remembered or ChildRole.CANARY in observed.live
 
 
-def gateway_in_use(family: ObservedChildren) -> Gateway | None:
+def gateway_in_use(observed: ObservedChildren) -> Gateway | None:
     """The gateway that the service's own route is attached to, for who was told of none.
 
     A flag that was left out takes nothing away: the route is kept as it stands, for whoever sends
     requests by it. Deleting it is the user's to do, and it does not come back then.
     """
-    route = family.live.get(ChildRole.ROUTE)
+    route = observed.live.get(ChildRole.ROUTE)
     if (
         route is None
-        or family.relation(ChildRole.ROUTE) is not ChildOwnership.OURS
+        or observed.relation(ChildRole.ROUTE) is not ChildOwnership.OURS
         or is_terminating(route)
     ):
         return None
     parents, hosts = value_at(route, ("spec", "parentRefs")), value_at(route, ("spec", "hostnames"))
     parent = parents[0] if isinstance(parents, list) and parents else None
     host = hosts[0] if isinstance(hosts, list) and hosts else None
-    prefix = f"{family.service.name}.{family.service.namespace}."
+    prefix = f"{observed.service.name}.{observed.service.namespace}."
     if not isinstance(parent, dict) or not isinstance(host, str) or not host.startswith(prefix):
         return None
     section = parent.get("sectionName")
     return Gateway(
         name=str(parent.get("name") or ""),
-        namespace=str(parent.get("namespace") or family.service.namespace),
+        namespace=str(parent.get("namespace") or observed.service.namespace),
         domain=host.removeprefix(prefix),
         section=section if isinstance(section, str) else None,
     )
 
 
 async def advance_canary(
-    family: ObservedChildren,
+    observed: ObservedChildren,
     gateway: Gateway | None,
     *,
     resource_manager: ResourceManager,
@@ -89,24 +89,24 @@ async def advance_canary(
     now: datetime,
 ) -> CanaryDecision:
     """Look at the canary and its router, ask the metric when it is time, and move on."""
-    service = family.service
-    state = service.status.canary if service.status else None
-    seen = await _observe_canary(family, gateway, state, resource_manager=resource_manager)
-    if analysis.is_round_due(service.spec, state, now):
+    service = observed.service
+    memory = service.status.canary if service.status else None
+    seen = await _observe_canary(observed, gateway, memory, resource_manager=resource_manager)
+    if analysis.is_round_due(service.spec, memory, now):
         question = analysis.metric_query(service)
         value = await metrics.query(question) if metrics and question else None
         seen = replace(seen, asked=True, metric=value)
-    return advance(service.spec, state, seen, now)
+    return advance(service.spec, memory, seen, now)
 
 
 def render_facts(
-    family: ObservedChildren, gateway: Gateway | None, move: CanaryDecision | None
+    observed: ObservedChildren, gateway: Gateway | None, move: CanaryDecision | None
 ) -> Facts:
     """What the rendering depends on. Without a canary there is nothing to decide."""
-    seen = replicas_of(_own(family, ChildRole.PRIMARY))
-    free = family.rival is not None
+    seen = replicas_of(_own(observed, ChildRole.PRIMARY))
+    free = observed.other_autoscaler is not None
     if move is None:
-        spec = family.service.spec
+        spec = observed.service.spec
         declared = None if spec.autoscaled else spec.replicas
         split = TrafficSplit(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
         return Facts(gateway=gateway, primary_replicas=seen, split=split, replicas_free=free)
@@ -120,35 +120,35 @@ def render_facts(
     )
 
 
-def split_to_report(family: ObservedChildren, move: CanaryDecision | None) -> TrafficSplit:
+def split_to_report(observed: ObservedChildren, move: CanaryDecision | None) -> TrafficSplit:
     """The division to report: the one decided now, or the last one where none could be."""
-    old = family.service.status
+    old = observed.service.status
     if move is not None:
         return move.split
-    if old is None or old.split_mode not in tuple(SplitMode) or not has_canary(family):
+    if old is None or old.split_mode not in tuple(SplitMode) or not has_canary(observed):
         return TrafficSplit(mode=SplitMode.NONE, primary=None, canary=None, weight=0)
     mode = SplitMode(old.split_mode)
     return TrafficSplit(mode=mode, primary=None, canary=None, weight=old.canary_weight or 0)
 
 
 async def _observe_canary(
-    family: ObservedChildren,
+    observed: ObservedChildren,
     gateway: Gateway | None,
-    state: CanaryState | None,
+    memory: CanaryState | None,
     *,
     resource_manager: ResourceManager,
 ) -> CanaryObservation:
-    service = family.service
-    canary, primary = _own(family, ChildRole.CANARY), _own(family, ChildRole.PRIMARY)
+    service = observed.service
+    canary, primary = _own(observed, ChildRole.CANARY), _own(observed, ChildRole.PRIMARY)
     rollout, main = rollout_of(canary), rollout_of(primary)
-    route, front = _own(family, ChildRole.ROUTE), _own(family, ChildRole.FRONT)
+    route, front = _own(observed, ChildRole.ROUTE), _own(observed, ChildRole.ENTRY_SERVICE)
     if gateway is not None:
-        routed = route_weight(route, family.refs[ChildRole.CANARY].name) if route else 0
+        routed = route_weight(route, observed.refs[ChildRole.CANARY].name) if route else 0
         accepted = route is not None and route_accepted(route)
     else:
         routed = selector_weight(front, ROLE_LABEL, CANARY) if front else 0
         accepted = True
-    stands_in = promoted(service.spec, state)
+    stands_in = promoted(service.spec, memory)
     return CanaryObservation(
         gateway=gateway is not None,
         exists=canary is not None,
@@ -167,9 +167,9 @@ async def _observe_canary(
     )
 
 
-def _own(family: ObservedChildren, part: ChildRole) -> Fields | None:
+def _own(observed: ObservedChildren, role: ChildRole) -> Fields | None:
     """An object that is ours; one of another's is none, whatever its name."""
-    return None if family.relation(part) is ChildOwnership.FOREIGN else family.live.get(part)
+    return None if observed.relation(role) is ChildOwnership.FOREIGN else observed.live.get(role)
 
 
 async def _carries(
@@ -192,7 +192,7 @@ async def _carries(
     wanted = f"{service.name}-{role}"
     for item in manifests(service, facts):
         if (item["kind"], ref_of(item).name) == ("Deployment", wanted):
-            verdict = await resource_manager.diff(declare(item, resource_manager.manager), live)
-            new = landing(verdict)
+            diff = await resource_manager.diff(declare(item, resource_manager.manager), live)
+            new = pending_fields(diff)
             return not any(found.change.path[:2] == ("spec", "template") for found in new)
     return False

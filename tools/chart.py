@@ -10,18 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from manifests import (
-    EVERYWHERE,
-    HERE,
-    MADE,
-    MONITORING,
-    RUNNING,
-    joined,
-    name_of,
-    of,
-    parted,
-    written,
-)
+from manifests import EVERYWHERE, HERE, MADE, MONITORING, RUNNING, joined, name_of, of, parted, written
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields

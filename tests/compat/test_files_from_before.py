@@ -38,7 +38,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.redact import Secret
 from holdfast.reconcile.gitops.ledger_store import export_drifts, export_journal
-from holdfast.reconcile.gitops.outbox import Outbox
+from holdfast.reconcile.gitops.notifier import Outbox
 from holdfast.reconcile.gitops.ports import LedgerStore, PullRequest, PullRequestState, RecordKind
 from holdfast.wire import application_v1alpha1, inference_service_v1alpha1
 

@@ -11,7 +11,7 @@ from tests.support.gitops_world import NAMESPACE, GitopsWorld, config_ref, confi
 from holdfast.adapters.memory.kube.kinds import custom_kind
 from holdfast.core.gitops.application import DriftSpec, OrphanPolicy, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import ApprovalReason
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.object_ref import ObjectRef
 
 CLAIMS = custom_kind("v1", "PersistentVolumeClaim")

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd
-from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.objects import ForeignOwner, ObjectHealth, SyncStatus
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.plan import Action
 from holdfast.wire.gitops_v1 import ApplicationDriftForm, ObjectForm
 from holdfast.wire.ledger_v1 import DriftEntryForm

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.application import ApplicationId, PullRequestKind, Remediation
-from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
+from holdfast.core.gitops.drift import DriftReason, DriftState, ObjectDrift, Resolution
 from holdfast.core.tree import Fields
 from holdfast.wire.decode import as_fields, reshape
 from holdfast.wire.ledger_v1 import DriftEntryForm
@@ -52,6 +52,7 @@ class ApplicationDriftForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     fought: bool = False
     state: DriftState
     note: str = ""
+    reason: DriftReason | None = None
     first_seen: datetime
     last_seen: datetime
     rounds: list[datetime] = []

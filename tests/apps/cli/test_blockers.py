@@ -11,8 +11,8 @@ from holdfast.apps.cli.application_wait import Blocker, GoalState, WaitGoal, fir
 from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import HoldEnd, Remediation
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.objects import ObjectHealth, SyncStatus
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     FollowedForm,

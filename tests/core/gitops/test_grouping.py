@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from holdfast.core.gitops.notification import (
     DIGEST_TYPE,
     ChannelLimits,
+    MessageBucket,
     Notice,
     NoticeBatch,
     Severity,
-    TokenBucket,
     WaitingNotice,
     make_batch,
     make_digest,
@@ -224,7 +224,7 @@ def test_a_digest_of_the_same_notices_for_the_same_channel_is_the_same() -> None
 @given(st.lists(st.floats(0, 100), max_size=50))
 def test_a_rate_is_never_exceeded(steps: list[float]) -> None:
     limits = ChannelLimits(burst=3, every=10.0)
-    bucket = TokenBucket(tokens=3.0, at=0.0)
+    bucket = MessageBucket(tokens=3.0, at=0.0)
     now, sent = 0.0, 0
     for step in steps:
         now += step

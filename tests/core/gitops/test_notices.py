@@ -15,9 +15,10 @@ from holdfast.core.gitops import facts
 from holdfast.core.gitops.application import ApplicationId, Remediation
 from holdfast.core.gitops.drift import ObjectDrift
 from holdfast.core.gitops.facts import ApplicationFact, JournalAction
-from holdfast.core.gitops.guard import ApprovalReason, ApprovalRequirement
+from holdfast.core.gitops.guard import ApprovalRequirement
 from holdfast.core.gitops.notices import notice_of
 from holdfast.core.gitops.notification import Notice, Severity, notice_cause
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.live import Writer
 from holdfast.core.object_ref import ObjectRef

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gitops.planning import apply_rank, in_apply_order, in_delete_order
+from holdfast.core.gitops.plan import apply_rank, in_apply_order, in_delete_order
 from holdfast.core.object_ref import ObjectRef
 
 ORDER = [

@@ -9,7 +9,7 @@ from holdfast.core.diff import Change
 from holdfast.core.drift import DriftKind
 from holdfast.core.gitops.application import Application, ApplicationId, ApplicationSpec, SourceSpec
 from holdfast.core.gitops.objects import ObjectHealth, ObservedObject, SyncStatus
-from holdfast.core.gitops.planning import make_sync_plan
+from holdfast.core.gitops.plan import make_sync_plan
 from holdfast.core.gitops.source import DeclaredObject, Origin
 from holdfast.core.object_ref import ref_of
 from holdfast.core.ownership.delegated import FieldClass

@@ -25,9 +25,8 @@ from holdfast.core.gitops.application import (
     WindowSpec,
 )
 from holdfast.core.gitops.drift import DriftState, Resolution
-from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.hold import ANNOTATION_BUDGET, PAUSED_UNTIL
-from holdfast.core.gitops.records import AppliedRevision
+from holdfast.core.gitops.records import AppliedRevision, ApprovalReason
 from holdfast.core.gitops.source import Ancestry
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.tree import Fields

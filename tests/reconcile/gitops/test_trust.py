@@ -11,8 +11,8 @@ from tests.support.gitops_world import GitopsWorld, config_ref, configmap, route
 
 from holdfast.core.gitops.application import AnnotationHolds, DriftSpec, Remediation, SyncSpec
 from holdfast.core.gitops.drift import DriftState
-from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.objects import FIELD_MANAGER
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.reconcile.gitops.reconciler import ApplicationReconciler
 
 A = config_ref("a")

@@ -20,6 +20,7 @@ from holdfast.apps.server.metrics import ServerMetrics as ServerMetrics
 from holdfast.core.errors import HoldfastError, ValidationError
 from holdfast.core.gitops.application import ApplicationId
 from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.records import PullRequestRecord
 from holdfast.reconcile.gitops.application_context import ApplicationContext
 from holdfast.reconcile.gitops.ports import (
@@ -27,7 +28,6 @@ from holdfast.reconcile.gitops.ports import (
     LedgerRecord,
     LedgerStore,
     LedgerWrite,
-    Notice,
     NotificationChannel,
     RecordKind,
 )

@@ -11,13 +11,12 @@ from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.core.gitops.application import SyncSpec
-from holdfast.core.gitops.drift import DriftState
+from holdfast.core.gitops.drift import DriftState, entry_of
 from holdfast.core.gitops.hold import Hold
 from holdfast.core.gitops.objects import ObjectHealth, ObservedObject, SyncStatus
 from holdfast.core.gitops.plan import SyncPlan
 from holdfast.core.gitops.records import PendingPlan, TemporaryIgnoreRule
 from holdfast.core.gitops.source import DeclaredObject
-from holdfast.core.gitops.track import entry_of
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift

@@ -1,1 +1,13 @@
-"""The GitOps controller as values and pure functions: what is declared, what stands, what to do."""
+"""GitOps as values and pure functions: an application, its drifts, and what is decided about them.
+
+Start at `application.py` (the custom resource), `drift.py` (one drift from first seen to resolved)
+and `decide.py` (what is done next about one). In the order of a pass:
+
+- `source`, `kustomize`: what a repository declares, and which file says what.
+- `objects`, `owners`, `secrets`, `pods`, `health`: one object as it was observed.
+- `ignore`, `external_ignore`, `routes`: which differences count, and which route each takes.
+- `track`, `decide`, `hold`, `window`, `guard`: drifts, and what is done about them when.
+- `plan`: the steps of a sync or a heal. `codify`: what it means to declare a live value.
+- `facts`: everything that can happen; `wording` and `notices` say it to people and machines.
+- `records`: what the ledger keeps beside drifts. `notification`: how notices become messages.
+"""

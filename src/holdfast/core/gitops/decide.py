@@ -113,7 +113,7 @@ class DriftSituation:
             case _:
                 assert_never(decision.reason)
         note = self.explain(decision.reason) or note
-        return replace(drift, state=state, note=note, until=decision.until)
+        return replace(drift, state=state, note=note, reason=None, until=decision.until)
 
     def explain(self, reason: Reason) -> str:
         """Say why a drift is left as it is; empty for reasons that need no words."""

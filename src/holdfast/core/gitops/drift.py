@@ -14,7 +14,10 @@ from holdfast.core.drift import Cause, DriftKind
 from holdfast.core.gitops.application import ApplicationId, PullRequestKind, Remediation
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.tree import digest
+from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX
+from holdfast.core.ownership.signals import FieldDrift
+from holdfast.core.redact import redact_tree
+from holdfast.core.tree import Tree, digest, show_path
 
 
 class DriftState(StrEnum):
@@ -36,6 +39,15 @@ class DriftState(StrEnum):
     """The guard, a window, a missing right or the server's own admission keeps it from being
     healed; `note` says which."""
     RESOLVED = "resolved"
+
+
+class DriftReason(StrEnum):
+    """Why a drift is in its state, where the state alone does not say it."""
+
+    BRANCH_LEFT_ALONE = "branch-left-alone"
+    """A person pushed to the branch of its pull request."""
+    NOT_CODIFIABLE = "not-codifiable"
+    """No edit of the repository declares the live value; `note` says what was tried."""
 
 
 class Resolution(StrEnum):
@@ -85,7 +97,9 @@ class ObjectDrift:
     """True for fields that one writer changes after each heal. Others of the object are healed."""
     state: DriftState = DriftState.DETECTED
     note: str = ""
-    """Why it is in this state, in a sentence."""
+    """Why it is in this state, in a sentence for people. Nothing is decided by it."""
+    reason: DriftReason | None = None
+    """The same for machines; None where the state says it, and in records of older versions."""
     first_seen: datetime
     last_seen: datetime
     rounds: tuple[datetime, ...] = ()
@@ -154,3 +168,26 @@ def drift_id(
     """Name a drift: one object, one route, one time that it began."""
     basis = [str(application), object.api_version, str(object), route, first_seen.isoformat()]
     return "drf-" + digest(basis).removeprefix("sha256:")[:10]
+
+
+def entry_of(finding: FieldDrift) -> DriftEntry:
+    """Write one finding for the ledger: masked, with its path in words."""
+    return DriftEntry(
+        path=show_path(finding.change.path),
+        desired=_redacted(finding, finding.change.desired),
+        live=_redacted(finding, finding.change.live),
+        kind=finding.kind,
+        cause=finding.cause,
+        evidence=finding.evidence,
+        writer=finding.writer,
+    )
+
+
+def _redacted(finding: FieldDrift, value: Tree) -> Tree:
+    path = finding.change.path
+    marked = finding.kind is DriftKind.SECRET and path[:1] == ("data",)
+    if marked and isinstance(value, str) and value.startswith(FINGERPRINT_PREFIX):
+        return value  # a keyed mark already: it tells one value from another, and no more
+    # `env[name=API_TOKEN].value` goes by the name of its list item.
+    named = path[-2:] if path[-1:] == ("value",) else path[-1:]
+    return redact_tree(value, name=named[0] if named else "")

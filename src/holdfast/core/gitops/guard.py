@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from holdfast.core.gitops.application import GuardSpec
 from holdfast.core.gitops.plan import SyncPlan
+from holdfast.core.gitops.records import ApprovalReason
 from holdfast.core.gitops.source import Ancestry, DeclaredObject
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.ownership.canonical import value_at
@@ -43,21 +43,6 @@ IRREPLACEABLE = frozenset({
 REPLICAS = ("spec", "replicas")
 HEAL_BURST = timedelta(minutes=1)
 """Heals that lie closer than this count as one."""
-
-
-class ApprovalReason(StrEnum):
-    """Why a plan waits for a person."""
-
-    EMPTY = "empty"
-    MASS_DELETE = "mass-delete"
-    MASS_CHANGE = "mass-change"
-    DATA_LOSS = "data-loss"
-    CLAIMED = "claimed"
-    TO_ZERO = "scale-to-zero"
-    MASS_HEAL = "mass-heal"
-    REWOUND = "rewound"
-    DIVERGED = "diverged"
-    UNRELATED = "unrelated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,25 +102,25 @@ class NoticeBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBucket:
+class MessageBucket:
     """A rate: so many messages at once, then one in every so many seconds."""
 
     tokens: float
     at: float
 
-    def filled(self, now: float, limits: ChannelLimits) -> TokenBucket:
+    def filled(self, now: float, limits: ChannelLimits) -> MessageBucket:
         """Return it with what came in since."""
         gained = max(0.0, now - self.at) / limits.every
-        return TokenBucket(tokens=min(float(limits.burst), self.tokens + gained), at=now)
+        return MessageBucket(tokens=min(float(limits.burst), self.tokens + gained), at=now)
 
     @property
     def whole(self) -> int:
         """Messages that are allowed now. A hair's breadth less than one counts as one."""
         return int(self.tokens + _EPSILON)
 
-    def taken(self) -> TokenBucket:
+    def taken(self) -> MessageBucket:
         """Return it with one message less."""
-        return TokenBucket(tokens=self.tokens - 1, at=self.at)
+        return MessageBucket(tokens=self.tokens - 1, at=self.at)
 
     def wait(self, limits: ChannelLimits) -> float:
         """Seconds until a message is allowed."""

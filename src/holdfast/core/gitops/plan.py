@@ -1,4 +1,4 @@
-"""What will be done to the objects of an application; the only input of a sync or a heal.
+"""Plans for the objects of an application: what a sync would do, what would heal one drift, in order.
 
 A plan carries what it was computed from. It is kept by its digest alone: to carry it out it is
 made anew, and when the digests differ the world has moved and it is refused as stale. So no
@@ -7,14 +7,28 @@ value of a Secret is ever stored with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TypeVar
 
-from holdfast.core.gitops.application import ApplicationId
+from holdfast.core.gitops.application import Application, ApplicationId
+from holdfast.core.gitops.drift import ObjectDrift, entry_of
+from holdfast.core.gitops.objects import (
+    APPLICATION_LABEL,
+    FIELD_MANAGER,
+    ObservedObject,
+    SyncStatus,
+)
+from holdfast.core.gitops.owners import foreign_settings_of
+from holdfast.core.gitops.records import AppliedObject
 from holdfast.core.gitops.source import DeclaredObject
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
+from holdfast.core.ownership.canonical import value_at
+from holdfast.core.ownership.managed_fields import is_ours, read_ownership
+from holdfast.core.ownership.signals import APPLIED_PATH, FieldDrift
 from holdfast.core.plan import Action, StepPlan
-from holdfast.core.tree import Path, Tree
+from holdfast.core.tree import Path, Tree, digest, plain_tree, show_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +76,254 @@ def _digest_basis(step: ObjectStep) -> Tree:
         step.declaration, [".".join(path) for path in sorted(step.leave)],
         [[entry.path, entry.kind.value, entry.desired, entry.live] for entry in step.entries],
     ]  # fmt: skip
+
+
+T = TypeVar("T")
+
+_RANKS: tuple[frozenset[str], ...] = tuple(frozenset(line.split()) for line in (
+    "Namespace",
+    "CustomResourceDefinition.apiextensions.k8s.io",
+    "PriorityClass.scheduling.k8s.io StorageClass.storage.k8s.io CSIDriver.storage.k8s.io"
+    " RuntimeClass.node.k8s.io IngressClass.networking.k8s.io"
+    " GatewayClass.gateway.networking.k8s.io ResourceQuota LimitRange"
+    " NetworkPolicy.networking.k8s.io",
+    "ServiceAccount",
+    "ClusterRole.rbac.authorization.k8s.io Role.rbac.authorization.k8s.io",
+    "ClusterRoleBinding.rbac.authorization.k8s.io RoleBinding.rbac.authorization.k8s.io",
+    # Those that make Secrets stand with the Secrets: pods wait for what they make.
+    "Secret ConfigMap SealedSecret.bitnami.com SecretStore.external-secrets.io"
+    " ClusterSecretStore.external-secrets.io ExternalSecret.external-secrets.io"
+    " ClusterExternalSecret.external-secrets.io Issuer.cert-manager.io"
+    " ClusterIssuer.cert-manager.io Certificate.cert-manager.io",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Service Endpoints EndpointSlice.discovery.k8s.io",
+    "",  # every built-in kind that is not named here
+    "Deployment.apps StatefulSet.apps DaemonSet.apps ReplicaSet.apps ReplicationController"
+    " Pod Job.batch CronJob.batch",
+    "HorizontalPodAutoscaler.autoscaling VerticalPodAutoscaler.autoscaling.k8s.io"
+    " ScaledObject.keda.sh PodDisruptionBudget.policy Ingress.networking.k8s.io"
+    " Gateway.gateway.networking.k8s.io HTTPRoute.gateway.networking.k8s.io"
+    " GRPCRoute.gateway.networking.k8s.io TCPRoute.gateway.networking.k8s.io"
+    " TLSRoute.gateway.networking.k8s.io",
+    "APIService.apiregistration.k8s.io",
+    "MutatingWebhookConfiguration.admissionregistration.k8s.io"
+    " ValidatingWebhookConfiguration.admissionregistration.k8s.io"
+    " MutatingAdmissionPolicy.admissionregistration.k8s.io"
+    " ValidatingAdmissionPolicy.admissionregistration.k8s.io",
+    "MutatingAdmissionPolicyBinding.admissionregistration.k8s.io"
+    " ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io",
+))  # fmt: skip
+"""Kinds with their group, as `kubectl` writes them; the first line is applied first."""
+_RANK = {kind: rank for rank, kinds in enumerate(_RANKS) for kind in kinds}
+_BUILT_IN_RANK = _RANKS.index(frozenset())
+_CUSTOM_RANK = len(_RANKS)
+
+
+def apply_rank(ref: ObjectRef) -> int:
+    """Return the place of a kind in the order: the lowest is applied first, and deleted last.
+
+    The group counts: a `Service` of another group is a custom resource, and those come last.
+    """
+    known = _RANK.get(f"{ref.kind}.{ref.group}" if ref.group else ref.kind)
+    if known is not None:
+        return known
+    built_in = "." not in ref.group or ref.group.endswith(".k8s.io")
+    return _BUILT_IN_RANK if built_in else _CUSTOM_RANK
+
+
+def in_apply_order(items: Iterable[T], ref: Callable[[T], ObjectRef]) -> list[T]:
+    """Put things in the order in which they are applied; `ref` says which object each is about."""
+    return sorted(items, key=lambda item: apply_rank(ref(item)))
+
+
+def in_delete_order(items: Iterable[T], ref: Callable[[T], ObjectRef]) -> list[T]:
+    """Put things in the order in which they are deleted: the other way round."""
+    return in_apply_order(items, ref)[::-1]
+
+
+DigestOf = Callable[[ObjectRef], str]
+"""Gives the digest of what would be applied for an object."""
+
+
+def make_sync_plan(
+    application: Application,
+    commit: str,
+    observed: Iterable[ObservedObject],
+    *,
+    digests: DigestOf,
+    inventory: Mapping[ObjectRef, AppliedObject],
+    prune: bool,
+    held: Collection[ObjectRef] = (),
+    healing: Collection[ObjectRef] = (),
+) -> SyncPlan:
+    """Plan what Git asks for anew. Drift beside it stays, unless the object is to be healed too.
+
+    Nothing is planned for what could not be read, is held, or is another tool's.
+    """
+    writes: list[ObjectStep] = []
+    deletes: list[ObjectStep] = []
+    for each in observed:
+        if each.ref in held or each.owner is not None:
+            continue
+        match each.sync_status:
+            case SyncStatus.OUT_OF_SYNC | SyncStatus.DRIFTED:
+                step = _write_step(each, digests, heal=each.ref in healing)
+                if step is not None:
+                    writes.append(step)
+            case SyncStatus.PRUNABLE if prune and _may_prune(each, inventory, application):
+                told = "it was applied before, and is no longer declared"
+                deletes.append(_delete_step(each, told, claimed_by=_claimed_by(each, application)))
+            case _:
+                pass
+    steps = (*in_apply_order(writes, _ref), *in_delete_order(deletes, _ref))
+    return SyncPlan(
+        application=application.id, commit=commit, steps=steps, policy=policy_digest(application)
+    )
+
+
+def make_heal_plan(
+    application: Application,
+    commit: str,
+    observed: ObservedObject,
+    drift: ObjectDrift,
+    *,
+    digests: DigestOf,
+) -> SyncPlan:
+    """Plan the end of one drift, leaving every other one of the same object as it is."""
+    if observed.sync_status is SyncStatus.ORPHAN:
+        step: ObjectStep | None = _delete_step(observed, "it was created without Git")
+    elif observed.live is None:
+        step = _write_step(observed, digests, heal=True)
+    else:
+        ours = {entry.path for entry in drift.entries}
+        # Git may ask for more of the object by now. That is for a sync, and not in this plan.
+        anew = (
+            [found for found in observed.diff.field_drifts if found.pending]
+            if observed.diff
+            else []
+        )
+        # What pods run is no field of the object: it shields none from being put back.
+        others = frozenset(
+            found.change.path
+            for found in (*(observed.diff.drifted if observed.diff else ()), *anew)
+            if show_path(found.change.path) not in ours
+        )
+        mine = tuple(found for found in observed.drifted if show_path(found.change.path) in ours)
+        step = _make_step(observed, Action.UPDATE, "it drifted", mine, digests, leave=others)
+    return SyncPlan(
+        application=application.id,
+        commit=commit,
+        steps=(step,) if step else (),
+        policy=policy_digest(application),
+    )
+
+
+def policy_digest(application: Application) -> str:
+    """The digest of everything that the owner decided."""
+    return digest(plain_tree(asdict(application.spec)))
+
+
+def _write_step(observed: ObservedObject, digests: DigestOf, *, heal: bool) -> ObjectStep | None:
+    if observed.live is None:
+        if observed.sync_status is SyncStatus.DRIFTED and not heal:
+            return None
+        told = "it was deleted" if observed.applied else "it is declared and not there"
+        return _make_step(observed, Action.CREATE, told, (), digests)
+    verdict = observed.diff
+    if verdict is None:
+        return None
+    pending = tuple(found for found in verdict.differing if found.pending or not observed.applied)
+    drifted = verdict.drifted if observed.applied else ()
+    if heal:
+        told = "it drifted" if drifted else "it was declared anew"
+        return _make_step(observed, Action.UPDATE, told, verdict.differing, digests)
+    if observed.sync_status is SyncStatus.DRIFTED and not pending:
+        return None
+    told = "it was declared anew" if observed.applied else "it is there already and taken over"
+    # Our own mark says what was applied last, whoever wrote another there.
+    leave = frozenset(found.change.path for found in drifted) - {APPLIED_PATH}
+    return _make_step(observed, Action.UPDATE, told, pending, digests, leave=leave)
+
+
+def _make_step(
+    observed: ObservedObject,
+    action: Action,
+    reason: str,
+    field_drifts: Iterable[FieldDrift],
+    digests: DigestOf,
+    *,
+    leave: frozenset[Path] = frozenset(),
+) -> ObjectStep:
+    return ObjectStep(
+        ref=observed.ref,
+        action=action,
+        reason=reason,
+        entries=tuple(
+            entry_of(found) for found in field_drifts if found.change.path != APPLIED_PATH
+        ),
+        uid=_metadata(observed, "uid"),
+        version=_metadata(observed, "resourceVersion"),
+        state=_reviewed_state(observed),
+        leave=leave,
+        declared=observed.declared,
+        declaration=digests(observed.ref),
+    )
+
+
+def _delete_step(observed: ObservedObject, reason: str, *, claimed_by: str = "") -> ObjectStep:
+    return ObjectStep(
+        claimed_by=claimed_by,
+        ref=observed.ref,
+        action=Action.DELETE,
+        reason=reason,
+        uid=_metadata(observed, "uid"),
+        version=_metadata(observed, "resourceVersion"),
+        state=_reviewed_state(observed),
+    )
+
+
+def _may_prune(
+    observed: ObservedObject, inventory: Mapping[ObjectRef, AppliedObject], application: Application
+) -> bool:
+    """True for the very object that we applied and that nobody asked to keep.
+
+    The record decides; a record that is damaged must not. So the object has to bear a trace of us
+    as well: our label, or fields that we applied.
+    """
+    live, applied = observed.live, inventory.get(observed.ref)
+    if live is None or applied is None or applied.uid != value_at(live, ("metadata", "uid")):
+        return False
+    labelled = value_at(live, ("metadata", "labels", APPLICATION_LABEL)) == application.id.label
+    entries = read_ownership(value_at(live, ("metadata", "managedFields"))).entries
+    if not labelled and not any(is_ours(entry, frozenset({FIELD_MANAGER})) for entry in entries):
+        return False
+    return (
+        not foreign_settings_of(live).keep
+        and value_at(live, ("metadata", "deletionTimestamp")) is None
+    )
+
+
+def _claimed_by(observed: ObservedObject, application: Application) -> str:
+    """Say who claims an object of ours by a mark on it: another tool, or another application."""
+    if observed.claimed_by is not None:
+        return str(observed.claimed_by)
+    label = (
+        value_at(observed.live, ("metadata", "labels", APPLICATION_LABEL))
+        if observed.live
+        else None
+    )
+    return "" if label in (None, application.id.label) else f"the application {label}"
+
+
+def _reviewed_state(observed: ObservedObject) -> str | None:
+    counted = value_at(observed.live, ("metadata", "generation")) if observed.live else None
+    return f"generation {counted}" if counted else _metadata(observed, "resourceVersion")
+
+
+def _metadata(observed: ObservedObject, name: str) -> str | None:
+    return str(value_at(observed.live, ("metadata", name))) if observed.live else None
+
+
+def _ref(step: ObjectStep) -> ObjectRef:
+    return step.ref

@@ -8,10 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from holdfast.core.gitops.guard import ApprovalReason
 from holdfast.core.gitops.source import Ancestry
 from holdfast.core.object_ref import ObjectRef
+
+
+class ApprovalReason(StrEnum):
+    """Why a plan waits for a person."""
+
+    EMPTY = "empty"
+    MASS_DELETE = "mass-delete"
+    MASS_CHANGE = "mass-change"
+    DATA_LOSS = "data-loss"
+    CLAIMED = "claimed"
+    TO_ZERO = "scale-to-zero"
+    MASS_HEAL = "mass-heal"
+    REWOUND = "rewound"
+    DIVERGED = "diverged"
+    UNRELATED = "unrelated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

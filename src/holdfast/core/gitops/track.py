@@ -23,19 +23,18 @@ from holdfast.core.gitops.application import (
     PullRequestKind,
     Remediation,
 )
-from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id
+from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution, drift_id, entry_of
 from holdfast.core.gitops.guard import is_irreplaceable
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
 from holdfast.core.gitops.pods import declared_images
 from holdfast.core.gitops.routes import NO_ROUTE, ChosenRoute, split_by_route
 from holdfast.core.ledger import DriftEntry
 from holdfast.core.object_ref import ObjectRef
-from holdfast.core.ownership.canonical import FINGERPRINT_PREFIX, value_at
+from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.delegated import FieldClass
 from holdfast.core.ownership.managed_fields import read_ownership
 from holdfast.core.ownership.signals import FieldDrift, Signal
-from holdfast.core.redact import redact_tree
-from holdfast.core.tree import Fields, Tree, show_path
+from holdfast.core.tree import Fields, show_path
 
 FOUND_AT_ADOPTION = (
     "It was there when the object was taken over, so it stays until somebody decides."
@@ -128,29 +127,6 @@ def close_undeclared(
         for drift in before.values()
         if drift.object not in refs
     )  # fmt: skip
-
-
-def entry_of(finding: FieldDrift) -> DriftEntry:
-    """Write one finding for the ledger: masked, with its path in words."""
-    return DriftEntry(
-        path=show_path(finding.change.path),
-        desired=_redacted(finding, finding.change.desired),
-        live=_redacted(finding, finding.change.live),
-        kind=finding.kind,
-        cause=finding.cause,
-        evidence=finding.evidence,
-        writer=finding.writer,
-    )
-
-
-def _redacted(finding: FieldDrift, value: Tree) -> Tree:
-    path = finding.change.path
-    marked = finding.kind is DriftKind.SECRET and path[:1] == ("data",)
-    if marked and isinstance(value, str) and value.startswith(FINGERPRINT_PREFIX):
-        return value  # a keyed mark already: it tells one value from another, and no more
-    # `env[name=API_TOKEN].value` goes by the name of its list item.
-    named = path[-2:] if path[-1:] == ("value",) else path[-1:]
-    return redact_tree(value, name=named[0] if named else "")
 
 
 @dataclass(frozen=True, slots=True)

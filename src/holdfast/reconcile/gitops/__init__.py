@@ -1,1 +1,13 @@
-"""Joins the GitOps values to repositories, clusters, forges and reviewers."""
+"""The GitOps controller's passes: follow Git, observe, track drift, heal, sync, propose, report.
+
+Start at `reconciler.py`: one pass over one application, top to bottom. It calls
+
+- `source_poller`, `poll_scheduler`: what the repository declares now.
+- `object_observer`, `application_observer`: how the objects compare with it.
+- `heal`, `sync`, `apply`, `holds`, `pull_requests`, `codify`: what is done about differences.
+- `application_status`, `reporting`: what is said about it; `notifier` delivers notices.
+
+`application_context` is what a controller holds of one application in memory, `application_state`
+what the ledger keeps of it, and `review` what a person can ask and decide. `ports.py` says what is
+expected of repositories, renderers, forges, ledgers and channels.
+"""

@@ -17,8 +17,7 @@ from holdfast.core.gitops.decide import ADMISSION_RECHECK, FIGHT_TRUCE, DriftSit
 from holdfast.core.gitops.drift import DriftState, ObjectDrift, Resolution
 from holdfast.core.gitops.guard import approval_for_heals
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
-from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.planning import make_heal_plan
+from holdfast.core.gitops.plan import SyncPlan, make_heal_plan
 from holdfast.core.gitops.track import approved_resolution, track
 from holdfast.core.gitops.window import window_state
 from holdfast.core.ledger import DriftEntry

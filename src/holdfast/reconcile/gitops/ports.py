@@ -16,8 +16,7 @@ from typing import Protocol
 from holdfast.core.errors import Conflict
 from holdfast.core.errors import SourceUnavailable as SourceUnavailable
 from holdfast.core.gitops.kustomize import LayerStack
-from holdfast.core.gitops.notification import Notice as Notice
-from holdfast.core.gitops.notification import Severity as Severity
+from holdfast.core.gitops.notification import Notice
 from holdfast.core.gitops.source import Commit, RenderedSource, Renderer
 from holdfast.core.redact import Secret
 from holdfast.core.tree import Fields

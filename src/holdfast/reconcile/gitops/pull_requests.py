@@ -24,7 +24,7 @@ from holdfast.core.errors import (
 from holdfast.core.gitops import facts, pull_request_text, wording
 from holdfast.core.gitops.application import PullRequestKind, PullRequestSpec, Remediation
 from holdfast.core.gitops.codify import CodifyResult
-from holdfast.core.gitops.drift import DriftState, ObjectDrift
+from holdfast.core.gitops.drift import DriftReason, DriftState, ObjectDrift
 from holdfast.core.gitops.objects import ObservedObject
 from holdfast.core.gitops.pull_request_text import (
     branch_of,
@@ -178,8 +178,11 @@ class PullRequestOpener:
             files, body = await self._make_files(drift, observed)
         except ValidationError as error:
             message = wording.shorten(str(error))
-            self._state.put_drift(replace(drift, state=DriftState.BLOCKED, note=message))
-            if message != drift.note:
+            blocked = replace(
+                drift, state=DriftState.BLOCKED, note=message, reason=DriftReason.NOT_CODIFIABLE
+            )
+            self._state.put_drift(blocked)
+            if blocked != drift:
                 await self._reporter.tell(
                     facts.PullRequestFailed(reason=message, about=drift.object)
                 )
@@ -299,9 +302,14 @@ class PullRequestOpener:
             record = self._make_record(drift, branch, pull.head, pull, None)
         if record is not None:
             self._state.put_pull(replace(record, digest=drift.digest, stopped=message))
-        if drift.note == message:
+        left = replace(
+            drift,
+            state=DriftState.PULL_REQUEST,
+            note=message,
+            reason=DriftReason.BRANCH_LEFT_ALONE,
+        )
+        if drift.reason is left.reason:
             return  # it was said before
-        left = replace(drift, state=DriftState.PULL_REQUEST, note=message)
         self._state.put_drift(left)
         await self._reporter.tell(facts.PullRequestLeftAlone(drift=left, branch=branch))
 
@@ -319,7 +327,7 @@ class PullRequestOpener:
             replace(
                 drift, state=DriftState.PULL_REQUEST, url=now.url,
                 until=now.opened_at + self._deadline,
-                note="Tolerated while its pull request is open.",
+                note="Tolerated while its pull request is open.", reason=None,
             )
         )  # fmt: skip
 

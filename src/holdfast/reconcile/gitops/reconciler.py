@@ -13,7 +13,7 @@ from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import AnnotationHolds
 from holdfast.core.gitops.drift import DriftState, Resolution
 from holdfast.core.gitops.objects import ObservedObject
-from holdfast.core.gitops.planning import policy_digest
+from holdfast.core.gitops.plan import policy_digest
 from holdfast.core.gitops.source import RenderedSource
 from holdfast.core.gitops.track import close_undeclared, track
 from holdfast.core.object_ref import ObjectRef

@@ -12,20 +12,18 @@ from dataclasses import replace
 from holdfast.core import fight
 from holdfast.core.gitops import facts, wording
 from holdfast.core.gitops.application import SyncSpec
+from holdfast.core.gitops.drift import entry_of
 from holdfast.core.gitops.guard import (
     WHOLE_PLAN_REASONS,
-    ApprovalReason,
     ApprovalRequirement,
     SyncExtent,
     approvals_for_sync,
     unapproved_changes_of,
 )
 from holdfast.core.gitops.objects import ObservedObject, SyncStatus
-from holdfast.core.gitops.plan import SyncPlan
-from holdfast.core.gitops.planning import make_sync_plan
-from holdfast.core.gitops.records import AppliedRevision, PendingPlan
+from holdfast.core.gitops.plan import SyncPlan, make_sync_plan
+from holdfast.core.gitops.records import AppliedRevision, ApprovalReason, PendingPlan
 from holdfast.core.gitops.source import DeclaredObject
-from holdfast.core.gitops.track import entry_of
 from holdfast.core.gitops.window import window_state
 from holdfast.core.object_ref import ObjectRef
 from holdfast.core.plan import Action

@@ -10,7 +10,18 @@ import json
 import re
 from collections.abc import Sequence
 
-from manifests import EVERYWHERE, HERE, MADE, MONITORING, RUNNING, joined, name_of, of, parted, written
+from manifests import (
+    EVERYWHERE,
+    HERE,
+    MADE,
+    MONITORING,
+    RUNNING,
+    joined,
+    name_of,
+    of,
+    parted,
+    written,
+)
 
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields

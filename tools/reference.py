@@ -112,7 +112,7 @@ def error_codes() -> str:
 # Errors
 
 Every error of the SDK is a `HoldfastError`. `code` is stable and safe to match on; the text is not.
-Its message says what happened, what was or was not changed (`error.changed`), and what to do next (`error.todo`).
+Its message says what happened, what was or was not changed (`error.changed`), and what to do next (`error.hint`).
 
 | code | class | summary | would trying again help? | when |
 |---|---|---|---|---|

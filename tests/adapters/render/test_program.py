@@ -109,7 +109,7 @@ def test_a_program_is_ended_with_all_its_children(
             seen.append(int(await stream.readline()))
         raise LimitExceeded("has told enough")
 
-    monkeypatch.setattr(program, "_answer", listening)
+    monkeypatch.setattr(program, "_read_output", listening)
     with pytest.raises(LimitExceeded, match="enough"):
         ran(fake(tmp_path, body), tmp_path, seconds=60)
     wait_until(lambda: not any(is_alive(pid) for pid in seen), 10, "the whole group to be gone")
@@ -137,7 +137,7 @@ def test_a_runaway_that_left_its_group_does_not_hold_us(
         seen.append(int(await stream.readline()))
         raise LimitExceeded("has told enough")
 
-    monkeypatch.setattr(program, "_complaint", listening)
+    monkeypatch.setattr(program, "_read_stderr", listening)
     with pytest.raises(LimitExceeded, match="enough"):
         ran(fake(tmp_path, body), tmp_path, seconds=60)
     os.kill(seen[0], signal.SIGKILL)
@@ -155,8 +155,8 @@ def test_complaints_without_end_are_drained_and_their_end_kept(tmp_path: Path) -
     body = "sys.stderr.write('x' * 3_000_000 + 'the end'); sys.exit(3)"
     done = ran(fake(tmp_path, body), tmp_path)
     assert done.code == 3
-    assert done.complaint.endswith("the end")
-    assert len(done.complaint) <= 64 * 2**10
+    assert done.stderr.endswith("the end")
+    assert len(done.stderr) <= 64 * 2**10
 
 
 def test_memory_cpu_and_written_files_are_limited(
@@ -190,7 +190,7 @@ def test_what_is_cancelled_is_ended_too(tmp_path: Path) -> None:
     path = fake(tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")
     seen: list[int] = []
     started = asyncio.Event()
-    real = program._answer
+    real = program._read_output
 
     async def listening(stream: asyncio.StreamReader | None) -> bytes:
         assert stream is not None
@@ -206,11 +206,11 @@ def test_what_is_cancelled_is_ended_too(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    program._answer = listening
+    program._read_output = listening
     try:
         asyncio.run(scene())
     finally:
-        program._answer = real
+        program._read_output = real
     wait_until(lambda: not is_alive(seen[0]), 10, "the program to be gone")
 
 

@@ -44,7 +44,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A scratch place whose files are read whenever a program has just run in it."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    real = program._reaped
+    real = program._reap
     found: list[str] = []
 
     async def looking(process: asyncio.subprocess.Process) -> None:
@@ -53,7 +53,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             if path.is_file() and any(form in path.read_bytes() for form in FORMS):
                 found.append(str(path))
 
-    monkeypatch.setattr(program, "_reaped", looking)
+    monkeypatch.setattr(program, "_reap", looking)
     yield scratch
     assert found == []
     assert list(scratch.iterdir()) == []

@@ -1,4 +1,10 @@
-"""What one rendering may take. Reached limits are refusals that say so, never cut answers."""
+"""The files of an export: the one way from a written path to what a file holds.
+
+Paths come from Applications and from kustomizations, which anybody who may commit can write.
+They are resolved as text first, then opened one directory at a time without following links, so
+nothing outside the root can be reached, also not by a link that appears in between. A limit that
+is reached is refused with an error that says so; nothing is ever cut short.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +22,13 @@ from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.redact import quote_text
 
 MIB = 2**20
-
 MAX_FILES = 10_000
 """Files that one path may read."""
 MAX_FILE_BYTES = 4 * MIB
 MAX_BYTES = 64 * MIB
 """All files of one path together."""
-MAX_OBJECTS = 20_000
 MAX_DEPTH = 32
 """Directories within directories, and layers on layers."""
-MAX_LAYERS = 500
-"""Kustomizations that take part in one path."""
-MAX_OUTPUT = 64 * MIB
-"""What a renderer may print."""
-MAX_STDERR = 64 * 2**10
-"""What is kept of a program's error output."""
-MAX_PROBLEMS = 20
-"""Problems told at once."""
-
-RENDER_TIMEOUT = 60.0
-DECRYPT_TIMEOUT = 20.0
-MAX_MEMORY = 2048 * MIB
-"""Address space of a child; Go reserves far more than it uses."""
-MAX_OPEN_FILES = 512
-
-MAX_CACHED_RENDERS = 500
-MAX_CACHED_TEXT = 32 * MIB
-"""Of the files that were read last."""
-MAX_CACHED_BYTES = 128 * MIB
-"""Written as JSON; in memory it is some five times that."""
-MAX_CONCURRENT_RENDERS = 2
-
 
 PathParts: TypeAlias = tuple[str, ...]
 

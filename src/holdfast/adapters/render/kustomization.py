@@ -1,9 +1,9 @@
-"""Which Kustomize plugins may take part: the built-in ones that only change what is there.
+"""Reads one kustomization: what its keys say, checked, and the plugins that it may use.
 
-Everything else runs programs, containers or Helm, or reads files that were not checked. Kustomize
-takes a key for its own when the two are alike to Unicode's folding of cases (`fileſ` for `files`),
-so each kind has a list of its keys, by their exact names; and what Kustomize gets to see is
-written anew from what was read here.
+Plugins may only be built-in ones that change what is there. Everything else runs programs,
+containers or Helm, or reads files that were not checked. Kustomize matches keys by Unicode's case
+folding (`fileſ` for `files`), so whatever is not known by its exact name is refused; and what
+Kustomize gets to see is written again from what was read here.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class KustomizationFile:
         if values is None:
             return
         if not isinstance(values, list):
-            raise self.wrong(f"/{key}", f"{key} is not a list.")
+            raise self.error(f"/{key}", f"{key} is not a list.")
         for at, value in enumerate(values):
             yield f"/{key}/{at}", value
 
@@ -240,10 +240,10 @@ class KustomizationFile:
         """Yield pointer and value of each entry of a list of mappings."""
         for pointer, value in self.items(key):
             if not isinstance(value, dict):
-                raise self.wrong(pointer, f"an entry of {key} is not a mapping.")
+                raise self.error(pointer, f"an entry of {key} is not a mapping.")
             strange = sorted(set(value) - known) if known is not None else []
             if strange:
-                raise self.wrong(
+                raise self.error(
                     pointer, f"an entry of {key} has the key {quote_text(strange[0])}."
                 )
             yield pointer, value
@@ -251,10 +251,10 @@ class KustomizationFile:
     def text_at(self, pointer: str, value: Tree) -> str:
         """Return a value that has to be text."""
         if not isinstance(value, str):
-            raise self.wrong(pointer, "it is not text.")
+            raise self.error(pointer, "it is not text.")
         return value
 
-    def local(self, pointer: str, value: Tree) -> PathParts:
+    def resolve(self, pointer: str, value: Tree) -> PathParts:
         """Resolve a path; whatever Kustomize could take for a remote one is refused."""
         path = self.text_at(pointer, value)
         where = self.document.where(pointer)
@@ -268,7 +268,7 @@ class KustomizationFile:
             )
         return resolve_path(path, beneath=self.directory, where=where)
 
-    def wrong(self, pointer: str, reason: str) -> Exception:
+    def error(self, pointer: str, reason: str) -> Exception:
         """Build a refusal that says where."""
         return refusal(self.document.where(pointer), reason, "Fix the kustomization.")
 
@@ -304,7 +304,7 @@ def read_replicas(source: KustomizationFile) -> tuple[ReplicaChange, ...]:
     for pointer, value in source.mappings("replicas"):
         count = value.get("count")
         if not isinstance(count, int) or isinstance(count, bool):
-            raise source.wrong(f"{pointer}/count", "the count is not a whole number.")
+            raise source.error(f"{pointer}/count", "the count is not a whole number.")
         found.append(
             ReplicaChange(
                 name=_string_value(value, "name"), count=count, location=source.location(pointer)
@@ -384,7 +384,7 @@ def read_patch_entries(
                 data=text.encode(), inline=True, location=place, entry=place, target=None
             )
         else:
-            yield source.local(pointer, text), source.location(pointer), None
+            yield source.resolve(pointer, text), source.location(pointer), None
     for key in ("patchesJson6902", "patches"):
         for pointer, value in source.mappings(key, _PATCH_KEYS):
             target = _read_target(source, f"{pointer}/target", value.get("target"))
@@ -397,7 +397,7 @@ def read_patch_entries(
                     target=target,
                 )
             else:
-                parts = source.local(f"{pointer}/path", value.get("path"))
+                parts = source.resolve(f"{pointer}/path", value.get("path"))
                 yield parts, source.location(pointer), target
 
 
@@ -456,7 +456,7 @@ def _read_target(source: KustomizationFile, pointer: str, value: Tree) -> PatchT
     if value is None:
         return None
     if not isinstance(value, dict) or not set(value) <= set(_TARGET_KEYS):
-        raise source.wrong(pointer, "the target of a patch has a key that is not known.")
+        raise source.error(pointer, "the target of a patch has a key that is not known.")
     return PatchTarget(**{_TARGET_KEYS[key]: str(text) for key, text in value.items() if text})
 
 
@@ -466,7 +466,7 @@ def _read_literals(
     for at, entry in _string_items(source, f"{pointer}/literals", value.get("literals")):
         key, equals, text = entry.partition("=")
         if not equals:
-            raise source.wrong(at, "a literal is not written as key=value.")
+            raise source.error(at, "a literal is not written as key=value.")
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1]
         shown = None if kind is GeneratorKind.SECRET else text
@@ -478,7 +478,7 @@ def _read_keyed_files(
 ) -> Iterator[GeneratorFile]:
     for at, entry in _string_items(source, pointer, value):
         key, equals, path = entry.partition("=")
-        parts = source.local(at, path if equals else entry)
+        parts = source.resolve(at, path if equals else entry)
         named = key if equals else parts[-1] if parts else ""
         yield GeneratorFile(key=named, path=path_text(parts), location=source.location(at))
 
@@ -491,7 +491,7 @@ def _read_env_files(
         entries.append((f"{pointer}/env", source.text_at(f"{pointer}/env", value["env"])))
     for at, entry in entries:
         yield GeneratorFile(
-            key="", path=path_text(source.local(at, entry)), location=source.location(at)
+            key="", path=path_text(source.resolve(at, entry)), location=source.location(at)
         )
 
 
@@ -501,14 +501,14 @@ def _string_items(
     if value is None:
         return
     if not isinstance(value, list):
-        raise source.wrong(pointer, "it is not a list.")
+        raise source.error(pointer, "it is not a list.")
     for at, entry in enumerate(value):
         yield f"{pointer}/{at}", source.text_at(f"{pointer}/{at}", entry)
 
 
 def _string_map(source: KustomizationFile, pointer: str, value: Tree) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise source.wrong(pointer, "it is not a mapping of names to quoted text.")
+        raise source.error(pointer, "it is not a mapping of names to quoted text.")
     return {key: str(text) for key, text in value.items()}
 
 

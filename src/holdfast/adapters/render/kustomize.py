@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from holdfast.adapters.render.files import MAX_OBJECTS, refusal
+from holdfast.adapters.render.files import refusal
 from holdfast.adapters.render.layers import LoadedLayers
 from holdfast.adapters.render.manifests import (
     Manifest,
@@ -26,6 +26,7 @@ from holdfast.adapters.render.manifests import (
     is_json,
     parse_manifests,
 )
+from holdfast.adapters.render.objects import MAX_OBJECTS
 from holdfast.adapters.render.origins import SourceObjects, trace_fields, trace_generated_fields
 from holdfast.adapters.render.program import (
     LimitExceeded,
@@ -167,7 +168,7 @@ class Kustomize:
             entry = (root / reading.trail.entry.file).parent
             verb = "kustomize" if Path(self.program.path).name.startswith("kubectl") else "build"
             try:
-                ran = await run_program(
+                result = await run_program(
                     self.program,
                     [verb, _RESTRICT, "--", str(entry)],
                     directory=home,
@@ -180,10 +181,10 @@ class Kustomize:
                 raise _build_error(
                     reading.trail, f"could not be started: {error.strerror}", _INSTALL_HINT
                 ) from None
-        if ran.code:
-            said = await asyncio.to_thread(_describe_failure, ran, scratch, reading)
+        if result.code:
+            said = await asyncio.to_thread(_describe_failure, result, scratch, reading)
             raise _build_error(reading.trail, said, "Fix it.")
-        return ran.output
+        return result.output
 
 
 def find_kustomize(given: str | None) -> Program:
@@ -192,22 +193,22 @@ def find_kustomize(given: str | None) -> Program:
 
 
 def parse_output(output: bytes, reading: LoadedLayers) -> list[Manifest]:
-    """Make pieces of what Kustomize printed, each with the place that declares it.
+    """Make manifests of what Kustomize printed, each with the place that declares it.
 
     Documents are read one by one, so that each has the limits of a file to itself.
     """
     origins = _OriginFinder(reading)
-    pieces: list[Manifest] = []
+    manifests: list[Manifest] = []
     for text in _split_documents(output):
         for document in read_documents(text, source=f"{reading.trail.entry.file} (rendered)"):
             if not isinstance(document.value, dict):
                 raise refusal(document.where(), "Kustomize gave no object.", "Fix it.")
             value, origin = _strip_origin(document.value, keep=origins.keep)
-            for piece in expand_list(Manifest(value=value, file="")):
-                pieces.append(origins.placed(piece.value, origin))
-        if len(pieces) > MAX_OBJECTS:
+            for manifest in expand_list(Manifest(value=value, file="")):
+                manifests.append(origins.placed(manifest.value, origin))
+        if len(manifests) > MAX_OBJECTS:
             break  # refused, with its place, where all are counted
-    return pieces
+    return manifests
 
 
 class _OriginFinder:
@@ -247,8 +248,8 @@ class _OriginFinder:
         if file not in self._held:
             # What Kustomize reads and our reader refuses is refused: one reading counts.
             data = self._reading.contents.get(file)
-            pieces = parse_manifests(data, file) if data is not None else []
-            self._held[file] = SourceObjects(pieces, file, self._trail)
+            manifests = parse_manifests(data, file) if data is not None else []
+            self._held[file] = SourceObjects(manifests, file, self._trail)
         return self._held[file]
 
 
@@ -312,12 +313,12 @@ def _parse_origin(origin: str) -> dict[str, str]:
     )
 
 
-def _describe_failure(ran: ProgramResult, scratch: str, reading: LoadedLayers) -> str:
-    if ran.code < 0:
-        return f"was ended by signal {-ran.code}"
-    text = ran.complaint.replace(f"{scratch}/files/", "").replace(scratch, "")
+def _describe_failure(result: ProgramResult, scratch: str, reading: LoadedLayers) -> str:
+    if result.code < 0:
+        return f"was ended by signal {-result.code}"
+    text = result.stderr.replace(f"{scratch}/files/", "").replace(scratch, "")
     shown = make_secret_mask(reading).hide(text)
-    return f"failed: {shown}" if shown else f"failed with status {ran.code} and said nothing"
+    return f"failed: {shown}" if shown else f"failed with status {result.code} and said nothing"
 
 
 def _build_error(trail: LayerStack, how: str, hint: str) -> SourceUnavailable:

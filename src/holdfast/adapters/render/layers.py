@@ -12,7 +12,6 @@ from pathlib import Path
 
 from holdfast.adapters.render.files import (
     MAX_DEPTH,
-    MAX_LAYERS,
     PathKind,
     PathParts,
     RepositoryFiles,
@@ -56,6 +55,9 @@ from holdfast.core.gitops.kustomize import (
 from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Tree
 from holdfast.wire.yaml import read_documents
+
+MAX_LAYERS = 500
+"""Kustomizations that take part in one path."""
 
 _MODELLED_KEYS = {
     "apiVersion", "kind", "metadata", "resources", "bases", "components", "patches",
@@ -154,7 +156,7 @@ class _LayerLoader:
         self.layers[file] = KustomizeLayer(
             file=file, body={}, lines={}
         )  # holds the place in the order
-        anew = self._read_further(source)
+        anew = self._read_other_keys(source)
         layer = KustomizeLayer(
             file=file,
             component=component,
@@ -192,10 +194,10 @@ class _LayerLoader:
     ) -> Iterator[KustomizeResource]:
         for key in ("resources", "bases", "components"):
             for pointer, value in source.items(key):
-                parts = source.local(pointer, value)
+                parts = source.resolve(pointer, value)
                 place = source.location(pointer)
                 if key == "resources" and self.files.find(parts) is PathKind.FILE:
-                    self._take(source, parts, place)
+                    self._read_file(source, parts, place)
                     yield KustomizeResource(
                         kind=ResourceKind.FILE, path=path_text(parts), location=place
                     )
@@ -227,7 +229,7 @@ class _LayerLoader:
                 yield from parse_patches(source, found)
                 continue
             parts, entry, target = found
-            data = self._take(source, parts, entry)
+            data = self._read_file(source, parts, entry)
             text = PatchSource(
                 data=data, inline=False, location=FileLocation(file=path_text(parts)), entry=entry,
                 target=target,
@@ -238,28 +240,28 @@ class _LayerLoader:
         for generator in read_generators(source):
             named: tuple[GeneratorFile, ...] = (*generator.files, *generator.envs)
             for each in named:
-                self._take(source, tuple(each.path.split("/")), each.location)
+                self._read_file(source, tuple(each.path.split("/")), each.location)
             yield generator
 
-    def _read_further(self, source: KustomizationFile) -> Fields:
+    def _read_other_keys(self, source: KustomizationFile) -> Fields:
         """Read what the remaining keys name; plugins may only be the harmless built-in ones.
 
         Returns the keys whose values are written anew from what was read in them.
         """
         for key in ("crds", "configurations"):
             for pointer, value in source.items(key):
-                self._take(source, source.local(pointer, value), source.location(pointer))
+                self._read_file(source, source.resolve(pointer, value), source.location(pointer))
         for pointer, entry in source.mappings("replacements", {"path", *REPLACEMENT_KEYS}):
             if entry.get("path"):
-                parts = source.local(f"{pointer}/path", entry["path"])
-                self._take(source, parts, source.location(pointer))
+                parts = source.resolve(f"{pointer}/path", entry["path"])
+                self._read_file(source, parts, source.location(pointer))
         schema = source.body.get("openapi")
         if isinstance(schema, dict) and schema:
             if not set(schema) <= {"path", "version"}:
-                raise source.wrong("/openapi", "openapi has a key that is not known.")
+                raise source.error("/openapi", "openapi has a key that is not known.")
             if schema.get("path"):
-                parts = source.local("/openapi/path", schema["path"])
-                self._take(source, parts, source.location("/openapi/path"))
+                parts = source.resolve("/openapi/path", schema["path"])
+                self._read_file(source, parts, source.location("/openapi/path"))
         anew: Fields = {
             key: [self._plugin(source, pointer, value) for pointer, value in source.items(key)]
             for key in ("transformers", "generators", "validators")
@@ -273,11 +275,15 @@ class _LayerLoader:
         text, place = source.text_at(pointer, value), source.location(pointer)
         if is_inline_patch(text):
             return check_plugin(text.encode(), place).decode()
-        parts = source.local(pointer, text)
-        self.rewritten[path_text(parts)] = check_plugin(self._take(source, parts, place), place)
+        parts = source.resolve(pointer, text)
+        self.rewritten[path_text(parts)] = check_plugin(
+            self._read_file(source, parts, place), place
+        )
         return text
 
-    def _take(self, source: KustomizationFile, parts: PathParts, location: FileLocation) -> bytes:
+    def _read_file(
+        self, source: KustomizationFile, parts: PathParts, location: FileLocation
+    ) -> bytes:
         """Read a file that a kustomization names. Kustomize wants it in or below its directory."""
         where = f"{location.file}:{location.line}"
         if parts[: len(source.directory)] != source.directory:
@@ -305,10 +311,10 @@ def _check_keys(source: KustomizationFile) -> None:
                 "Commit the rendered chart in its place.",
             )
         if key not in _MODELLED_KEYS | _OTHER_KEYS:
-            raise source.wrong(f"/{key}", f"the key {quote_text(key)} is not known.")
+            raise source.error(f"/{key}", f"the key {quote_text(key)} is not known.")
         strange = find_unknown_key(source.body[key], _INNER_KEYS.get(key))
         if strange is not None:
-            raise source.wrong(f"/{key}", f"the key {quote_text(strange)} in {key} is not known.")
+            raise source.error(f"/{key}", f"the key {quote_text(strange)} in {key} is not known.")
 
 
 def _missing_file(location: FileLocation, parts: PathParts) -> Exception:

@@ -1,6 +1,9 @@
-"""Documents on their way to become objects: read, taken out of lists, told from one another.
+"""Manifests: the objects in YAML and JSON files, as they were read and where they stand.
 
-Both renderers give pieces; `objects.py` checks them and makes declared objects of them.
+One rule says which files of a directory count: names that end in `.yaml`, `.yml` or `.json`, in
+lower case, in the directory and all below it; names that begin with a dot are skipped, files and
+directories alike. They are read in the order of their paths. Every document in them is an object.
+`objects` checks manifests and makes desired objects of them.
 """
 
 from __future__ import annotations
@@ -8,12 +11,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.adapters.render.files import (
     MAX_DEPTH,
-    MAX_PROBLEMS,
     PathKind,
     PathParts,
     RepositoryFiles,
@@ -24,6 +26,9 @@ from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Tree
 from holdfast.wire.yaml import Document, read_documents
+
+MAX_PROBLEMS = 20
+"""Problems that one error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +61,9 @@ def parse_manifests(data: bytes, file: str) -> list[Manifest]:
     """Read every object of a file. Raises ValidationError with file and line."""
     documents = read_documents(data, source=file, json=is_json(file))
     return [
-        piece
+        manifest
         for at, document in enumerate(documents)
-        for piece in _document_manifests(document, at)
+        for manifest in _document_manifests(document, at)
     ]
 
 
@@ -86,20 +91,20 @@ def _document_manifests(document: Document, at: int) -> Iterator[Manifest]:
     yield from expand_list(whole)
 
 
-def expand_list(piece: Manifest) -> Iterator[Manifest]:
+def expand_list(manifest: Manifest) -> Iterator[Manifest]:
     """Take a list apart; anything else stays as it is."""
-    if not is_list(piece.value):
-        yield piece
+    if not is_list(manifest.value):
+        yield manifest
         return
-    items = piece.value["items"]
+    items = manifest.value["items"]
     assert isinstance(items, list)  # noqa: S101  # is_list
     for place, item in enumerate(items):
         inner = Manifest(
             value=item if isinstance(item, dict) else {},
-            file=piece.file,
-            document=piece.document,
-            lines=lines_below(piece.lines, f"/items/{place}"),
-            encrypted=piece.encrypted,
+            file=manifest.file,
+            document=manifest.document,
+            lines=lines_below(manifest.lines, f"/items/{place}"),
+            encrypted=manifest.encrypted,
         )
         yield from expand_list(inner)
 
@@ -113,10 +118,6 @@ class ProblemList:
     def add(self, where: str, reason: str, fix: str) -> None:
         """Note one problem."""
         self.found.append(Problem(field=where, reason=reason, fix=fix))
-
-    def told(self, limit: int) -> Sequence[Problem]:
-        """Return what is told of them."""
-        return self.found[:limit]
 
 
 ENCRYPTED_VALUE = re.compile(r"ENC\[AES256_GCM,")
@@ -165,7 +166,7 @@ def _merge_decrypted_value(sealed: Tree, clear: Tree) -> Tree:
     return sealed
 
 
-def normalize_secret(item: Fields, piece: Manifest, problems: ProblemList) -> Fields:
+def normalize_secret(item: Fields, manifest: Manifest, problems: ProblemList) -> Fields:
     """Write a Secret the way API servers give it: all of it under `data`, in plain base64."""
     item = dict(item)
     data: Fields = {}
@@ -174,10 +175,12 @@ def normalize_secret(item: Fields, piece: Manifest, problems: ProblemList) -> Fi
         if values is None:
             continue
         if not isinstance(values, dict):
-            problems.add(piece.where(f"/{part}"), f"{part} is not a mapping.", "Write name: value.")
+            problems.add(
+                manifest.where(f"/{part}"), f"{part} is not a mapping.", "Write name: value."
+            )
             continue
         for key, value in values.items():
-            at = piece.where(f"/{part}/{key.replace('~', '~0').replace('/', '~1')}")
+            at = manifest.where(f"/{part}/{key.replace('~', '~0').replace('/', '~1')}")
             try:
                 raw = read(value)
             except ValueError as error:
@@ -250,7 +253,7 @@ def read_manifests(
 
     `read` reads the objects of one file.
     """
-    pieces: list[Manifest] = []
+    manifests: list[Manifest] = []
     sealed: dict[str, bytes] = {}
     problems: list[Problem] = []
     for manifest in manifest_paths(files, parts):
@@ -261,16 +264,16 @@ def read_manifests(
         except ValidationError as error:
             problems.extend(error.problems)
             continue
-        if any(is_encrypted(piece.value) for piece in found):
+        if any(is_encrypted(manifest.value) for manifest in found):
             _check_single_object(found, file)
             sealed[file] = data
-            found = [replace(piece, encrypted=True) for piece in found]
-        pieces.extend(found)
+            found = [replace(manifest, encrypted=True) for manifest in found]
+        manifests.extend(found)
     if problems:
         raise ValidationError(
             "The repository's files cannot be read.", problems=problems[:MAX_PROBLEMS]
         )
-    return pieces, sealed
+    return manifests, sealed
 
 
 def _walk_directory(files: RepositoryFiles, parts: PathParts, *, depth: int) -> Iterator[PathParts]:

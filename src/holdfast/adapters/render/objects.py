@@ -1,4 +1,4 @@
-"""Makes declared objects of what was read: checked, each once, as they can be applied.
+"""Makes desired objects of manifests: checked, each once, ready to be applied.
 
 What a server writes is dropped, as people commit what `kubectl get -o yaml` and code generators
 print: the status, the server's own metadata, and kubectl's copy of what it applied last.
@@ -10,13 +10,21 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from holdfast.adapters.render.files import MAX_OBJECTS, MAX_PROBLEMS, refusal
-from holdfast.adapters.render.manifests import Manifest, ProblemList, is_secret, normalize_secret
+from holdfast.adapters.render.files import refusal
+from holdfast.adapters.render.manifests import (
+    MAX_PROBLEMS,
+    Manifest,
+    ProblemList,
+    is_secret,
+    normalize_secret,
+)
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.source import DeclaredObject, Origin
 from holdfast.core.object_ref import ObjectRef, ref_of
 from holdfast.core.redact import quote_text
 from holdfast.core.tree import Fields, Tree
+
+MAX_OBJECTS = 20_000
 
 NamespacedLookup: TypeAlias = Callable[[ObjectRef], bool | None]
 """Says of an object whether its kind has namespaces; None when nobody knows the kind."""
@@ -99,113 +107,115 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def make_desired_objects(
-    pieces: Sequence[Manifest],
+    manifests: Sequence[Manifest],
     *,
     namespace: str,
     scopes: Callable[[Sequence[Fields]], ScopeResolver],
 ) -> tuple[DeclaredObject, ...]:
-    """Check every piece and give each its namespace.
+    """Check every manifest and give each its namespace.
 
     Raises ValidationError with everything that is wrong, by file and line.
     """
-    if len(pieces) > MAX_OBJECTS:
+    if len(manifests) > MAX_OBJECTS:
         raise refusal(
-            pieces[MAX_OBJECTS].where(),
+            manifests[MAX_OBJECTS].where(),
             f"with it there are over {MAX_OBJECTS:,} objects.",
             "Declare fewer objects in one Application.",
         )
     problems = ProblemList()
-    good = [piece for piece in pieces if _check_identity(piece, problems)]
-    known = scopes([piece.value for piece in good])
+    good = [manifest for manifest in manifests if _check_identity(manifest, problems)]
+    known = scopes([manifest.value for manifest in good])
     first: dict[tuple[str, str, str, str], Manifest] = {}
     objects: list[DeclaredObject] = []
-    for piece in good:
-        item = _clean_object(piece, problems)
+    for manifest in good:
+        item = _clean_object(manifest, problems)
         _set_namespace(item, namespace, known)
         ref = ref_of(item)
         identity = (ref.group, ref.kind, ref.namespace, ref.name)
         if identity in first:
             problems.add(
-                piece.where(),
+                manifest.where(),
                 f"{ref} is declared already at {first[identity].where()}.",
                 "Keep one of the two.",
             )
-        first.setdefault(identity, piece)
-        objects.append(_desired_object(ref, item, piece))
+        first.setdefault(identity, manifest)
+        objects.append(_desired_object(ref, item, manifest))
     if problems.found:
         count = len(problems.found)
         raise ValidationError(
             f"{count} {'problem' if count == 1 else 'problems'} found in the repository's files.",
-            problems=problems.told(MAX_PROBLEMS),
+            problems=problems.found[:MAX_PROBLEMS],
         )
     return tuple(objects)
 
 
-def _check_identity(piece: Manifest, problems: ProblemList) -> bool:
+def _check_identity(manifest: Manifest, problems: ProblemList) -> bool:
     """Check what makes a document an object: its API version, kind and name."""
     before = len(problems.found)
-    value = piece.value
+    value = manifest.value
     for key, form in (("apiVersion", _API_VERSION), ("kind", _KIND)):
         text = value.get(key)
         if not isinstance(text, str) or not form.fullmatch(text):
             problems.add(
-                piece.where(f"/{key}"),
+                manifest.where(f"/{key}"),
                 f"it has no usable {key}, so it is not a Kubernetes object.",
                 "Set it, or keep other YAML out of this directory.",
             )
             return False
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
-        problems.add(piece.where(), f"this {value['kind']} has no metadata.", "Give it a name.")
+        problems.add(manifest.where(), f"this {value['kind']} has no metadata.", "Give it a name.")
         return False
     name = metadata.get("name")
     if metadata.get("generateName") is not None:
         problems.add(
-            piece.where("/metadata/generateName"),
+            manifest.where("/metadata/generateName"),
             f"this {value['kind']} gets another name each time it is created.",
             "Use metadata.name in place of generateName.",
         )
     elif not isinstance(name, str) or not _NAME.fullmatch(name):
         what = "has no name" if name is None else "has a name that cannot be used"
         problems.add(
-            piece.where("/metadata/name"),
+            manifest.where("/metadata/name"),
             f"this {value['kind']} {what}.",
             "Set metadata.name to a text without slashes, quoted if it looks like a number.",
         )
     place = metadata.get("namespace")
     if place is not None and not (isinstance(place, str) and _NAMESPACE.fullmatch(place)):
         problems.add(
-            piece.where("/metadata/namespace"),
+            manifest.where("/metadata/namespace"),
             f"the namespace of this {value['kind']} is none.",
             "Use lower-case letters, digits and dashes.",
         )
     for key in ("labels", "annotations"):
-        _check_string_map(piece, key, metadata.get(key), problems)
+        _check_string_map(manifest, key, metadata.get(key), problems)
     return len(problems.found) == before
 
 
-def _check_string_map(piece: Manifest, key: str, pairs: Tree, problems: ProblemList) -> None:
+def _check_string_map(manifest: Manifest, key: str, pairs: Tree, problems: ProblemList) -> None:
     at = f"/metadata/{key}"
     if pairs is None:
         return
     if not isinstance(pairs, dict):
-        problems.add(piece.where(at), f"its {key} are not a mapping.", "Write name: value pairs.")
+        problems.add(
+            manifest.where(at), f"its {key} are not a mapping.", "Write name: value pairs."
+        )
         return
     for name, text in pairs.items():
         if not isinstance(text, str):
             inner = name.replace("~", "~0").replace("/", "~1")
             problems.add(
-                piece.where(f"{at}/{inner}"),
+                manifest.where(f"{at}/{inner}"),
                 f"the value of {quote_text(name)} in its {key} is not text.",
                 "Quote it.",
             )
 
 
-def _clean_object(piece: Manifest, problems: ProblemList) -> Fields:
+def _clean_object(manifest: Manifest, problems: ProblemList) -> Fields:
     """Copy an object without what a server writes, Secrets in the one form that servers give."""
-    item = {key: value for key, value in piece.value.items() if key not in ("status", "sops")}
-    if "sops" in piece.value and not piece.encrypted:
-        item["sops"] = piece.value["sops"]  # some kind's own field
+    item = {key: value for key, value in manifest.value.items() if key not in ("status", "sops")}
+    if "sops" in manifest.value and not manifest.encrypted:
+        item["sops"] = manifest.value["sops"]  # some kind's own field
     metadata = item["metadata"]
     assert isinstance(metadata, dict)  # noqa: S101  # checked by _named
     metadata = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
@@ -216,7 +226,7 @@ def _clean_object(piece: Manifest, problems: ProblemList) -> Fields:
         if key in metadata and not metadata[key]:
             del metadata[key]
     item["metadata"] = metadata
-    return normalize_secret(item, piece, problems) if is_secret(item) else item
+    return normalize_secret(item, manifest, problems) if is_secret(item) else item
 
 
 def _set_namespace(item: Fields, namespace: str, scopes: ScopeResolver) -> None:
@@ -228,15 +238,17 @@ def _set_namespace(item: Fields, namespace: str, scopes: ScopeResolver) -> None:
         metadata["namespace"] = namespace
 
 
-def _desired_object(ref: ObjectRef, item: Fields, piece: Manifest) -> DeclaredObject:
-    lines, elsewhere = piece.lines, piece.elsewhere
+def _desired_object(ref: ObjectRef, item: Fields, manifest: Manifest) -> DeclaredObject:
+    lines, elsewhere = manifest.lines, manifest.elsewhere
     if is_secret(item):
         lines, elsewhere = dict(lines), dict(elsewhere)
-        for pointer, line in piece.lines.items():
+        for pointer, line in manifest.lines.items():
             if pointer.startswith("/stringData"):
                 lines["/data" + pointer.removeprefix("/stringData")] = line
-        for pointer, place in piece.elsewhere.items():
+        for pointer, place in manifest.elsewhere.items():
             if pointer.startswith("/stringData"):
                 elsewhere["/data" + pointer.removeprefix("/stringData")] = place
-    origin = Origin(file=piece.file, document=piece.document, lines=lines, elsewhere=elsewhere)
-    return DeclaredObject(ref=ref, item=item, origin=origin, encrypted=piece.encrypted)
+    origin = Origin(
+        file=manifest.file, document=manifest.document, lines=lines, elsewhere=elsewhere
+    )
+    return DeclaredObject(ref=ref, item=item, origin=origin, encrypted=manifest.encrypted)

@@ -43,7 +43,7 @@ class _FieldSources:
 
 
 def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
-    """Return the piece of a rendered object that a file declares."""
+    """Return the manifest of a rendered object that a file declares."""
     traced = _FieldSources(lines={"": base.lines.get("", 1)})
     for mine, theirs, _ in align_trees(base.value, value):
         if mine in base.lines:
@@ -58,7 +58,7 @@ def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
 
 
 def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerStack) -> Manifest:
-    """Return the piece of an object that a generator of a layer made."""
+    """Return the manifest of an object that a generator of a layer made."""
     kind, name = str(value.get("kind")), _name(value)
     made = [each for each in layer.generators if each.kind.value == kind and each.name in name]
     generator = max(made, key=lambda each: len(each.name), default=None)
@@ -80,12 +80,12 @@ def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerSta
 class SourceObjects:
     """The objects of one file, to be found again among the rendered ones."""
 
-    def __init__(self, pieces: Sequence[Manifest], file: str, trail: LayerStack) -> None:
-        self._pieces = pieces
+    def __init__(self, manifests: Sequence[Manifest], file: str, trail: LayerStack) -> None:
+        self._pieces = manifests
         self._by_name: dict[tuple[str, str], list[Manifest]] = {}
-        for piece in pieces:
-            key = (str(piece.value.get("kind")), _name(piece.value))
-            self._by_name.setdefault(key, []).append(piece)
+        for manifest in manifests:
+            key = (str(manifest.value.get("kind")), _name(manifest.value))
+            self._by_name.setdefault(key, []).append(manifest)
         layers = trail.chain(file)
         self._prefix = "".join(each.name_prefix.value for each in layers if each.name_prefix)
         self._suffix = "".join(
@@ -99,8 +99,10 @@ class SourceObjects:
         same = self._by_name.get((kind, plain)) or self._by_name.get((kind, name))
         if same:
             place = _namespace(value)
-            return next((piece for piece in same if _namespace(piece.value) == place), same[0])
-        alike = [piece for piece in self._pieces if piece.value.get("kind") == kind]
+            return next(
+                (manifest for manifest in same if _namespace(manifest.value) == place), same[0]
+            )
+        alike = [manifest for manifest in self._pieces if manifest.value.get("kind") == kind]
         return alike[0] if len(alike) == 1 else None
 
 

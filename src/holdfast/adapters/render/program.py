@@ -16,11 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.adapters.render.files import MAX_MEMORY, MAX_OPEN_FILES, MAX_OUTPUT, MAX_STDERR, MIB
+from holdfast.adapters.render.files import MIB
 from holdfast.adapters.render.sandbox import CONFINED, NOT_CONFINED, OPEN
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.quantity import format_seconds
 from holdfast.core.redact import quote_text
+
+MAX_OUTPUT = 64 * MIB
+MAX_STDERR = 64 * 2**10
+"""What is kept of the error output."""
+MAX_MEMORY = 2048 * MIB
+"""Address space of a child; Go reserves far more than it uses."""
+MAX_OPEN_FILES = 512
 
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 _CHUNK = 2**16
@@ -34,7 +41,7 @@ class ProgramResult:
 
     code: int
     output: bytes
-    complaint: str
+    stderr: str
     """Its error output, cut and not redacted: never shown as it is."""
 
 
@@ -92,13 +99,13 @@ async def run_program(
         start_new_session=True,
     )  # fmt: skip
     parts = (
-        asyncio.ensure_future(_answer(process.stdout)),
-        asyncio.ensure_future(_complaint(process.stderr)),
+        asyncio.ensure_future(_read_output(process.stdout)),
+        asyncio.ensure_future(_read_stderr(process.stderr)),
         asyncio.ensure_future(_write_stdin(process.stdin, stdin)),
     )
     try:
         async with asyncio.timeout(seconds):
-            output, complaint, _ = await asyncio.gather(*parts)
+            output, stderr, _ = await asyncio.gather(*parts)
             await process.wait()
     except TimeoutError:
         raise LimitExceeded(f"did not end within {format_seconds(seconds)}") from None
@@ -108,11 +115,11 @@ async def run_program(
         for part in parts:
             part.cancel()
         await asyncio.gather(*parts, return_exceptions=True)
-        await asyncio.shield(_reaped(process))
+        await asyncio.shield(_reap(process))
     assert process.returncode is not None  # noqa: S101  # it was waited for
     if process.returncode == NOT_CONFINED and not output:
         raise _not_confined_error(program.path)
-    return ProgramResult(code=process.returncode, output=output, complaint=complaint)
+    return ProgramResult(code=process.returncode, output=output, stderr=stderr)
 
 
 async def can_confine() -> bool:
@@ -120,12 +127,12 @@ async def can_confine() -> bool:
     here = Program(path=sys.executable, stamp="")
     with tempfile.TemporaryDirectory(prefix="holdfast-confine-") as directory:
         try:
-            ran = await run_program(
+            result = await run_program(
                 here, ["-ISc", ""], directory=Path(directory), seconds=_TRIAL_TIMEOUT
             )
         except (ConfigurationError, LimitExceeded, OSError):
             return False
-    return ran.code == 0
+    return result.code == 0
 
 
 def _not_confined_error(path: str) -> ConfigurationError:
@@ -137,7 +144,7 @@ def _not_confined_error(path: str) -> ConfigurationError:
     )
 
 
-async def _reaped(process: asyncio.subprocess.Process) -> None:
+async def _reap(process: asyncio.subprocess.Process) -> None:
     """Wait for the end of a killed child, and let its pipes go though a stranger holds them."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_REAP_SECONDS):
@@ -153,24 +160,24 @@ async def _drain(stream: asyncio.StreamReader | None) -> None:
         pass
 
 
-async def _answer(stream: asyncio.StreamReader | None) -> bytes:
+async def _read_output(stream: asyncio.StreamReader | None) -> bytes:
     assert stream is not None  # noqa: S101  # a pipe was asked for
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
-    while piece := await stream.read(_CHUNK):
-        size += len(piece)
+    while chunk := await stream.read(_CHUNK):
+        size += len(chunk)
         if size > MAX_OUTPUT:
             raise LimitExceeded(f"printed over {MAX_OUTPUT // MIB} MiB")
-        pieces.append(piece)
-    return b"".join(pieces)
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
-async def _complaint(stream: asyncio.StreamReader | None) -> str:
+async def _read_stderr(stream: asyncio.StreamReader | None) -> str:
     """Keep the end, where programs say why they failed."""
     assert stream is not None  # noqa: S101  # a pipe was asked for
     kept = b""
-    while piece := await stream.read(_CHUNK):
-        kept = (kept + piece)[-MAX_STDERR:]
+    while chunk := await stream.read(_CHUNK):
+        kept = (kept + chunk)[-MAX_STDERR:]
     return kept.decode(errors="replace")
 
 

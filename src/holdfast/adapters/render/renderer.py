@@ -1,7 +1,9 @@
-"""Remembers what was read and rendered, in memory alone: decrypted Secrets are among it.
+"""Turns the files of an export into objects: the port `SourceRenderer`.
 
-Files are remembered by their content, so that a commit costs what it changes, and renderings of
-one commit after the other share what did not.
+read and check files → (Kustomize) → decrypt → check objects → digest
+
+What was read and rendered is cached, in memory alone, for decrypted Secrets are among it: files by
+their content, so that a commit costs what it changes, and whole renderings by all they depend on.
 """
 
 from __future__ import annotations
@@ -17,11 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.adapters.render.files import (
-    MAX_CACHED_BYTES,
-    MAX_CACHED_RENDERS,
-    MAX_CACHED_TEXT,
-    MAX_CONCURRENT_RENDERS,
-    RENDER_TIMEOUT,
+    MIB,
     PathKind,
     PathParts,
     RepositoryFiles,
@@ -49,6 +47,14 @@ from holdfast.core.tree import Fields, digest
 from holdfast.reconcile.gitops.ports import Decryptor, SourceExport, SourceUnavailable
 from holdfast.wire.yaml import write_document
 
+RENDER_TIMEOUT = 60.0
+MAX_CONCURRENT_RENDERS = 2
+MAX_CACHED_RENDERS = 500
+MAX_CACHED_BYTES = 128 * MIB
+"""Written as JSON; in memory it is some five times that."""
+MAX_CACHED_TEXT = 32 * MIB
+"""Of the files that were read last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedRender:
@@ -69,7 +75,7 @@ class ManifestCache:
         self._held: OrderedDict[tuple[str, bytes], tuple[int, tuple[Manifest, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def pieces(self, data: bytes, file: str) -> list[Manifest]:
+    def parse(self, data: bytes, file: str) -> list[Manifest]:
         """Parse the objects of a file, each content once."""
         key = (file, hashlib.sha256(data).digest())
         with self._lock:
@@ -154,7 +160,7 @@ class FileRenderer:
         self._seconds = seconds
         self._scratch = scratch
         self._unconfined = unconfined
-        self._turn = asyncio.Semaphore(MAX_CONCURRENT_RENDERS)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_RENDERS)
 
     async def render(
         self, export: SourceExport, path: str, *, renderer: Renderer, namespace: str
@@ -165,9 +171,9 @@ class FileRenderer:
             chosen = _choose_renderer(files, parts, renderer)
             program = find_kustomize(self._given) if chosen is Renderer.KUSTOMIZE else None
             key = self._cache_key(export.commit, parts, chosen, namespace, program)
-            async with self._turn:
+            async with self._slots:
                 held = self._cache.get(key)
-                if held is not None and self._still_so(held):
+                if held is not None and self._is_current(held):
                     return held.rendered
                 made = await self._make(files, export.commit, parts, namespace, program)
                 self._cache.put(key, made)
@@ -193,7 +199,7 @@ class FileRenderer:
         mark = hmac.new(self._key, b"cache", "sha256").digest()
         return (commit, parts, renderer, namespace, program, self._decryptor, self._scoped, mark)
 
-    def _still_so(self, held: CachedRender) -> bool:
+    def _is_current(self, held: CachedRender) -> bool:
         ask = self._scoped
         return ask is None or all(ask(ref) == answer for ref, answer in held.asked.items())
 
@@ -206,8 +212,10 @@ class FileRenderer:
         program: Program | None,
     ) -> CachedRender:
         if program is None:
-            pieces, sealed = await asyncio.to_thread(_read_plain, files, parts, self._cache.files)
-            pieces = [await self._open_plain(piece, sealed) for piece in pieces]
+            manifests, sealed = await asyncio.to_thread(
+                _read_plain, files, parts, self._cache.files
+            )
+            manifests = [await self._decrypt_plain(manifest, sealed) for manifest in manifests]
         else:
             kustomize = Kustomize(
                 program=program,
@@ -218,48 +226,50 @@ class FileRenderer:
             reading = await asyncio.to_thread(_load_layers, files, parts)
             output = await kustomize.build(reading)
             built = await asyncio.to_thread(parse_output, output, reading)
-            pieces = [await self._open_built(piece, reading) for piece in built]
-        return await asyncio.to_thread(self._finish, pieces, commit, namespace)
+            manifests = [await self._decrypt_built(manifest, reading) for manifest in built]
+        return await asyncio.to_thread(self._finish, manifests, commit, namespace)
 
-    def _finish(self, pieces: Sequence[Manifest], commit: str, namespace: str) -> CachedRender:
+    def _finish(self, manifests: Sequence[Manifest], commit: str, namespace: str) -> CachedRender:
         made: list[ScopeResolver] = []
 
         def scopes(items: Sequence[Fields]) -> ScopeResolver:
             made.append(ScopeResolver(items, self._scoped))
             return made[0]
 
-        objects = make_desired_objects(pieces, namespace=namespace, scopes=scopes)
+        objects = make_desired_objects(manifests, namespace=namespace, scopes=scopes)
         size, mark = self._digest(objects)
         rendered = RenderedSource(commit=commit, objects=objects, digest=mark)
         return CachedRender(rendered=rendered, asked=made[0].asked, size=size)
 
-    async def _open_plain(self, piece: Manifest, sealed: dict[str, bytes]) -> Manifest:
-        if not piece.encrypted:
-            return piece
-        clear = await self._key_holder(piece).decrypt(sealed[piece.file], source=piece.file)
-        return _merge_manifest(piece, clear)
+    async def _decrypt_plain(self, manifest: Manifest, sealed: dict[str, bytes]) -> Manifest:
+        if not manifest.encrypted:
+            return manifest
+        clear = await self._require_decryptor(manifest).decrypt(
+            sealed[manifest.file], source=manifest.file
+        )
+        return _merge_manifest(manifest, clear)
 
-    async def _open_built(self, piece: Manifest, reading: LoadedLayers) -> Manifest:
+    async def _decrypt_built(self, manifest: Manifest, reading: LoadedLayers) -> Manifest:
         """Open a built document, whose seal is broken by building, and check its source's."""
-        if not piece.encrypted:
-            return piece
-        holder = self._key_holder(piece)
-        source = reading.contents.get(piece.file)
+        if not manifest.encrypted:
+            return manifest
+        holder = self._require_decryptor(manifest)
+        source = reading.contents.get(manifest.file)
         if source is None:
             raise refusal(
-                piece.where(),
+                manifest.where(),
                 "an encrypted object does not come from one file, so its seal cannot be checked.",
                 "Declare it in a file of its own.",
             )
-        await holder.decrypt(source, source=piece.file)
-        text = write_document(piece.value).encode()
-        rendered = f"{piece.file} (rendered)"
-        return _merge_manifest(piece, await holder.decrypt(text, source=rendered, verify=False))
+        await holder.decrypt(source, source=manifest.file)
+        text = write_document(manifest.value).encode()
+        rendered = f"{manifest.file} (rendered)"
+        return _merge_manifest(manifest, await holder.decrypt(text, source=rendered, verify=False))
 
-    def _key_holder(self, piece: Manifest) -> Decryptor:
+    def _require_decryptor(self, manifest: Manifest) -> Decryptor:
         if self._decryptor is None:
             raise refusal(
-                piece.where("/sops"),
+                manifest.where("/sops"),
                 "it is encrypted with SOPS, and this Application has no key to open it.",
                 "Give the Application a decryption key. Nothing of it is applied without.",
             )
@@ -313,7 +323,7 @@ def _read_plain(
     files: RepositoryFiles, parts: PathParts, known: ManifestCache
 ) -> tuple[list[Manifest], dict[str, bytes]]:
     try:
-        return read_manifests(files, parts, known.pieces)
+        return read_manifests(files, parts, known.parse)
     except FileNotFoundError:
         raise _path_missing(parts) from None
 
@@ -333,12 +343,12 @@ def _path_missing(parts: PathParts) -> SourceUnavailable:
     )
 
 
-def _merge_manifest(piece: Manifest, clear: Fields) -> Manifest:
+def _merge_manifest(manifest: Manifest, clear: Fields) -> Manifest:
     try:
-        return replace(piece, value=merge_decrypted(piece.value, clear))
+        return replace(manifest, value=merge_decrypted(manifest.value, clear))
     except KeyError:
         raise ValidationError(
-            f"The encrypted document at {piece.where()} and what came out of it differ in more "
+            f"The encrypted document at {manifest.where()} and what came out of it differ in more "
             "than their values.",
             hint="Encrypt it again with SOPS.",
         ) from None

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.adapters.render.files import DECRYPT_TIMEOUT, MAX_FILE_BYTES
+from holdfast.adapters.render.files import MAX_FILE_BYTES
 from holdfast.adapters.render.manifests import is_json
 from holdfast.adapters.render.program import (
     LimitExceeded,
@@ -27,6 +27,8 @@ from holdfast.core.redact import Secret, quote_text
 from holdfast.core.tree import Fields
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.wire.yaml import read_documents, write_document
+
+DECRYPT_TIMEOUT = 20.0
 
 _INSTALL_HINT = "Install sops 3.10 or newer, or give its path."
 _EXIT_REASONS = {
@@ -81,9 +83,9 @@ class SopsDecryptor:
         if not verify:
             arguments.append("--ignore-mac")
         with tempfile.TemporaryDirectory(prefix="holdfast-sops-", dir=self._scratch) as home:
-            ran = await self._run(arguments, Path(home), source, stdin=text)
+            result = await self._run(arguments, Path(home), source, stdin=text)
         try:
-            documents = read_documents(ran.output, source=source, json=True)
+            documents = read_documents(result.output, source=source, json=True)
         except ValidationError:
             documents = []
         # Nothing of what it printed may be in the error: it is in clear.
@@ -115,7 +117,7 @@ class SopsDecryptor:
     ) -> ProgramResult:
         program = self._program()
         try:
-            ran = await run_program(
+            result = await run_program(
                 program,
                 arguments,
                 directory=home,
@@ -131,15 +133,15 @@ class SopsDecryptor:
             raise SourceUnavailable(
                 f"SOPS could not be started: {error.strerror}.", hint=_INSTALL_HINT
             ) from None
-        if ran.code < 0:
+        if result.code < 0:
             raise SourceUnavailable(
-                f"SOPS was ended by signal {-ran.code}, so {source} was not decrypted."
+                f"SOPS was ended by signal {-result.code}, so {source} was not decrypted."
             )
-        if ran.code:
+        if result.code:
             raise _cannot_decrypt(
-                source, _EXIT_REASONS.get(ran.code, f"SOPS ended with status {ran.code}")
+                source, _EXIT_REASONS.get(result.code, f"SOPS ended with status {result.code}")
             )
-        return ran
+        return result
 
     def _program(self) -> Program:
         return find_program(self._given, ("sops",), hint=_INSTALL_HINT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.adapters.render.repo import KEY, Repo, config_map, items, names, the
 
-from holdfast.adapters.render.kustomize import ORIGIN
+from holdfast.adapters.render.origins import ORIGIN
 from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.source import Renderer

@@ -143,12 +143,12 @@ def test_a_commit_shares_what_it_did_not_change(repo: Repo) -> None:
 def test_files_that_were_read_are_bounded_by_their_size() -> None:
     files = ManifestCache(size=100)
     text = config_map("a").encode()
-    first = files.pieces(text, "a.yaml")
-    assert files.pieces(text, "a.yaml")[0] is first[0]
-    assert files.pieces(text, "b.yaml")[0].file == "b.yaml"
+    first = files.parse(text, "a.yaml")
+    assert files.parse(text, "a.yaml")[0] is first[0]
+    assert files.parse(text, "b.yaml")[0].file == "b.yaml"
     for at in range(5):
-        files.pieces(config_map(f"other-{at}").encode(), "a.yaml")
-    assert files.pieces(text, "a.yaml")[0] is not first[0]
+        files.parse(config_map(f"other-{at}").encode(), "a.yaml")
+    assert files.parse(text, "a.yaml")[0] is not first[0]
 
 
 def test_memory_is_bounded_by_number_and_by_size(repo: Repo) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from holdfast.adapters.render.renderer import FileRenderer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.gitops.source import Renderer
-from holdfast.reconcile.gitops.ports import Export
+from holdfast.reconcile.gitops.ports import SourceExport
 
 program, root, scratch = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 status = dict(line.split(':\\t', 1) for line in Path('/proc/self/status').read_text().splitlines())
@@ -43,7 +43,7 @@ try:
 except OSError:
     found['root'] = 'read-only'
 by = FileRenderer(key=b'key', kustomize=program, scratch=scratch)
-export = Export(commit='c' * 40, root=root, left_out={})
+export = SourceExport(commit='c' * 40, root=root, left_out={})
 try:
     made = asyncio.run(by.render(export, '.', renderer=Renderer.AUTO, namespace='team'))
     found['objects'] = [each.ref.name for each in made.objects]

@@ -164,9 +164,15 @@ class BareRepository:
         if commit in self._descriptions:
             return self._descriptions[commit]
         _, out = await self.run(
-            "log", "-1", "--no-show-signature", "--no-notes", "--format=%ct%x00%an%x00%s", commit,
-            "--", limit=16 << 20,
-        )  # fmt: skip
+            "log",
+            "-1",
+            "--no-show-signature",
+            "--no-notes",
+            "--format=%ct%x00%an%x00%s",
+            commit,
+            "--",
+            limit=16 << 20,
+        )
         seconds, author, subject = out.decode("utf-8", "replace").rstrip("\n").split("\0", 2)
         at = datetime.fromtimestamp(0, UTC)
         with suppress(ValueError, OverflowError, OSError):  # a commit may claim any time
@@ -212,11 +218,16 @@ class BareRepository:
     ) -> None:
         """Set a branch at a remote, if it still is where it was; an empty commit deletes it."""
         await self._git.run(
-            "push", "--quiet", "--no-verify", f"--force-with-lease={branch}:{expected}", "--",
-            address.url, f"{commit}:{branch}",
+            "push",
+            "--quiet",
+            "--no-verify",
+            f"--force-with-lease={branch}:{expected}",
+            "--",
+            address.url,
+            f"{commit}:{branch}",
             environment=environment.with_variables(GIT_DIR=str(self.path)),
             deadline=self.limits.fetch_timeout,
-        )  # fmt: skip
+        )
 
     async def _is_descendant(self, commit: str, older: str) -> bool:
         status, _ = await self.run("merge-base", "--is-ancestor", older, commit, ok_statuses=(0, 1))
@@ -227,12 +238,20 @@ class BareRepository:
     ) -> None:
         running = asyncio.ensure_future(
             self._git.run(
-                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                "--no-recurse-submodules", "--no-show-forced-updates", "--", address.url, refspec,
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--no-auto-maintenance",
+                "--no-recurse-submodules",
+                "--no-show-forced-updates",
+                "--",
+                address.url,
+                refspec,
                 environment=environment.with_variables(GIT_DIR=str(self.path)),
                 deadline=self.limits.fetch_timeout,
             )
-        )  # fmt: skip
+        )
         try:
             done = False
             while not done:  # Git has no bound of its own for what it fetches

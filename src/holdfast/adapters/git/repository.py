@@ -169,10 +169,14 @@ class GitRepository:
         """Return where refs are at the remote now; those that are not there are missing."""
         with self._connect() as environment:
             _, out = await self._mirror.git.run(
-                "ls-remote", "--quiet", "--", self._address.url, *names,
+                "ls-remote",
+                "--quiet",
+                "--",
+                self._address.url,
+                *names,
                 environment=environment,
                 deadline=self._mirror.limits.list_timeout,
-            )  # fmt: skip
+            )
         lines = (line.partition("\t") for line in out.decode("utf-8", "replace").splitlines())
         # Git matches names from their end, so it may have answered with more.
         found = {name: at for at, _, name in lines if name in names}

@@ -10,24 +10,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 
-from holdfast.adapters.render.files import refusal
 from holdfast.adapters.render.layers import LoadedLayers
 from holdfast.adapters.render.manifests import (
-    Manifest,
-    expand_list,
-    is_encrypted,
     is_json,
-    parse_manifests,
 )
-from holdfast.adapters.render.objects import MAX_OBJECTS
-from holdfast.adapters.render.origins import SourceObjects, trace_fields, trace_generated_fields
+from holdfast.adapters.render.origins import ORIGIN_ANNOTATIONS
 from holdfast.adapters.render.program import (
     LimitExceeded,
     Program,
@@ -38,7 +31,7 @@ from holdfast.adapters.render.program import (
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.kustomize import GeneratorKind, KustomizeLayer, LayerStack
 from holdfast.core.redact import MASK, redact
-from holdfast.core.tree import Fields, Tree
+from holdfast.core.tree import Tree
 from holdfast.reconcile.gitops.ports import SourceUnavailable
 from holdfast.wire.yaml import read_documents
 
@@ -63,12 +56,12 @@ class SecretMask:
         return ascii(shown)[1:-1][:_MAX_SHOWN]
 
 
-def make_secret_mask(reading: LoadedLayers) -> SecretMask:
+def make_secret_mask(loaded: LoadedLayers) -> SecretMask:
     """Collect what Secrets, their patches and their generators say in clear."""
     found: set[str] = set()
-    for layer in reading.trail.layers:
-        found.update(_layer_secrets(layer, reading.contents))
-    for file, data in reading.contents.items():
+    for layer in loaded.trail.layers:
+        found.update(_layer_secrets(layer, loaded.contents))
+    for file, data in loaded.contents.items():
         try:
             documents = read_documents(data, source=file, json=is_json(file))
         except ValidationError:
@@ -141,8 +134,6 @@ def _possible_values(data: bytes) -> Iterator[str]:
         yield from re.split(r"[\s=:\"',]+", line)
 
 
-ORIGIN = "config.kubernetes.io/origin"
-_ORIGIN_ANNOTATIONS = "originAnnotations"
 _INSTALL_HINT = "Install kustomize, or kubectl, which has it inside; or give the path of one."
 _RESTRICT = "--load-restrictor=LoadRestrictionsRootOnly"
 
@@ -158,14 +149,14 @@ class Kustomize:
     unconfined: bool = False
     """True lets it run where the network cannot be taken away from it."""
 
-    async def build(self, reading: LoadedLayers) -> bytes:
+    async def build(self, loaded: LoadedLayers) -> bytes:
         """Return what Kustomize prints. Raises SourceUnavailable when it fails."""
         with tempfile.TemporaryDirectory(prefix="holdfast-render-", dir=self.scratch) as scratch:
             root = Path(scratch) / "files"
             home = Path(scratch) / "home"
             home.mkdir()
-            await asyncio.to_thread(_write_files, reading, root)
-            entry = (root / reading.trail.entry.file).parent
+            await asyncio.to_thread(_write_files, loaded, root)
+            entry = (root / loaded.trail.entry.file).parent
             verb = "kustomize" if Path(self.program.path).name.startswith("kubectl") else "build"
             try:
                 result = await run_program(
@@ -176,14 +167,14 @@ class Kustomize:
                     unconfined=self.unconfined,
                 )
             except LimitExceeded as over:
-                raise _build_error(reading.trail, f"{over}", "Make it smaller.") from None
+                raise _build_error(loaded.trail, f"{over}", "Make it smaller.") from None
             except OSError as error:
                 raise _build_error(
-                    reading.trail, f"could not be started: {error.strerror}", _INSTALL_HINT
+                    loaded.trail, f"could not be started: {error.strerror}", _INSTALL_HINT
                 ) from None
         if result.code:
-            said = await asyncio.to_thread(_describe_failure, result, scratch, reading)
-            raise _build_error(reading.trail, said, "Fix it.")
+            failure = await asyncio.to_thread(_describe_failure, result, scratch, loaded)
+            raise _build_error(loaded.trail, failure, "Fix it.")
         return result.output
 
 
@@ -192,79 +183,18 @@ def find_kustomize(given: str | None) -> Program:
     return find_program(given, ("kustomize", "kubectl"), hint=_INSTALL_HINT)
 
 
-def parse_output(output: bytes, reading: LoadedLayers) -> list[Manifest]:
-    """Make manifests of what Kustomize printed, each with the place that declares it.
-
-    Documents are read one by one, so that each has the limits of a file to itself.
-    """
-    origins = _OriginFinder(reading)
-    manifests: list[Manifest] = []
-    for text in _split_documents(output):
-        for document in read_documents(text, source=f"{reading.trail.entry.file} (rendered)"):
-            if not isinstance(document.value, dict):
-                raise refusal(document.where(), "Kustomize gave no object.", "Fix it.")
-            value, origin = _strip_origin(document.value, keep=origins.keep)
-            for manifest in expand_list(Manifest(value=value, file="")):
-                manifests.append(origins.placed(manifest.value, origin))
-        if len(manifests) > MAX_OBJECTS:
-            break  # refused, with its place, where all are counted
-    return manifests
-
-
-class _OriginFinder:
-    """Finds the place of each object from what Kustomize says about it."""
-
-    def __init__(self, reading: LoadedLayers) -> None:
-        self._reading = reading
-        self._trail = reading.trail
-        self._directory = PurePosixPath(reading.trail.entry.file).parent
-        self._held: dict[str, SourceObjects] = {}
-        asked = reading.trail.entry.body.get("buildMetadata")
-        self.keep = isinstance(asked, list) and _ORIGIN_ANNOTATIONS in asked
-        """True when the repository itself asks for the annotation."""
-
-    def placed(self, value: Fields, origin: str) -> Manifest:
-        encrypted = is_encrypted(value)
-        said = _parse_origin(origin)
-        layer = self._layer(said.get("configuredIn", ""))
-        if layer is not None:
-            return replace(trace_generated_fields(value, layer, self._trail), encrypted=encrypted)
-        file = self._from_root(said.get("path", ""))
-        base = self._bases(file).of(value)
-        if base is None:
-            return Manifest(value=value, file=file, encrypted=encrypted)
-        return replace(trace_fields(value, base, self._trail), encrypted=encrypted)
-
-    def _layer(self, path: str) -> KustomizeLayer | None:
-        file = self._from_root(path)
-        return next((layer for layer in self._trail.layers if layer.file == file), None)
-
-    def _from_root(self, path: str) -> str:
-        if not path:
-            return ""
-        return os.path.normpath(str(self._directory / path))
-
-    def _bases(self, file: str) -> SourceObjects:
-        if file not in self._held:
-            # What Kustomize reads and our reader refuses is refused: one reading counts.
-            data = self._reading.contents.get(file)
-            manifests = parse_manifests(data, file) if data is not None else []
-            self._held[file] = SourceObjects(manifests, file, self._trail)
-        return self._held[file]
-
-
-def _write_files(reading: LoadedLayers, root: Path) -> None:
+def _write_files(loaded: LoadedLayers, root: Path) -> None:
     """Copy the files that were read. Kustomizations are written from what was read in them."""
-    for file, data in {**reading.contents, **reading.rewritten}.items():
+    for file, data in {**loaded.contents, **loaded.rewritten}.items():
         _write_file(root / file, data)
-    for layer in reading.trail.layers:
+    for layer in loaded.trail.layers:
         body = dict(layer.body)
-        if layer is reading.trail.entry:
+        if layer is loaded.trail.entry:
             asked = body.get("buildMetadata")
             known = asked if isinstance(asked, list) else []
             body["buildMetadata"] = [
-                *(each for each in known if each != _ORIGIN_ANNOTATIONS),
-                _ORIGIN_ANNOTATIONS,
+                *(each for each in known if each != ORIGIN_ANNOTATIONS),
+                ORIGIN_ANNOTATIONS,
             ]
         _write_file(root / layer.file, json.dumps(body, ensure_ascii=False).encode())
 
@@ -274,50 +204,11 @@ def _write_file(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _split_documents(output: bytes) -> Iterator[bytes]:
-    """Split what Kustomize prints. A line of three dashes is never inside its documents."""
-    held: list[bytes] = []
-    for line in output.splitlines(keepends=True):
-        if line.rstrip() == b"---":
-            yield b"".join(held)
-            held = []
-        else:
-            held.append(line)
-    yield b"".join(held)
-
-
-def _strip_origin(value: Fields, *, keep: bool) -> tuple[Fields, str]:
-    metadata = value.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
-        return value, ""
-    origin = str(annotations.get(ORIGIN, ""))
-    if keep:
-        return value, origin
-    rest = {key: text for key, text in annotations.items() if key != ORIGIN}
-    bare = {key: part for key, part in metadata.items() if key != "annotations"}
-    return {**value, "metadata": {**bare, "annotations": rest} if rest else bare}, origin
-
-
-def _parse_origin(origin: str) -> dict[str, str]:
-    """Read the annotation's own few lines."""
-    try:
-        documents = read_documents(origin.encode(), source=ORIGIN)
-    except ValidationError:
-        return {}
-    value = documents[0].value if documents else None
-    return (
-        {key: text for key, text in value.items() if isinstance(text, str)}
-        if isinstance(value, dict)
-        else {}
-    )
-
-
-def _describe_failure(result: ProgramResult, scratch: str, reading: LoadedLayers) -> str:
+def _describe_failure(result: ProgramResult, scratch: str, loaded: LoadedLayers) -> str:
     if result.code < 0:
         return f"was ended by signal {-result.code}"
     text = result.stderr.replace(f"{scratch}/files/", "").replace(scratch, "")
-    shown = make_secret_mask(reading).hide(text)
+    shown = make_secret_mask(loaded).hide(text)
     return f"failed: {shown}" if shown else f"failed with status {result.code} and said nothing"
 
 

@@ -148,9 +148,10 @@ class _LayerLoader:
             return file
         if len(stack) >= MAX_DEPTH or len(self.layers) >= MAX_LAYERS:
             raise refusal(
-                file, f"there are over {MAX_LAYERS} layers, or over {MAX_DEPTH} on one another.",
+                file,
+                f"there are over {MAX_LAYERS} layers, or over {MAX_DEPTH} on one another.",
                 "Use fewer.",
-            )  # fmt: skip
+            )
         source = self._source(found, directory)
         _check_keys(source)
         self.layers[file] = KustomizeLayer(
@@ -231,9 +232,12 @@ class _LayerLoader:
             parts, entry, target = found
             data = self._read_file(source, parts, entry)
             text = PatchSource(
-                data=data, inline=False, location=FileLocation(file=path_text(parts)), entry=entry,
+                data=data,
+                inline=False,
+                location=FileLocation(file=path_text(parts)),
+                entry=entry,
                 target=target,
-            )  # fmt: skip
+            )
             yield from parse_patches(source, text)
 
     def _generators(self, source: KustomizationFile) -> Iterator[KustomizeGenerator]:

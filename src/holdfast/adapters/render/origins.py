@@ -1,4 +1,4 @@
-"""Says which file set which field of a rendered object.
+"""Reads what Kustomize printed, and finds the file that set each field of each object.
 
 Kustomize tells which file an object comes from; its fields are traced here: those of the base
 file by laying it over the result, those of overlays by finding the patch, image, replica count,
@@ -8,11 +8,22 @@ around it does. Only for people and for the codifier, which renders again to che
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
-from holdfast.adapters.render.manifests import Manifest
+from holdfast.adapters.render.files import refusal
+from holdfast.adapters.render.layers import LoadedLayers
+from holdfast.adapters.render.manifests import (
+    Manifest,
+    expand_list,
+    is_encrypted,
+    parse_manifests,
+)
+from holdfast.adapters.render.objects import MAX_OBJECTS
+from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.kustomize import (
     GeneratorFile,
     GeneratorLiteral,
@@ -24,9 +35,74 @@ from holdfast.core.gitops.kustomize import (
     ResourceKind,
 )
 from holdfast.core.tree import Fields, Tree, parse_pointer
+from holdfast.wire.yaml import read_documents
 
+ORIGIN = "config.kubernetes.io/origin"
+ORIGIN_ANNOTATIONS = "originAnnotations"
+"""The entry of `buildMetadata` that asks Kustomize for the annotation above."""
 _MERGE_KEYS = ("name", "containerPort", "mountPath", "devicePath", "key", "port", "ip", "type")
 _IMAGE_LISTS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def parse_output(output: bytes, loaded: LoadedLayers) -> list[Manifest]:
+    """Make manifests of what Kustomize printed, each with the place that declares it.
+
+    Documents are read one by one, so that each has the limits of a file to itself.
+    """
+    origins = _OriginFinder(loaded)
+    manifests: list[Manifest] = []
+    for text in _split_documents(output):
+        for document in read_documents(text, source=f"{loaded.trail.entry.file} (rendered)"):
+            if not isinstance(document.value, dict):
+                raise refusal(document.where(), "Kustomize gave no object.", "Fix it.")
+            value, origin = _strip_origin(document.value, keep=origins.keep)
+            for manifest in expand_list(Manifest(value=value, file="")):
+                manifests.append(origins.find(manifest.value, origin))
+        if len(manifests) > MAX_OBJECTS:
+            break  # refused, with its place, where all are counted
+    return manifests
+
+
+class _OriginFinder:
+    """Finds the place of each object from what Kustomize says about it."""
+
+    def __init__(self, loaded: LoadedLayers) -> None:
+        self._loaded = loaded
+        self._trail = loaded.trail
+        self._directory = PurePosixPath(loaded.trail.entry.file).parent
+        self._sources: dict[str, SourceObjects] = {}
+        asked = loaded.trail.entry.body.get("buildMetadata")
+        self.keep = isinstance(asked, list) and ORIGIN_ANNOTATIONS in asked
+        """True when the repository itself asks for the annotation."""
+
+    def find(self, value: Fields, origin: str) -> Manifest:
+        encrypted = is_encrypted(value)
+        fields = _parse_origin(origin)
+        layer = self._layer(fields.get("configuredIn", ""))
+        if layer is not None:
+            return replace(trace_generated_fields(value, layer, self._trail), encrypted=encrypted)
+        file = self._from_root(fields.get("path", ""))
+        base = self._bases(file).of(value)
+        if base is None:
+            return Manifest(value=value, file=file, encrypted=encrypted)
+        return replace(trace_fields(value, base, self._trail), encrypted=encrypted)
+
+    def _layer(self, path: str) -> KustomizeLayer | None:
+        file = self._from_root(path)
+        return next((layer for layer in self._trail.layers if layer.file == file), None)
+
+    def _from_root(self, path: str) -> str:
+        if not path:
+            return ""
+        return os.path.normpath(str(self._directory / path))
+
+    def _bases(self, file: str) -> SourceObjects:
+        if file not in self._sources:
+            # What Kustomize reads and our reader refuses is refused: one reading counts.
+            data = self._loaded.contents.get(file)
+            manifests = parse_manifests(data, file) if data is not None else []
+            self._sources[file] = SourceObjects(manifests, file, self._trail)
+        return self._sources[file]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,9 +128,12 @@ def trace_fields(value: Fields, base: Manifest, trail: LayerStack) -> Manifest:
     for layer in _inner_to_outer(trail, trail.bringing(base.file)):
         _trace_layer(traced, value, names, layer)
     return Manifest(
-        value=value, file=base.file, document=base.document, lines=traced.lines,
+        value=value,
+        file=base.file,
+        document=base.document,
+        lines=traced.lines,
         elsewhere=traced.elsewhere,
-    )  # fmt: skip
+    )
 
 
 def trace_generated_fields(value: Fields, layer: KustomizeLayer, trail: LayerStack) -> Manifest:
@@ -215,8 +294,9 @@ def _patch_applies(patch: KustomizePatch, value: Fields, names: set[str]) -> boo
     if patch.target is None:
         body = patch.body
         return isinstance(body, dict) and (body.get("kind"), _name(body) in names) == (
-            value.get("kind"), True,
-        )  # fmt: skip
+            value.get("kind"),
+            True,
+        )
     return _matches(patch.target.kind, {str(value.get("kind"))}) and _matches(
         patch.target.name, names
     )
@@ -291,3 +371,42 @@ def _metadata(value: Tree, key: str) -> str:
     metadata = value.get("metadata") if isinstance(value, dict) else None
     found = metadata.get(key) if isinstance(metadata, dict) else None
     return str(found or "")
+
+
+def _split_documents(output: bytes) -> Iterator[bytes]:
+    """Split what Kustomize prints. A line of three dashes is never inside its documents."""
+    lines: list[bytes] = []
+    for line in output.splitlines(keepends=True):
+        if line.rstrip() == b"---":
+            yield b"".join(lines)
+            lines = []
+        else:
+            lines.append(line)
+    yield b"".join(lines)
+
+
+def _strip_origin(value: Fields, *, keep: bool) -> tuple[Fields, str]:
+    metadata = value.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+        return value, ""
+    origin = str(annotations.get(ORIGIN, ""))
+    if keep:
+        return value, origin
+    rest = {key: text for key, text in annotations.items() if key != ORIGIN}
+    bare = {key: part for key, part in metadata.items() if key != "annotations"}
+    return {**value, "metadata": {**bare, "annotations": rest} if rest else bare}, origin
+
+
+def _parse_origin(origin: str) -> dict[str, str]:
+    """Read the annotation's own few lines."""
+    try:
+        documents = read_documents(origin.encode(), source=ORIGIN)
+    except ValidationError:
+        return {}
+    value = documents[0].value if documents else None
+    return (
+        {key: text for key, text in value.items() if isinstance(text, str)}
+        if isinstance(value, dict)
+        else {}
+    )

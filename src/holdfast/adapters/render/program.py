@@ -89,7 +89,14 @@ async def run_program(
     limits = (str(int(seconds) + 1), str(MAX_MEMORY), str(writes), str(MAX_OPEN_FILES))
     confinement = OPEN if unconfined else CONFINED
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-B", str(_SANDBOX), *limits, confinement, program.path,
+        sys.executable,
+        "-I",
+        "-S",
+        "-B",
+        str(_SANDBOX),
+        *limits,
+        confinement,
+        program.path,
         *arguments,
         cwd=directory,
         env={"HOME": str(directory), "TMPDIR": str(directory), **(environment or {})},
@@ -97,7 +104,7 @@ async def run_program(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-    )  # fmt: skip
+    )
     parts = (
         asyncio.ensure_future(_read_output(process.stdout)),
         asyncio.ensure_future(_read_stderr(process.stderr)),

@@ -27,7 +27,7 @@ from holdfast.adapters.render.files import (
     refusal,
     resolve_path,
 )
-from holdfast.adapters.render.kustomize import Kustomize, find_kustomize, parse_output
+from holdfast.adapters.render.kustomize import Kustomize, find_kustomize
 from holdfast.adapters.render.layers import LoadedLayers, find_kustomization, load_layers
 from holdfast.adapters.render.manifests import (
     Manifest,
@@ -37,6 +37,7 @@ from holdfast.adapters.render.manifests import (
     read_manifests,
 )
 from holdfast.adapters.render.objects import NamespacedLookup, ScopeResolver, make_desired_objects
+from holdfast.adapters.render.origins import parse_output
 from holdfast.adapters.render.program import Program
 from holdfast.core.errors import ValidationError
 from holdfast.core.gitops.kustomize import LayerStack
@@ -72,24 +73,26 @@ class ManifestCache:
     def __init__(self, *, size: int = MAX_CACHED_TEXT) -> None:
         self._size = size
         self._total = 0
-        self._held: OrderedDict[tuple[str, bytes], tuple[int, tuple[Manifest, ...]]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, bytes], tuple[int, tuple[Manifest, ...]]] = (
+            OrderedDict()
+        )
         self._lock = threading.Lock()
 
     def parse(self, data: bytes, file: str) -> list[Manifest]:
         """Parse the objects of a file, each content once."""
         key = (file, hashlib.sha256(data).digest())
         with self._lock:
-            known = self._held.pop(key, None)
+            known = self._entries.pop(key, None)
             if known is not None:
-                self._held[key] = known
+                self._entries[key] = known
                 return list(known[1])
         made = tuple(parse_manifests(data, file))
         with self._lock:
-            if key not in self._held:
-                self._held[key] = (len(data), made)
+            if key not in self._entries:
+                self._entries[key] = (len(data), made)
                 self._total += len(data)
             while self._total > self._size:
-                self._total -= self._held.popitem(last=False)[1][0]
+                self._total -= self._entries.popitem(last=False)[1][0]
         return list(made)
 
 
@@ -98,34 +101,34 @@ class RenderCache:
 
     def __init__(self, *, renders: int = MAX_CACHED_RENDERS, size: int = MAX_CACHED_BYTES) -> None:
         self.files = ManifestCache()
-        self._held: OrderedDict[Hashable, CachedRender] = OrderedDict()
+        self._entries: OrderedDict[Hashable, CachedRender] = OrderedDict()
         self._renders = renders
         self._size = size
         self._total = 0
 
     def get(self, key: Hashable) -> CachedRender | None:
-        """Return what is remembered under a key."""
-        found = self._held.get(key)
+        """Return what is cached under a key."""
+        found = self._entries.get(key)
         if found is not None:
-            self._held.move_to_end(key)
+            self._entries.move_to_end(key)
         return found
 
-    def put(self, key: Hashable, remembered: CachedRender) -> None:
+    def put(self, key: Hashable, cached: CachedRender) -> None:
         """Remember a rendering, and forget the oldest ones over the limits."""
         self.forget(key)
-        self._held[key] = remembered
-        self._total += remembered.size
-        while self._held and (len(self._held) > self._renders or self._total > self._size):
-            self._total -= self._held.popitem(last=False)[1].size
+        self._entries[key] = cached
+        self._total += cached.size
+        while self._entries and (len(self._entries) > self._renders or self._total > self._size):
+            self._total -= self._entries.popitem(last=False)[1].size
 
     def forget(self, key: Hashable) -> None:
         """Let one go."""
-        gone = self._held.pop(key, None)
+        gone = self._entries.pop(key, None)
         if gone is not None:
             self._total -= gone.size
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
 
 _APPLICATION_PATH = "the path of the Application"
@@ -172,9 +175,9 @@ class FileRenderer:
             program = find_kustomize(self._given) if chosen is Renderer.KUSTOMIZE else None
             key = self._cache_key(export.commit, parts, chosen, namespace, program)
             async with self._slots:
-                held = self._cache.get(key)
-                if held is not None and self._is_current(held):
-                    return held.rendered
+                cached = self._cache.get(key)
+                if cached is not None and self._is_current(cached):
+                    return cached.rendered
                 made = await self._make(files, export.commit, parts, namespace, program)
                 self._cache.put(key, made)
                 return made.rendered
@@ -199,9 +202,9 @@ class FileRenderer:
         mark = hmac.new(self._key, b"cache", "sha256").digest()
         return (commit, parts, renderer, namespace, program, self._decryptor, self._scoped, mark)
 
-    def _is_current(self, held: CachedRender) -> bool:
+    def _is_current(self, cached: CachedRender) -> bool:
         ask = self._scoped
-        return ask is None or all(ask(ref) == answer for ref, answer in held.asked.items())
+        return ask is None or all(ask(ref) == answer for ref, answer in cached.asked.items())
 
     async def _make(
         self,
@@ -223,10 +226,10 @@ class FileRenderer:
                 scratch=self._scratch,
                 unconfined=self._unconfined,
             )
-            reading = await asyncio.to_thread(_load_layers, files, parts)
-            output = await kustomize.build(reading)
-            built = await asyncio.to_thread(parse_output, output, reading)
-            manifests = [await self._decrypt_built(manifest, reading) for manifest in built]
+            loaded = await asyncio.to_thread(_load_layers, files, parts)
+            output = await kustomize.build(loaded)
+            built = await asyncio.to_thread(parse_output, output, loaded)
+            manifests = [await self._decrypt_built(manifest, loaded) for manifest in built]
         return await asyncio.to_thread(self._finish, manifests, commit, namespace)
 
     def _finish(self, manifests: Sequence[Manifest], commit: str, namespace: str) -> CachedRender:
@@ -249,12 +252,12 @@ class FileRenderer:
         )
         return _merge_manifest(manifest, clear)
 
-    async def _decrypt_built(self, manifest: Manifest, reading: LoadedLayers) -> Manifest:
+    async def _decrypt_built(self, manifest: Manifest, loaded: LoadedLayers) -> Manifest:
         """Open a built document, whose seal is broken by building, and check its source's."""
         if not manifest.encrypted:
             return manifest
         holder = self._require_decryptor(manifest)
-        source = reading.contents.get(manifest.file)
+        source = loaded.contents.get(manifest.file)
         if source is None:
             raise refusal(
                 manifest.where(),

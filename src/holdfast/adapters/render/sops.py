@@ -103,13 +103,22 @@ class SopsDecryptor:
             file = Path(home) / f"document.{kind}"
             file.write_bytes(text)
             await self._run(
-                ["set", "--value-stdin", "--input-type", kind, "--output-type", kind,
-                 "--", str(file), index],
+                [
+                    "set",
+                    "--value-stdin",
+                    "--input-type",
+                    kind,
+                    "--output-type",
+                    kind,
+                    "--",
+                    str(file),
+                    index,
+                ],
                 Path(home),
                 "the encrypted file",
                 stdin=json.dumps(value.reveal()).encode(),
                 writes=4 * MAX_FILE_BYTES,
-            )  # fmt: skip
+            )
             return file.read_bytes()
 
     async def _run(

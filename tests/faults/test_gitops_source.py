@@ -187,7 +187,7 @@ async def test_a_hint_that_comes_before_its_commit_is_followed_until_it_is_there
     assert world.context is not None
     follower, due, old = (
         world.context.poller,
-        PassSchedule(at=world.clock.now()),
+        PassSchedule(due_at=world.clock.now()),
         world.git.head_sha,
     )
     times = asked(world)
@@ -212,7 +212,7 @@ async def test_a_hint_that_comes_before_its_commit_is_followed_until_it_is_there
 async def test_a_hint_that_was_for_nothing_is_given_up() -> None:
     world = await two()
     assert world.context is not None
-    due = PassSchedule(at=world.clock.now())
+    due = PassSchedule(due_at=world.clock.now())
     due.hint(world.context.poller)
     waits = []
     while (pause := due.retry_hint(world.context.poller)) is not None:

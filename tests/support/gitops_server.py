@@ -102,7 +102,7 @@ def serve_applications(
         world.clock.time = datetime.now(UTC).replace(microsecond=0)
 
     @asynccontextmanager
-    async def beside(services: Services, stop: Callable[[], None]) -> AsyncIterator[None]:
+    async def companion(services: Services, stop: Callable[[], None]) -> AsyncIterator[None]:
         followed: dict[ApplicationId, ApplicationContext] = {}
         for world in worlds:
             followed[world.application.id] = await world.start()
@@ -128,7 +128,9 @@ def serve_applications(
         yield
 
     limits = {"failure_rate": 100_000.0, "recheck_time": 0.2, **config.pop("limits", {})}
-    with running_server(tmp_path, run=False, beside=beside, limits=limits, **config) as server:
+    with running_server(
+        tmp_path, run=False, companion=companion, limits=limits, **config
+    ) as server:
         running = kept[0]
         running.server = server
         yield running

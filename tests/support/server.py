@@ -111,7 +111,7 @@ def running_server(
     *,
     process: bool = False,
     limits: dict[str, Any] | None = None,
-    beside: Companion | None = None,
+    companion: Companion | None = None,
     **config: Any,
 ) -> Iterator[RunningServer]:
     """Run a server until the block ends. `config` goes to `ServerConfig`, `limits` to `Limits`.
@@ -135,7 +135,9 @@ def running_server(
     urls: list[str] = []
     ready, failures = threading.Event(), list[BaseException]()
     settings["on_ready"] = lambda url: (urls.append(url), ready.set())
-    server = Server(ServerConfig(**settings, limits=ServerLimits(**(limits or {}))), beside=beside)
+    server = Server(
+        ServerConfig(**settings, limits=ServerLimits(**(limits or {}))), companion=companion
+    )
 
     def run() -> None:
         try:

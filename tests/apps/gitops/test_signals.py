@@ -74,7 +74,7 @@ async def test_every_rule_and_panel_finds_what_it_asks_for_in_a_scrape() -> None
         await send_and_fail(machine)
         await open_a_pull(machine)
         machine.metrics.leader.labels("holdfast-gitops").set(1)
-        machine.metrics.planned.observe(0.1)
+        machine.metrics.plan_duration.observe(0.1)
         reasons = {"DriftCorrected", "SelfHealLoopDetected", "DriftTolerated", "ApprovalRequested"}
         await eventually(lambda: reasons <= {each.reason for each in machine.notes}, "the story")
     scrape = generate_latest(machine.metrics.registry).decode()
@@ -190,7 +190,9 @@ MARKS = repository_fingerprints(b"a key of the tests")
 def watched() -> Machine:
     """A controller whose applications are asked how they stand."""
     machine = Machine()
-    machine.metrics.watch(machine.contexts, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due)
+    machine.metrics.watch(
+        machine.contexts, MARKS, lambda: {"ConfigMap": 1}, machine.controller.due_times
+    )
     return machine
 
 

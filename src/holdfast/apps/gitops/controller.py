@@ -63,7 +63,7 @@ HINT_RETRIES = (5.0, 15.0, 30.0)
 class PassSchedule:
     """One application's."""
 
-    at: datetime
+    due_at: datetime
     """When it is to be looked at. Stays behind while nothing comes of it, so that this shows."""
     touched: set[ObjectRef] = field(default_factory=set)
     full: bool = True
@@ -73,7 +73,7 @@ class PassSchedule:
     """True when a pass ended in the middle: memory may be ahead of the ledger."""
     finished_commit: str = ""
     """The commit whose end was looked for already."""
-    asked: str = ""
+    handled_request: str = ""
     """The last request by annotation that was followed."""
     _tries: int = -1
     """How often a hint was followed in vain; -1 when there is none."""
@@ -109,11 +109,11 @@ class PassSchedule:
 
         While a look at Git is awaited, the look at everything waits for its answer.
         """
-        whole = self.is_full_due(now) and not awaiting
+        full = self.is_full_due(now) and not awaiting
         touched, self.touched = self.touched, set()
-        if whole:
+        if full:
             self.full = False
-        return touched, whole
+        return touched, full
 
 
 def _known_commit(follower: SourcePoller) -> str:
@@ -214,7 +214,7 @@ class GitopsController:
             yield_worker=self.workers.stand_in,
             still_allowed=still_allowed,
             annotation_holds=settings.annotation_holds,
-            measure=metrics.planned.time,
+            measure=metrics.plan_duration.time,
         )
         self._sources = sources
         self._rendering = asyncio.Semaphore(settings.workers)
@@ -232,7 +232,7 @@ class GitopsController:
         self._awaited: dict[ApplicationId, set[ApplicationId]] = {}
         """Applications whose repository is to be read, and those that wait for it to prune."""
         self._index = ObjectIndex()
-        self._due: dict[ApplicationId, PassSchedule] = {}
+        self._schedules: dict[ApplicationId, PassSchedule] = {}
         self._invalid: dict[ApplicationId, tuple[str, int]] = {}
         self._started = False
         """True once every application is known."""
@@ -255,9 +255,9 @@ class GitopsController:
                 else:
                     self.queue.add(id)
 
-    def on_kind_availability(self, place: WatchedKind) -> None:
+    def on_kind_availability(self, watched: WatchedKind) -> None:
         """A kind is known again, or is not any more."""
-        for id in list(self._index.needing(place)):
+        for id in list(self._index.needing(watched)):
             self._schedule_of(id).full = True
             self.queue.add(id)
 
@@ -275,9 +275,9 @@ class GitopsController:
         self._schedule_of(id).hint(context.poller)
         self.queue.add(id)
 
-    def due(self) -> Mapping[ApplicationId, datetime]:
+    def due_times(self) -> Mapping[ApplicationId, datetime]:
         """When which application is to be looked at next; what is past is late."""
-        return {id: each.at for id, each in self._due.items()}
+        return {id: each.due_at for id, each in self._schedules.items()}
 
     async def run(self, began: Callable[[], None] = lambda: None) -> None:
         """Make passes until stopped; calls back once every application is known."""
@@ -329,29 +329,29 @@ class GitopsController:
             return PassResult.SUCCESS
         self._invalid.pop(id, None)
         context = await self._load_context(found.application)
-        due = self._schedule_of(id)
-        if due.failed:
+        schedule = self._schedule_of(id)
+        if schedule.failed:
             async with context.lock:
                 await context.state.read()
-            due.failed = False
+            schedule.failed = False
         requested = found.application.annotations.get(RECONCILE_REQUESTED, "")
-        if requested != due.asked:
-            due.asked, due.full = requested, True
+        if requested != schedule.handled_request:
+            schedule.handled_request, schedule.full = requested, True
             context.poller.hasten()
-        if not found.application.spec.suspend and self._must_wait_for_source(context, due):
+        if not found.application.spec.suspend and self._must_wait_for_source(context, schedule):
             return PassResult.SUCCESS
         awaiting = context.poller.asking and context.poller.awaited
-        touched, whole = due.take(self._clock.monotonic(), awaiting=awaiting)
-        if whole and found.application.spec.notify:
+        touched, full = schedule.take(self._clock.monotonic(), awaiting=awaiting)
+        if full and found.application.spec.notify:
             await self._listener.prepare(found.application)  # its Secrets may be others by now
-        result = await self.reconciler.reconcile(context, only=None if whole else touched)
-        if whole:
+        result = await self.reconciler.reconcile(context, only=None if full else touched)
+        if full:
             spread = 1 + RESYNC_JITTER * (self._chance() - 0.5)
-            due.next_full = self._clock.monotonic() + self._settings.resync * spread
-        await self._finish_pass(found, context, result, due)
+            schedule.next_full = self._clock.monotonic() + self._settings.resync * spread
+        await self._finish_pass(found, context, result, schedule)
         return PassResult.SUCCESS
 
-    def _must_wait_for_source(self, context: ApplicationContext, due: PassSchedule) -> bool:
+    def _must_wait_for_source(self, context: ApplicationContext, schedule: PassSchedule) -> bool:
         """Have the repository asked when it is time to. True when nothing else is to be done: the
         pass comes with the answer. What was touched never waits for that."""
         self._poller.start(context)
@@ -359,9 +359,13 @@ class GitopsController:
         if not follower.asking or follower.last is NO_SOURCE_YET:
             return follower.last is NO_SOURCE_YET
         now, moment = self._clock.now(), self._clock.monotonic()
-        if due.touched or context.due(now) or (due.is_full_due(moment) and not follower.awaited):
+        if (
+            schedule.touched
+            or context.due(now)
+            or (schedule.is_full_due(moment) and not follower.awaited)
+        ):
             return False
-        waits = [max(due.next_full - moment, MIN_WAIT), context.next_due(now)]
+        waits = [max(schedule.next_full - moment, MIN_WAIT), context.next_due(now)]
         wait = min(each for each in waits if each is not None)
         if wait <= 0:
             return False
@@ -382,7 +386,7 @@ class GitopsController:
         found: ObservedApplication,
         context: ApplicationContext,
         result: ApplicationResult,
-        due: PassSchedule,
+        schedule: PassSchedule,
     ) -> None:
         """Report what a pass found, and see to it that the next one comes in time."""
         id = found.id
@@ -391,13 +395,16 @@ class GitopsController:
         self._update_index(context, wanted.rendered if wanted else None)
         for event in result.events:
             self._listener.tell(found, context, event)
-        waits = [result.requeue_after, due.next_full - self._clock.monotonic()]
-        if (hinted := due.retry_hint(context.poller)) is not None:
+        waits = [result.requeue_after, schedule.next_full - self._clock.monotonic()]
+        if (hinted := schedule.retry_hint(context.poller)) is not None:
             waits.append(hinted)
         status = result.status
-        if status.sync == "synced" and status.fetched not in (status.revision, due.finished_commit):
+        if status.sync == "synced" and status.fetched not in (
+            status.revision,
+            schedule.finished_commit,
+        ):
             # What was left of a commit is there now: only a look at everything takes note of it.
-            due.full, due.finished_commit = True, status.fetched or ""
+            schedule.full, schedule.finished_commit = True, status.fetched or ""
             waits.append(MIN_WAIT)
         await self._statuses.report(found, status)
         follower = context.poller
@@ -405,7 +412,7 @@ class GitopsController:
             self._wake_waiting(id)
         self.queue.forget(id)
         wait = max(min(waits), SUSPENDED_WAIT if context.application.spec.suspend else MIN_WAIT)
-        due.at = self._clock.now() + timedelta(seconds=wait)
+        schedule.due_at = self._clock.now() + timedelta(seconds=wait)
         self.queue.add_after(id, wait)
 
     async def _load_context(self, application: Application) -> ApplicationContext:
@@ -470,7 +477,7 @@ class GitopsController:
         project = self._project(id)
         self._contexts.pop(id, None)
         self._invalid.pop(id, None)
-        self._due.pop(id, None)
+        self._schedules.pop(id, None)
         self._declared.pop(id, None)
         self._claims.release(id)
         self._index.drop(id)
@@ -554,7 +561,7 @@ class GitopsController:
                 self.wake(other)
 
     def _update_index(self, context: ApplicationContext, rendered: RenderedSource | None) -> None:
-        if self._index.take(context, rendered):
+        if self._index.update(context, rendered):
             self._retain(self._index.needed_kinds)
 
     def _wake_refused(self) -> None:
@@ -563,7 +570,7 @@ class GitopsController:
                 self.queue.add_after(id, DEBOUNCE_SECONDS)
 
     def _schedule_of(self, id: ApplicationId) -> PassSchedule:
-        return self._due.setdefault(id, PassSchedule(at=self._clock.now()))
+        return self._schedules.setdefault(id, PassSchedule(due_at=self._clock.now()))
 
     def _log_fields(self, id: ApplicationId) -> dict[str, Tree]:
         return {"application": str(id), "project": self._project(id)}

@@ -54,7 +54,7 @@ def run_gitops(settings: GitopsSettings) -> None:
         log_level=settings.log_level,
         on_ready=settings.on_ready,
     )
-    Server(config, beside=GitopsCompanion(settings).beside).run()
+    Server(config, companion=GitopsCompanion(settings).companion).run()
 
 
 async def _log_confinement(settings: GitopsSettings) -> None:
@@ -86,7 +86,7 @@ class GitopsCompanion:
         self._tasks = BackgroundTasks(logs.event)
 
     @contextlib.asynccontextmanager
-    async def beside(self, services: Services, end: Callable[[], None]) -> AsyncIterator[None]:
+    async def companion(self, services: Services, end: Callable[[], None]) -> AsyncIterator[None]:
         """Run beside a server; see `apps.server.main.Beside`."""
         async with contextlib.AsyncExitStack() as stack:
             components = await build_components(stack, services, self._settings, self._identity)

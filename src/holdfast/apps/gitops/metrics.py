@@ -237,7 +237,7 @@ class GitopsMetrics:
         self._time = _duration_histogram(
             "holdfast_reconcile_duration_seconds", "Time of a pass", new
         )
-        self.planned = _duration_histogram(
+        self.plan_duration = _duration_histogram(
             "holdfast_plan_duration_seconds", "Time to compare everything of an application", new
         )
         self._detected = Counter(
@@ -262,7 +262,7 @@ class GitopsMetrics:
             ["provider", "kind", "result"],
             registry=new,
         )
-        self.notified = Counter(
+        self.notifications = Counter(
             "holdfast_notifications", "Messages to channels", ["channel", "result"], registry=new
         )
         self._loops = Counter(
@@ -315,13 +315,13 @@ class GitopsMetrics:
         self._reconciled.labels(CONTROLLER_LABEL, result.value).inc()
         self._time.observe(seconds)
 
-    def detected(self, drift: ObjectDrift) -> None:
+    def count_detected(self, drift: ObjectDrift) -> None:
         """Count a drift that was found, once for each of its kinds."""
         cause = drift.causes[0].value if drift.causes else "unknown"
         for kind in drift.kinds:
             self._detected.labels(drift.application.namespace, kind.value, cause).inc()
 
-    def resolved(self, drift: ObjectDrift) -> None:
+    def count_resolved(self, drift: ObjectDrift) -> None:
         """Count a drift that ended."""
         how = str(drift.resolution)
         for kind in drift.kinds:
@@ -330,7 +330,7 @@ class GitopsMetrics:
             lasted = (drift.resolved_at - drift.first_seen).total_seconds()
             self._lasted.labels(drift.application.namespace).observe(lasted)
 
-    def fought(self, application: ApplicationId) -> None:
+    def count_fight(self, application: ApplicationId) -> None:
         """Count a fight."""
         self._loops.labels(application.namespace).inc()
 
@@ -439,12 +439,12 @@ class MeteredLedger:
             drift = bodies.get((RecordKind.DRIFT, entry.subject))
             if entry.action in ("detected", "resolved") and drift and drift.body is not None:
                 form = gitops_v1.decode_record(gitops_v1.ApplicationDriftForm, drift.body)
-                count = self._metrics.detected
+                count = self._metrics.count_detected
                 if entry.action == "resolved":
-                    count = self._metrics.resolved
+                    count = self._metrics.count_resolved
                 count(gitops_v1.drift_from_json(form))
             elif entry.action == "fight":
-                self._metrics.fought(gitops_v1.parse_app_id(entry.application))
+                self._metrics.count_fight(gitops_v1.parse_app_id(entry.application))
             elif entry.action in _PULL_RESULTS:
                 result = _PULL_RESULTS[entry.action]
                 provider = self._provider(entry.application)
@@ -475,6 +475,6 @@ class MeteredChannel:
         try:
             await self._channel.send(notices)
         except HoldfastError as error:
-            self._metrics.notified.labels(self._kind, error.code).inc()
+            self._metrics.notifications.labels(self._kind, error.code).inc()
             raise
-        self._metrics.notified.labels(self._kind, "sent").inc()
+        self._metrics.notifications.labels(self._kind, "sent").inc()

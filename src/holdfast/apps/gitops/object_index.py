@@ -161,24 +161,24 @@ class ObjectIndex:
         self._names: dict[ApplicationId, dict[VersionlessRef, ObjectRef]] = {}
         self._owners: dict[str, set[ApplicationId]] = {}
         """Namespaces to the applications whose own they are."""
-        self._places: dict[ApplicationId, frozenset[WatchedKind]] = {}
-        self._taken: dict[
+        self._needed_kinds: dict[ApplicationId, frozenset[WatchedKind]] = {}
+        self._indexed: dict[
             ApplicationId, tuple[RenderedSource | None, ApplicationState, int, tuple[str, ...]]
         ] = {}
         """What was taken last: as long as it is the same, there is nothing to do."""
 
-    def take(self, context: ApplicationContext, rendered: RenderedSource | None) -> bool:
+    def update(self, context: ApplicationContext, rendered: RenderedSource | None) -> bool:
         """Bring it to what is known of an application; True when other kinds are needed now."""
         id, shelf = context.application.id, context.state
         owned = _owned_namespaces(context)
-        known = self._taken.get(id, (None, None))
+        known = self._indexed.get(id, (None, None))
         same = known[0] is rendered and known[1] is shelf
         if same and known[2:] == (shelf.members, owned):
             return False
         declared = rendered.objects if rendered is not None else ()
         refs = {*(each.ref for each in declared), *shelf.inventory}
         names = {versionless_ref(ref): ref for ref in refs}
-        before = self._places.get(id)
+        before = self._needed_kinds.get(id)
         if names != self._names.get(id):
             self.drop(id)
             for name, ref in names.items():
@@ -189,9 +189,9 @@ class ObjectIndex:
                 ids.discard(id)
         for namespace in owned:
             self._owners.setdefault(namespace, set()).add(id)
-        self._places[id] = frozenset(_needed_kinds(refs, owned))
-        self._taken[id] = (rendered, shelf, shelf.members, owned)
-        return self._places[id] != before
+        self._needed_kinds[id] = frozenset(_needed_kinds(refs, owned))
+        self._indexed[id] = (rendered, shelf, shelf.members, owned)
+        return self._needed_kinds[id] != before
 
     def drop(self, id: ApplicationId) -> None:
         """Forget an application."""
@@ -202,36 +202,36 @@ class ObjectIndex:
                 self._by_name.pop(name, None)
         for ids in self._owners.values():
             ids.discard(id)
-        self._places.pop(id, None)
-        self._taken.pop(id, None)
+        self._needed_kinds.pop(id, None)
+        self._indexed.pop(id, None)
 
-    def concerned(self, moved: AffectedObject) -> Iterator[tuple[ApplicationId, ObjectRef]]:
+    def concerned(self, affected: AffectedObject) -> Iterator[tuple[ApplicationId, ObjectRef]]:
         """Name the applications that an object concerns, each with its own name for it."""
-        known = self._by_name.get(versionless_ref(moved.ref), {})
+        known = self._by_name.get(versionless_ref(affected.ref), {})
         yield from known.items()
-        if moved.own and not moved.kept:
-            for id in self._owners.get(moved.ref.namespace, ()):
+        if affected.own and not affected.kept:
+            for id in self._owners.get(affected.ref.namespace, ()):
                 if id not in known:
-                    yield id, moved.ref
+                    yield id, affected.ref
 
     def sharing(self, id: ApplicationId) -> set[ApplicationId]:
         """Name the others that declared or applied an object of an application."""
         names = self._names.get(id, {})
         return {other for name in names for other in self._by_name.get(name, ())} - {id}
 
-    def needing(self, place: WatchedKind) -> Iterator[ApplicationId]:
+    def needing(self, watched: WatchedKind) -> Iterator[ApplicationId]:
         """Name the applications that a kind is followed for."""
-        for id, places in self._places.items():
+        for id, places in self._needed_kinds.items():
             for each in places:
-                same = (each.api_version, each.kind) == (place.api_version, place.kind)
-                if same and place.namespace in ("", each.namespace):
+                same = (each.api_version, each.kind) == (watched.api_version, watched.kind)
+                if same and watched.namespace in ("", each.namespace):
                     yield id
                     break
 
     @property
     def needed_kinds(self) -> frozenset[WatchedKind]:
         """Everything that has to be followed."""
-        return frozenset().union(*self._places.values())
+        return frozenset().union(*self._needed_kinds.values())
 
 
 def _owned_namespaces(context: ApplicationContext) -> tuple[str, ...]:

@@ -88,12 +88,12 @@ class KindWatcher:
         self._on_availability: OnAvailability = lambda kind: None
         self._indexes = indexes
         self._first_list_timeout = first_list_timeout
-        self._held: dict[tuple[str, str], dict[str, _RunningInformer]] = {}
+        self._running: dict[tuple[str, str], dict[str, _RunningInformer]] = {}
         self._narrow: set[tuple[str, str]] = set()
         """Kinds that may not be listed in the whole cluster."""
         self._missing: dict[WatchedKind, tuple[float, HoldfastError]] = {}
         """What could not be followed, since when, and why."""
-        self._again: dict[tuple[str, str], tuple[float, float]] = {}
+        self._retries: dict[tuple[str, str], tuple[float, float]] = {}
         """When to look for a missing kind again, and how long the last wait was."""
         self.client = CachedKubeClient(work, follow=self.follow)
         """Reads from the copies, and writes through."""
@@ -104,115 +104,117 @@ class KindWatcher:
 
     async def follow(self, api_version: str, kind: str, namespace: str) -> None:
         """Follow a kind from now on, and wait for its first list. Raises why it is unknown."""
-        place = WatchedKind(api_version=api_version, kind=kind, namespace=namespace)
-        held = self._find(place)
-        if held is None:
-            held = await self._begin(place)
-        if held is not None:
-            await self._wait_until_listed(held, place)
+        watched = WatchedKind(api_version=api_version, kind=kind, namespace=namespace)
+        running = self._find(watched)
+        if running is None:
+            running = await self._begin(watched)
+        if running is not None:
+            await self._wait_until_listed(running, watched)
 
     async def select(
         self, api_version: str, kind: str, namespace: str, index: str, value: str
     ) -> list[Object]:
         """Return the objects that an index has under a value. Raises why they are unknown."""
         await self.follow(api_version, kind, namespace)
-        held = self._find(WatchedKind(api_version=api_version, kind=kind, namespace=namespace))
-        if held is None:
+        running = self._find(WatchedKind(api_version=api_version, kind=kind, namespace=namespace))
+        if running is None:
             raise TargetUnavailable(f"{kind} is not followed in {namespace}.")
-        return held.informer.select(index, value)
+        return running.informer.select(index, value)
 
     def retain(self, needed: Collection[WatchedKind]) -> None:
         """Stop following what nobody needs any more."""
         kinds: dict[tuple[str, str], set[str]] = {}
-        for place in needed:
-            kinds.setdefault((place.api_version, place.kind), set()).add(place.namespace)
-        for key, held in list(self._held.items()):
-            for namespace in list(held):
-                wanted = kinds.get(key, set())
-                if not wanted or (namespace and namespace not in wanted):
+        for watched in needed:
+            kinds.setdefault((watched.api_version, watched.kind), set()).add(watched.namespace)
+        for key, running in list(self._running.items()):
+            for namespace in list(running):
+                namespaces = kinds.get(key, set())
+                if not namespaces or (namespace and namespace not in namespaces):
                     self._end(key, namespace)
-        self._missing = {place: why for place, why in self._missing.items() if place in needed}
+        self._missing = {
+            watched: why for watched, why in self._missing.items() if watched in needed
+        }
 
     def watched_kinds(self) -> Iterator[WatchedKind]:
         """Name what is followed now."""
-        for (api_version, kind), held in self._held.items():
-            for namespace in held:
+        for (api_version, kind), running in self._running.items():
+            for namespace in running:
                 yield WatchedKind(api_version=api_version, kind=kind, namespace=namespace)
 
     def object_counts(self) -> Mapping[str, int]:
         """How many objects are kept, by kind."""
         found: dict[str, int] = {}
-        for (_, kind), held in self._held.items():
-            found[kind] = found.get(kind, 0) + sum(len(each.informer) for each in held.values())
+        for (_, kind), running in self._running.items():
+            found[kind] = found.get(kind, 0) + sum(len(each.informer) for each in running.values())
         return found
 
     async def run(self) -> None:
         """Notice what is lost and what comes back, until cancelled."""
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
-            for key, namespaces in list(self._held.items()):
-                for namespace, held in list(namespaces.items()):
-                    well = _is_healthy(held.informer)
-                    if held.well is not None and held.well is not well:
+            for key, namespaces in list(self._running.items()):
+                for namespace, running in list(namespaces.items()):
+                    well = _is_healthy(running.informer)
+                    if running.well is not None and running.well is not well:
                         self._on_availability(
                             WatchedKind(api_version=key[0], kind=key[1], namespace=namespace)
                         )
-                    if held.well is not None or well:
-                        held.well = well
+                    if running.well is not None or well:
+                        running.well = well
             await self._retry_unserved()
 
     async def aclose(self) -> None:
         """End every watch."""
-        tasks = [each.task for held in self._held.values() for each in held.values()]
-        self._held.clear()
+        tasks = [each.task for running in self._running.values() for each in running.values()]
+        self._running.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _find(self, place: WatchedKind) -> _RunningInformer | None:
-        held = self._held.get((place.api_version, place.kind), {})
-        return held.get("") or held.get(place.namespace)
+    def _find(self, watched: WatchedKind) -> _RunningInformer | None:
+        running = self._running.get((watched.api_version, watched.kind), {})
+        return running.get("") or running.get(watched.namespace)
 
-    async def _begin(self, place: WatchedKind) -> _RunningInformer | None:
+    async def _begin(self, watched: WatchedKind) -> _RunningInformer | None:
         """Start an informer; None for a kind that can only be asked about one by one."""
-        since, error = self._missing.get(place, (float("-inf"), None))
+        since, error = self._missing.get(watched, (float("-inf"), None))
         if error is not None and self._clock.monotonic() - since < UNSERVED_COOLDOWN:
             raise error
         try:
-            resource = await self._api.resource_of(place.api_version, place.kind)
+            resource = await self._api.resource_of(watched.api_version, watched.kind)
         except HoldfastError as why:
-            self._missing[place] = (self._clock.monotonic(), why)
+            self._missing[watched] = (self._clock.monotonic(), why)
             raise
-        self._missing.pop(place, None)
-        if (held := self._find(place)) is not None:
-            return held  # somebody else was faster
+        self._missing.pop(watched, None)
+        if (running := self._find(watched)) is not None:
+            return running  # somebody else was faster
         if resource.verbs and not resource.verbs >= {"list", "watch"}:
             return None
-        return await self._start(resource, place)
+        return await self._start(resource, watched)
 
-    async def _start(self, resource: Resource, place: WatchedKind) -> _RunningInformer | None:
-        key = (place.api_version, place.kind)
-        total = sum(map(len, self._held.values()))
-        if not resource.namespaced or not place.namespace:
+    async def _start(self, resource: Resource, watched: WatchedKind) -> _RunningInformer | None:
+        key = (watched.api_version, watched.kind)
+        total = sum(map(len, self._running.values()))
+        if not resource.namespaced or not watched.namespace:
             return self._run(resource, key, "") if total < MAX_WATCHES else None
-        wide = len(self._held.get(key, {})) >= MAX_NAMESPACE_WATCHES or total >= MAX_WATCHES
+        wide = len(self._running.get(key, {})) >= MAX_NAMESPACE_WATCHES or total >= MAX_WATCHES
         if wide and key not in self._narrow:
-            held = self._run(resource, key, "")
+            running = self._run(resource, key, "")
             try:
-                await self._wait_until_listed(held, place)
+                await self._wait_until_listed(running, watched)
             except HoldfastError:
                 self._end(key, "")
                 self._narrow.add(key)
             else:
-                for namespace in [each for each in self._held[key] if each]:
+                for namespace in [each for each in self._running[key] if each]:
                     self._end(key, namespace)
-                return held
-        return self._run(resource, key, place.namespace) if total < MAX_WATCHES else None
+                return running
+        return self._run(resource, key, watched.namespace) if total < MAX_WATCHES else None
 
     def _run(self, resource: Resource, key: tuple[str, str], namespace: str) -> _RunningInformer:
-        known = self._held.setdefault(key, {})
-        if (held := known.get(namespace)) is not None:
-            return held
+        known = self._running.setdefault(key, {})
+        if (running := known.get(namespace)) is not None:
+            return running
         informer = Informer(
             self._api,
             ResourceScope(resource=resource, namespace=namespace),
@@ -226,54 +228,58 @@ class KindWatcher:
 
         informer.add_handler(hear)
         task = asyncio.create_task(informer.run())
-        held = known[namespace] = _RunningInformer(informer, task, self._clock.monotonic())
+        running = known[namespace] = _RunningInformer(informer, task, self._clock.monotonic())
         self.client.add(informer)
-        return held
+        return running
 
     def _end(self, key: tuple[str, str], namespace: str) -> None:
-        held = self._held[key].pop(namespace)
-        if not self._held[key]:
-            del self._held[key]
-        self.client.remove(held.informer)
-        held.task.cancel()
+        running = self._running[key].pop(namespace)
+        if not self._running[key]:
+            del self._running[key]
+        self.client.remove(running.informer)
+        running.task.cancel()
 
-    async def _wait_until_listed(self, held: _RunningInformer, place: WatchedKind) -> None:
-        informer = held.informer
+    async def _wait_until_listed(self, running: _RunningInformer, watched: WatchedKind) -> None:
+        informer = running.informer
         while not informer.has_synced:
             if isinstance(informer.error, _REFUSALS):
-                held.well = False
+                running.well = False
                 raise informer.error
-            if self._clock.monotonic() - held.since > self._first_list_timeout:
-                held.well = False
+            if self._clock.monotonic() - running.since > self._first_list_timeout:
+                running.well = False
                 raise informer.error or TargetUnavailable(
-                    f"{place.kind} in {place.namespace or 'the cluster'} was not listed in time."
+                    f"{watched.kind} in {watched.namespace or 'the cluster'} was not listed in time."
                 )
             await self._clock.sleep(_SYNC_POLL)
         if isinstance(informer.error, _REFUSALS):
-            held.well = False
+            running.well = False
             raise informer.error
         if (outdated := informer.outdated) is not None:
-            held.well = False
+            running.well = False
             raise outdated
 
     async def _retry_unserved(self) -> None:
         """Look for the kinds that were not there; who asked hears of those that are now."""
         now = self._clock.monotonic()
-        kinds = {(place.api_version, place.kind) for place in self._missing}
-        self._again = {kind: again for kind, again in self._again.items() if kind in kinds}
+        kinds = {(watched.api_version, watched.kind) for watched in self._missing}
+        self._retries = {kind: again for kind, again in self._retries.items() if kind in kinds}
         for kind in sorted(kinds):
-            due, pause = self._again.setdefault(kind, (now + UNSERVED_RETRY[0], UNSERVED_RETRY[0]))
+            due, pause = self._retries.setdefault(
+                kind, (now + UNSERVED_RETRY[0], UNSERVED_RETRY[0])
+            )
             if now < due:
                 continue
             pause = min(2 * pause, UNSERVED_RETRY[1])
-            self._again[kind] = (now + pause, pause)
+            self._retries[kind] = (now + pause, pause)
             try:
                 await self._api.resource_of(*kind)
             except HoldfastError:
                 continue
-            for place in [each for each in self._missing if (each.api_version, each.kind) == kind]:
-                del self._missing[place]
-                self._on_availability(place)
+            for watched in [
+                each for each in self._missing if (each.api_version, each.kind) == kind
+            ]:
+                del self._missing[watched]
+                self._on_availability(watched)
 
 
 def _is_healthy(informer: Informer) -> bool:
@@ -310,8 +316,8 @@ def make_pod_lookup(watching: KindWatcher) -> PodsOf:
 
     async def found(ref: ObjectRef, live: Fields) -> Sequence[Fields]:
         if ref.kind == "Secret":
-            place = f"{ref.namespace}/{ref.name}"
-            return await watching.select(*POD_KIND, ref.namespace, _SECRET, place)
+            watched = f"{ref.namespace}/{ref.name}"
+            return await watching.select(*POD_KIND, ref.namespace, _SECRET, watched)
         if ref.kind not in WORKLOADS or not (selector := selector_of(live)):
             return ()
         pods = await watching.select(*POD_KIND, ref.namespace, _WORKLOAD, str(ref))

@@ -71,11 +71,11 @@ class WebhookReceiver:
             known = ForgeProvider(provider)
         except ValueError:
             return WebhookResponse(status=404, message="There is no such forge.")
-        answer = await self._take(known, headers, body)
+        answer = await self._receive(known, headers, body)
         self._metrics.hooks.labels(known.value, str(answer.status)).inc()
         return answer
 
-    async def _take(
+    async def _receive(
         self, provider: ForgeProvider, headers: Mapping[str, str], body: bytes
     ) -> WebhookResponse:
         if not self._secrets():
@@ -109,7 +109,7 @@ class WebhookReceiver:
             )
         if found is None:
             return WebhookResponse(status=200, message="There is nothing to do about it.")
-        return self._hinted(provider, found, candidates[value])
+        return self._hint_applications(provider, found, candidates[value])
 
     def _candidates(self, claimed: frozenset[tuple[str, str]]) -> dict[str, list[ApplicationId]]:
         """Return the secrets to try, with who shares each: whoever follows the repository first,
@@ -126,7 +126,7 @@ class WebhookReceiver:
         chosen = [value for value in order if value in sharing][:MAX_SECRETS_TRIED]
         return {value: sharing[value] for value in chosen}
 
-    def _hinted(
+    def _hint_applications(
         self, provider: ForgeProvider, hint: PushHint, ids: list[ApplicationId]
     ) -> WebhookResponse:
         if (provider, hint.delivery) in self._seen:

@@ -145,7 +145,9 @@ async def build_components(
         for informer in applications.informers:
             watcher.client.add(informer)
             informer.add_handler(controller.on_object)
-    metrics.watch(contexts, repository_fingerprints(key), watcher.object_counts, controller.due)
+    metrics.watch(
+        contexts, repository_fingerprints(key), watcher.object_counts, controller.due_times
+    )
     components = controller.reconciler.components
     services.review_service = ReviewService(
         contexts,

@@ -188,28 +188,28 @@ class Authorizer:
     def _authenticate(self, request: Request, now: datetime) -> AuthorizedToken:
         given = request.headers.get(b"authorization")
         if given is None:
-            raise self._refused(request, "No credential was given.")
+            raise self._refusal(request, "No credential was given.")
         self._cache.refresh()
-        bearer = self._cache.bearer(given) or self._verified(request, given)
+        bearer = self._cache.bearer(given) or self._verify(request, given)
         token = bearer[0]
         if not token.active(now):
             ended = "was revoked" if token.revoked_at else "has expired"
-            raise self._refused(request, f"The credential {ended}.")
+            raise self._refusal(request, f"The credential {ended}.")
         return bearer
 
-    def _verified(self, request: Request, given: bytes) -> AuthorizedToken:
+    def _verify(self, request: Request, given: bytes) -> AuthorizedToken:
         text = given.decode("latin-1")
         parsed = tokens.parse(text[7:]) if text.startswith("Bearer ") else None
         if parsed is None:
-            raise self._refused(request, "The credential is malformed.")
+            raise self._refusal(request, "The credential is malformed.")
         token = self._store.token(parsed.id)
         if not tokens.verify(text[7:], token.secret_hash if token else None) or token is None:
-            raise self._refused(request, "The credential is not known.")
+            raise self._refusal(request, "The credential is not known.")
         if token.kind.value != parsed.kind:
-            raise self._refused(request, "The credential is not known.")
+            raise self._refusal(request, "The credential is not known.")
         return self._cache.remember_bearer(given, token)
 
-    def _refused(self, request: Request, happened: str) -> HttpError:
+    def _refusal(self, request: Request, happened: str) -> HttpError:
         # Only refusals are counted: a good credential from the same address always passes.
         if wait := self._failures.take(peer_key(request.peer)):
             return _rate_limited(wait, "Too many refused credentials came from this address.")

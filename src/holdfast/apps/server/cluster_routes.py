@@ -140,7 +140,7 @@ class ClusterWorkloads:
                 self._seen.popitem(last=False)
         return live
 
-    def served(self, live: Live) -> ServedWorkload:
+    def served_workload(self, live: Live) -> ServedWorkload:
         """Say how a workload is reached: by its Service, which knows the pods that are ready."""
         name, namespace = live.id.slug, self._target.namespace_of(live.id.project)
         serving = live.status.phase is Phase.READY or live.status.ready > 0
@@ -318,7 +318,7 @@ async def proxy_to_cluster(services: Services, request: Request) -> HttpResponse
         # Answered alike whether the other workload is there or not.
         await cluster.by_uid(where.project, (token and token.workload_uid) or "")
         raise wrong_workload()
-    return await forward_request(services, request, cluster.served(live))
+    return await forward_request(services, request, cluster.served_workload(live))
 
 
 def _cluster_of(services: Services) -> ClusterWorkloads:

@@ -64,9 +64,9 @@ def _raise_open_file_limit() -> None:
 class Server:
     """One server. `stop` may be called from any thread."""
 
-    def __init__(self, config: ServerConfig, *, beside: Companion | None = None) -> None:
+    def __init__(self, config: ServerConfig, *, companion: Companion | None = None) -> None:
         self._config = config
-        self._beside = beside
+        self._companion = companion
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: _Listener | None = None
         self._asked = False
@@ -94,8 +94,8 @@ class Server:
             _check_one_project(services)
             await services.supervisor.start()
             stack.push_async_callback(services.supervisor.stop, leave_running=config.leave_running)
-            if self._beside is not None:
-                await stack.enter_async_context(self._beside(services, self.stop))
+            if self._companion is not None:
+                await stack.enter_async_context(self._companion(services, self.stop))
             self._listener = _Listener(services)
             logs.event("listening", url=services.url, runner=config.runs)
             if self._asked:

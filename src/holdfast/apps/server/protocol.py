@@ -310,7 +310,7 @@ class StrictProtocol(HttpToolsProtocol):
         """Give the parser what belongs to the body; return what lies behind it."""
         self._received += len(data)
         if self._chunks is not None:
-            behind = self._fed(self._chunks, data)
+            behind = self._feed_chunks(self._chunks, data)
             data = data[: len(data) - len(behind)]
         else:
             data, behind = data[: self._left], data[self._left :]
@@ -345,10 +345,10 @@ class StrictProtocol(HttpToolsProtocol):
         self._behind = len(head) - end - 4
         if end >= 0 and b"\r\ntransfer-encoding:" in head[:end].lower():
             self._chunks = ChunkedBody()
-            if self._fed(self._chunks, head[end + 4 :]):
+            if self._feed_chunks(self._chunks, head[end + 4 :]):
                 raise _pipelined()
 
-    def _fed(self, chunks: ChunkedBody, data: bytes) -> bytes:
+    def _feed_chunks(self, chunks: ChunkedBody, data: bytes) -> bytes:
         try:
             behind = chunks.feed(data)
         except BadFraming as error:

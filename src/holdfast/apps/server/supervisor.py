@@ -57,7 +57,7 @@ class ServerSupervisor:
         loop = asyncio.get_running_loop()
         self._recorder = asyncio.create_task(self._record_reports())
         self._store.subscribe(
-            lambda changed: loop.call_soon_threadsafe(self._changed, frozenset(changed))
+            lambda changed: loop.call_soon_threadsafe(self._on_commit, frozenset(changed))
         )
         for drift in self._store.drifts(None, limit=100_000):
             self._drifts.setdefault(drift.workload, {})[drift.id] = drift
@@ -117,7 +117,7 @@ class ServerSupervisor:
             counted = Counter(self.status(uid).phase for uid, _ in self._known.values())
         return {phase.value: counted[phase] for phase in Phase}
 
-    def _changed(self, changed: Iterable[WorkloadId]) -> None:
+    def _on_commit(self, changed: Iterable[WorkloadId]) -> None:
         """Follow a commit. A fault here must not stop what comes after it."""
         self._metrics.commits.inc()
         for workload in changed:

@@ -244,8 +244,11 @@ async def transfer_ownership(world: KubeWorld, item: dict[str, Any], *, to: str)
         live: Any = await world.client.get(ref)
         version = live["metadata"]["resourceVersion"]
         entries = live["metadata"]["managedFields"]
-        (ours,) = [each for each in entries if (each["manager"], each["operation"]) == (to, "Apply")
-                   and "subresource" not in each]  # fmt: skip
+        (ours,) = [
+            each
+            for each in entries
+            if (each["manager"], each["operation"]) == (to, "Apply") and "subresource" not in each
+        ]
         others = [each for each in entries if each is not ours and "subresource" not in each]
         for each in others:
             _merge(ours["fieldsV1"], each["fieldsV1"])

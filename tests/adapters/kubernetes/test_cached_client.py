@@ -57,8 +57,10 @@ class Server:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]
         if request.path == "/api/v1":
-            kinds = [{"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
-                     {"name": "secrets", "kind": "Secret", "namespaced": True}]  # fmt: skip
+            kinds = [
+                {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
+                {"name": "secrets", "kind": "Secret", "namespaced": True},
+            ]
             return web.json_response({"resources": kinds})
         if not self.served:
             missing = status(404, "NotFound", "the server could not find the requested resource")
@@ -70,8 +72,11 @@ class Server:
             return await self._stream(request)
         if name == "configmaps":
             wanted = "labelSelector" in request.query
-            shown = [each for each in self.items.values()
-                     if not wanted or each["metadata"]["labels"] == {"team": "x"}]  # fmt: skip
+            shown = [
+                each
+                for each in self.items.values()
+                if not wanted or each["metadata"]["labels"] == {"team": "x"}
+            ]
             return web.json_response({"metadata": {"resourceVersion": "100"}, "items": shown})
         self.asked.append(f"{request.method} {name}")
         if request.method == "PATCH":

@@ -303,8 +303,10 @@ def accepting(
             await eventually(lambda: "end new" in seen.told, "the last event")
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            there = [f"{key.name} {(informer.get(key.name, key.namespace) or {})['metadata']}"
-                     for key in informer.names()]  # fmt: skip
+            there = [
+                f"{key.name} {(informer.get(key.name, key.namespace) or {})['metadata']}"
+                for key in informer.names()
+            ]
             return there, seen.told
 
     return asyncio.run(played())

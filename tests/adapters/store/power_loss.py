@@ -75,11 +75,27 @@ def trace(directory: Path) -> list[SystemCall]:
     """Run a store's life in the directory and give what it did to the disk, in order."""
     log = directory.with_name(directory.name + ".trace")
     subprocess.run(
-        ["strace", "-f", "-qq", "-y", "-xx", "-s", "10000000", "-e", f"trace={CALLS}",
-         "-o", str(log), sys.executable, "-m", "tests.adapters.store.power_loss",
-         str(directory / "holdfast.db")],
-        cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "strace",
+            "-f",
+            "-qq",
+            "-y",
+            "-xx",
+            "-s",
+            "10000000",
+            "-e",
+            f"trace={CALLS}",
+            "-o",
+            str(log),
+            sys.executable,
+            "-m",
+            "tests.adapters.store.power_loss",
+            str(directory / "holdfast.db"),
+        ],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     lines = log.read_text().splitlines()
     log.unlink()
     return list(_read(lines, str(directory) + "/"))
@@ -185,9 +201,9 @@ def _survivors(disk: _Disk, how: str, chance: random.Random) -> dict[str, bytes]
         elif how == "kept":
             left[name] = _apply(file.safe, file.pending)
         else:
-            left[name] = _apply(file.safe, [
-                part for call in file.pending for part in _torn(call, chance)
-            ])  # fmt: skip
+            left[name] = _apply(
+                file.safe, [part for call in file.pending for part in _torn(call, chance)]
+            )
     return left
 
 

@@ -294,7 +294,7 @@ class HttpClient:
 
 
 class _HiddenHeaders(dict[str, str]):
-    """What is sent. Shown by name alone: a traceback with local values would tell the token."""
+    """What is sent. Shown by name alone: a traceback with local values would show the token."""
 
     def __repr__(self) -> str:
         return f"<headers {', '.join(self)}>"

@@ -109,7 +109,7 @@ class InferenceClient:
     async def chat_stream(
         self, body: Mapping[str, object], *, seconds: float | None, idle: float
     ) -> AsyncGenerator[TextChunk]:
-        """Complete a chat piece by piece, until the stream says that it is done."""
+        """Complete a chat in chunks, until the stream says that it is done."""
         sent = msgspec.json.encode({"model": self._workload.slug, **body, "stream": True})
         async with (
             self._client.stream(
@@ -177,7 +177,7 @@ class InferenceClient:
             form = msgspec.convert(raw, prepare_type(_Chat))
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._broken(data) from error
-        # The piece that only carries the usage has no choice.
+        # The chunk that only carries the usage has no choice.
         choice = form.choices[0] if form.choices else _Choice()
         return TextChunk(
             text=choice.delta.content or "", finish_reason=choice.finish_reason, raw=raw

@@ -21,11 +21,11 @@ class TextResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextChunk:
-    """A piece of a streamed chat; joined, the texts are the reply."""
+    """A chunk of a streamed chat; joined, the texts are the reply."""
 
     text: str
     finish_reason: str | None = None
-    """Set on the last piece only."""
+    """Set on the last chunk only."""
     raw: Mapping[str, Tree] = field(default_factory=dict, repr=False)
 
 

@@ -147,6 +147,11 @@ class MemoryLedgerStore:
 def _record_of(name: RecordName, kept: _StoredRecord) -> LedgerRecord:
     kind, application, key = name
     return LedgerRecord(
-        kind=kind, application=application, key=key, state=kept.state,
-        body=record_from_json(kept.text), version=kept.version, changed_at=kept.changed_at,
-    )  # fmt: skip
+        kind=kind,
+        application=application,
+        key=key,
+        state=kept.state,
+        body=record_from_json(kept.text),
+        version=kept.version,
+        changed_at=kept.changed_at,
+    )

@@ -178,7 +178,7 @@ class PostgresLedgerStore:
         return removed
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._sessions.aclose()
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[PostgresRow]:

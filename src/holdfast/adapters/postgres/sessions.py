@@ -2,7 +2,7 @@
 
 A transaction ends committed, undone, or with an unknown outcome. This is also the one place where
 asyncpg's exceptions become ours. An address may hold a password, and a mistyped one ends up where a
-host or port was meant to be, so only what can be told apart from it is shown.
+host or port was meant to be, so only what is surely no part of it is shown.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def postgres_error(
 def connect_error(
     error: BaseException, address: str, *, transaction_timeout: float
 ) -> HoldfastError:
-    """Turn a failure to open into one of ours, told apart by who can mend it."""
+    """Turn a failure to open into one of ours, by who can fix it."""
     said = _describe(error, address, transaction_timeout)
     if isinstance(error, _REFUSED_CREDENTIALS):
         return AuthError(said, hint="Check the user and the password.")

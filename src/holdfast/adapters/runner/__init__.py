@@ -2,6 +2,10 @@
 
 The server gives it what should run and hears back through `RunEvent`s. It knows nothing of
 where declarations are stored.
+
+Start at `runner`, which has one `supervisor` per workload, which has one `replica` per process.
+`run_spec` says what should run, `launch` how it starts, `process` starts and stops it, `health`
+probes it, `balancer` chooses the replica for a request, `records` remembers replicas over a restart.
 """
 
 from holdfast.adapters.runner.balancer import ReplicaLease

@@ -1,7 +1,7 @@
 """Asks a backend whether it is alive, and whether its model answers.
 
 An answer is a value: a refused connection, a 503 and a silent port are three ways of saying
-"not yet", and the text tells a person which.
+"not yet", and the text says which.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Launch:
 
     @property
     def takes_port(self) -> bool:
-        """True when the program is told its port in a way that it is known to read."""
+        """True when the program gets its port in a way that it is known to read."""
         given = (*self.command, *self.env.values())
         return self.backend.address_flags or any("${PORT}" in text for text in given)
 

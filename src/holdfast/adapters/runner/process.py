@@ -234,7 +234,7 @@ class Process:
             asyncio.get_running_loop().add_reader(self._handle, self._ended)
 
     async def _look(self) -> None:
-        while not self._gone():  # noqa: ASYNC110  # no event tells us: that is why we look
+        while not self._gone():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(1.0)
         self._poll = None
         self._ended()

@@ -116,7 +116,7 @@ _PORT_TAKEN = re.compile(
 )
 _PORT_ATTEMPTS = 3
 _FIRST_PORT_CHECK, _NEXT_PORT_CHECK = 1.0, 5.0
-"""Seconds until a program that refuses connections is looked at for a port of its own."""
+"""Seconds until a program that refuses connections is checked for a port of its own."""
 
 
 class ReplicaStage(Enum):
@@ -169,7 +169,7 @@ class Replica:
         self.name, self.group, self.revision = name, group, revision
         self.launch, self.log = launch, log
         self.desired = desired
-        """How it is judged and drained; replaced when that changes, which restarts nothing."""
+        """How it is probed and drained; replaced when that changes, which restarts nothing."""
         self.stage = ReplicaStage.WAITING
         self.was_ready = False
         self.failures = 0

@@ -57,7 +57,7 @@ class ReplicaLog:
                 kept.write(block)
             kept.flush()
             os.replace(fresh, self._before)
-            # What the child wrote since we looked at the size is cut too: under a flood
+            # What the child wrote since we read the size is cut too: under a flood
             # a few lines are lost, never the disk.
             current.truncate(0)
             self._base += size

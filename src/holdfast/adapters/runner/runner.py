@@ -36,7 +36,7 @@ from holdfast.reconcile.ports import Clock
 
 _LOG = logging.getLogger("holdfast.runner")
 _BUSY_TICK_SECONDS = 0.1
-"""While a log is being flooded it is looked at so often."""
+"""Seconds between two checks of a log that is being flooded."""
 
 
 class Runner:
@@ -79,7 +79,7 @@ class Runner:
         self._stopping = False
 
     async def start(self) -> None:
-        """Find what still runs from before. Call `set`, before or after: then it is judged.
+        """Find what still runs from before. `set`, called before or after, decides what stays.
 
         Processes at the desired revision go on as they are, the rest is replaced or stopped.
         Raises ConfigurationError when another runner uses this home.

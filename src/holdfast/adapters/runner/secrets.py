@@ -1,7 +1,7 @@
 """Reads the secrets that a workload refers to, from `<root>/<project>/<name>/<key>`.
 
 The values go into a child's environment and nowhere else; what is remembered of them is a
-keyed mark, which tells that one was rotated and nothing more.
+keyed fingerprint, which shows that one was rotated and nothing more.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _printed_forms(value: str) -> Iterator[str]:
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """Return the key of this home's marks, made on first use."""
+    """Return the key of this home's fingerprints, made on first use."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -53,7 +53,7 @@ class StatusFeed:
         self._listeners: set[_StatusListener] = set()
 
     def post(self, status: Status) -> None:
-        """Replace the status; tell the listeners when it reads differently."""
+        """Replace the status; notify the listeners when it reads differently."""
         before, self.status = self.status, status
         if (before.phase, before.message) != (status.phase, status.message):
             for listener in self._listeners:
@@ -300,7 +300,7 @@ class WorkloadSupervisor:
         self._desired = make_desired_run(spec, self._context.limits)
         self._launches = self._made_launches()
         for replica in self._replicas:
-            # An old revision is judged as it was declared: its backend may be another one.
+            # An old revision is probed as it was declared: its backend may be another one.
             launch = self._launches.get(replica.group)
             if launch is not None and launch.revision == replica.revision:
                 replica.desired = self._desired

@@ -1,4 +1,9 @@
-"""The embedded store: workloads, declarations, drifts, history, projects and tokens."""
+"""The embedded store: workloads, declarations, drifts, history, projects and tokens.
+
+Start at `store`: a `Store` is one open SQLite file. What can be read is in `queries`, what can be
+written in `transaction`; `rows` and `records` turn rows into values. `files` opens, locks and
+checks the files, `schema` has the tables. `target` and `ledger_store` implement ports over a store.
+"""
 
 from holdfast.adapters.store.files import OpenMode
 from holdfast.adapters.store.records import Project, Token, TokenKind, TokenScope, WorkloadRecord

@@ -41,7 +41,7 @@ def check_hard_links(path: Path) -> None:
     try:
         names = path.stat().st_nlink
     except OSError:
-        return  # not there yet, or told when it is opened
+        return  # not there yet, or reported when it is opened
     if names > 1:
         raise StoreUnavailable(
             f"{path} has {names} names (hard links). A second name has a log and a lock of its "
@@ -317,7 +317,7 @@ def check_length(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file that is shorter than its own header says.
 
     Beside a write-ahead log the header may rightly be ahead, and SQLite mends it. That log
-    can come and go while other processes use the file, so a suspicion is looked at again.
+    can come and go while other processes use the file, so a suspicion is checked again.
     """
     log = path.with_name(path.name + "-wal")
     for _ in range(5):

@@ -226,7 +226,7 @@ def history_of(row: Row) -> HistoryEntry:
 
 
 def drift_row(drift: DriftRecord, *, uid: str, subject: str) -> Row:
-    """Write a drift. `subject` tells several open drifts of one workload apart."""
+    """Write a drift. `subject` distinguishes several open drifts of one workload."""
     return seal_row(
         drift.id,
         drift.workload.project,

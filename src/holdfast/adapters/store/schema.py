@@ -15,7 +15,7 @@ from holdfast.adapters.store.errors import damaged_store
 from holdfast.core.errors import StoreUnavailable
 
 APPLICATION_ID = 0x484F4C44
-"""`HOLD` in the file's header: tells our files from other SQLite databases."""
+"""`HOLD` in the file's header: distinguishes our files from other SQLite databases."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

@@ -47,7 +47,7 @@ class StoreTarget:
     """Implements `reconcile.ports.Control` over a store.
 
     `submit` sends writes through the group writer, which suspends; without it they are made
-    in place, which a sync client needs. `try_again` is told the uid of each workload
+    in place, which a sync client needs. `try_again` gets the uid of each workload
     that a step updated, so that what failed to run as it is written is started anew.
     """
 

@@ -463,7 +463,7 @@ class Transaction(StoreQueries):
         return record
 
     def _version(self, uid: str, generation: int) -> str:
-        """Name a version. The epoch tells a generation from its namesake in a lost future."""
+        """Name a version. The epoch keeps numbers from before a roll-back apart."""
         return f"{uid[:8]}.{generation}" + (f".{self._epoch}" if self._epoch else "")
 
     def _audit_record(

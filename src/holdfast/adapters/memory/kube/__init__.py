@@ -14,9 +14,13 @@ Other writers are imitated with `create`, `edit` (also through `scale` and `stat
 trouble with `fail_next`, `end_watches`, `compact` and `unserve`. `writes` counts.
 
 Not imitated: schemas (unknown fields and wrong types pass, except in an applied
-InferenceService), rights, webhooks, namespaces that must exist, several versions of one kind, the bookkeeping of `kubectl apply` on the client's side, defaults of fields that Holdfast does not
+InferenceService), rights, webhooks, namespaces that must exist, several versions of one kind, the
+bookkeeping of `kubectl apply` on the client's side, defaults of fields that Holdfast does not
 write, and objects whose owner never existed (a real cluster collects them). Nothing suspends
 but a watch.
+
+`cluster` is the API, `store` keeps the objects, `managed_fields` knows who owns what, `admission`
+fills in defaults and refuses, `kinds` lists what is served.
 """
 
 from __future__ import annotations

@@ -119,14 +119,20 @@ def write_rollout_status(item: Object, *, ready: int | None, now: str) -> None:
     done = count == wanted
     status["conditions"] = [
         _condition(
-            "Available", done, "MinimumReplicasAvailable" if done else "MinimumReplicasUnavailable",
-            item, now,
+            "Available",
+            done,
+            "MinimumReplicasAvailable" if done else "MinimumReplicasUnavailable",
+            item,
+            now,
         ),
         _condition(
-            "Progressing", True, "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
-            item, now,
+            "Progressing",
+            True,
+            "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
+            item,
+            now,
         ),
-    ]  # fmt: skip
+    ]
     item["status"] = status
     item["metadata"].setdefault("annotations", {}).setdefault(REVISION_ANNOTATION, "1")
 
@@ -135,10 +141,13 @@ def _condition(kind: str, holds: bool, reason: str, item: Object, now: str) -> O
     state = "True" if holds else "False"
     before = (item.get("status") or {}).get("conditions") or ()
     since = next(
-        (each["lastTransitionTime"] for each in before
-         if (each["type"], each["status"]) == (kind, state)),
+        (
+            each["lastTransitionTime"]
+            for each in before
+            if (each["type"], each["status"]) == (kind, state)
+        ),
         now,
-    )  # fmt: skip
+    )
     return {
         "type": kind,
         "status": state,
@@ -268,7 +277,7 @@ class MemoryKube:
         manager: str = "kubectl-edit",
         subresource: str = "",
     ) -> Fields:
-        """Change an object as a plain client does, through `scale` or `status` if so told.
+        """Change an object as a plain client does, through `scale` or `status` if named.
 
         `change` gets a copy of the object and changes it in place.
         """

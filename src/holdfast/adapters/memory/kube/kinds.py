@@ -18,7 +18,7 @@ class OwnershipSchema:
     """How values divide, by the names of their fields. A list that is not named is one value."""
 
     keyed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Lists whose items are told apart by these fields. A missing `protocol` is TCP."""
+    """Lists whose items are distinguished by these fields. A missing `protocol` is TCP."""
     sets: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     """Mappings that are one value; `name[]` for the items of a keyed list."""

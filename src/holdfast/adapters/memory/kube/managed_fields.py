@@ -187,10 +187,10 @@ def show_field_path(path: FieldPath) -> str:
     """Write a path as the server does in conflicts: `.spec.ports[port=80,protocol="TCP"]`."""
     text = ""
     for key in path:
-        mark, _, rest = key.partition(":")
-        if mark == "f":
+        tag, _, rest = key.partition(":")
+        if tag == "f":
             text += f".{rest}"
-        elif mark == "v":
+        elif tag == "v":
             text += f"[={rest}]"
         else:
             pairs = sorted(json.loads(rest).items())

@@ -74,7 +74,7 @@ class ChangeLog:
         self._followers: dict[asyncio.Queue[ObjectChange | WatchEvent | _WatchEnd], Scope] = {}
 
     def record(self, happened: ObjectChange) -> None:
-        """Keep an event and tell those who follow."""
+        """Keep an event and pass it to the watches."""
         self._events.append(happened)
         while len(self._events) > self._kept:
             self._forgotten = self._events.popleft().version
@@ -290,7 +290,7 @@ class ObjectStore:
         return self._save(kind, ref, new, live, entries, subresource)
 
     def delete(self, ref: ObjectRef) -> None:
-        """Delete an object, or mark it as going while it has finalizers."""
+        """Delete an object, or mark it as terminating while it has finalizers."""
         live = self.items[ref]
         if not live["metadata"].get("finalizers"):
             self._commit(ref, None)

@@ -134,7 +134,7 @@ class ToleratedForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     rule: str
 
 
-class ObjectStandingForm(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ObjectStatusForm(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One object of an application."""
 
     object: ObjectForm
@@ -151,7 +151,7 @@ class ObjectListForm(msgspec.Struct, kw_only=True):
     """Objects of an application, by name."""
 
     application: str
-    objects: list[ObjectStandingForm]
+    objects: list[ObjectStatusForm]
 
 
 class DiffState(StrEnum):

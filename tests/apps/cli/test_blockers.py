@@ -17,7 +17,7 @@ from holdfast.wire.gitops_http_v1 import (
     ConditionForm,
     FollowedForm,
     HoldForm,
-    ObjectStandingForm,
+    ObjectStatusForm,
     SourceForm,
     WaitingPlanForm,
 )
@@ -48,9 +48,9 @@ def drift(state: DriftState, **more: Any) -> ApplicationDriftForm:
     )  # fmt: skip
 
 
-def standing(name: str, kind: SyncStatus, **more: Any) -> ObjectStandingForm:
+def standing(name: str, kind: SyncStatus, **more: Any) -> ObjectStatusForm:
     ref = ObjectForm(api_version="v1", kind="ConfigMap", namespace="chat", name=name)
-    return ObjectStandingForm(object=ref, standing=kind, health=ObjectHealth.HEALTHY, **more)
+    return ObjectStatusForm(object=ref, standing=kind, health=ObjectHealth.HEALTHY, **more)
 
 
 def hold(until: datetime, **more: Any) -> HoldForm:
@@ -69,12 +69,12 @@ def plan(**more: Any) -> WaitingPlanForm:
 
 def found(
     application: FollowedForm,
-    *parts: ApplicationDriftForm | ObjectStandingForm,
+    *parts: ApplicationDriftForm | ObjectStatusForm,
     goal: GoalState = "ready",
     **more: bool,
 ) -> Blocker | None:
     drifts = [each for each in parts if isinstance(each, ApplicationDriftForm)]
-    objects = [each for each in parts if isinstance(each, ObjectStandingForm)]
+    objects = [each for each in parts if isinstance(each, ObjectStatusForm)]
     return first_blocker(application, drifts, objects, WaitGoal(state=goal, **more), until=UNTIL)
 
 

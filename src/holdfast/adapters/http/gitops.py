@@ -40,7 +40,7 @@ from holdfast.wire.gitops_http_v1 import (
     IgnoreForm,
     JournalForm,
     ObjectListForm,
-    ObjectStandingForm,
+    ObjectStatusForm,
     RejectForm,
     RevertForm,
     SnoozeForm,
@@ -85,7 +85,7 @@ class RemoteApplications:
         """Return one by `name` or `namespace/name`."""
         return await self._get(_application_path(name), FollowedForm)
 
-    async def objects(self, name: str) -> list[ObjectStandingForm]:
+    async def objects(self, name: str) -> list[ObjectStatusForm]:
         """Return its objects as they were seen last."""
         return (await self._get(f"{_application_path(name)}/objects", ObjectListForm)).objects
 

@@ -72,7 +72,7 @@ class CachedKubeClient:
 
     async def get(self, ref: ObjectRef) -> Fields | None:
         """Return a copy of what the informer has; see the port."""
-        informer = await self._synced_informer(ref.api_version, ref.kind, ref.namespace)
+        informer = await self._require_informer(ref.api_version, ref.kind, ref.namespace)
         if informer is None:
             return await self._client.get(ref)
         held = informer.packed(ref.name, ref.namespace)
@@ -88,7 +88,7 @@ class CachedKubeClient:
 
     async def list(self, scope: Scope) -> ObjectList:
         """Return copies of what the informer has; see the port."""
-        informer = await self._synced_informer(scope.api_version, scope.kind, scope.namespace)
+        informer = await self._require_informer(scope.api_version, scope.kind, scope.namespace)
         if informer is None or not _covers(scope, informer):
             return await self._client.list(scope)
         named = (key for key in informer.names() if scope.namespace in ("", key.namespace))
@@ -198,7 +198,7 @@ class CachedKubeClient:
         if live is not None:
             self._accept(live)
 
-    async def _synced_informer(
+    async def _require_informer(
         self, api_version: str, kind: str, namespace: str
     ) -> Informer | None:
         found = self._informer(api_version, kind, namespace)

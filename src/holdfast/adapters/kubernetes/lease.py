@@ -192,7 +192,7 @@ class LeaderElection:
         self._until = float("inf")
         task = asyncio.ensure_future(work())
         try:
-            while not await self._done_within(task, self._timing.every):
+            while not await self._wait_for(task, self._timing.every):
                 if await self._observe_held():
                     assert self._observed is not None  # noqa: S101  # it was just observed
                     raise LeadershipLost(
@@ -242,7 +242,7 @@ class LeaderElection:
         )
 
     async def _keep(self, task: asyncio.Future[None]) -> None:
-        while not await self._done_within(task, self._timing.every):
+        while not await self._wait_for(task, self._timing.every):
             renewed = False
             if self.leads:
                 # Bounded by what is left, so that a hanging request cannot outlast the lease, and
@@ -264,7 +264,7 @@ class LeaderElection:
                     hint="Restart this controller; it waits for its turn.",
                 )
 
-    async def _done_within(self, task: asyncio.Future[None], seconds: float) -> bool:
+    async def _wait_for(self, task: asyncio.Future[None], seconds: float) -> bool:
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
             await asyncio.wait({task, pause}, return_when=asyncio.FIRST_COMPLETED)

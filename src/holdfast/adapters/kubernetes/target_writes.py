@@ -73,7 +73,7 @@ class WorkloadWriter:
                 service_to_json(service), manager=self.manager, absent=True
             )
         except KubeConflict as conflict:
-            return await self._made_before(step, write_record, conflict)
+            return await self._find_created_before(step, write_record, conflict)
         except NotFound as error:
             raise NotFound(
                 f"Workload {step.id} could not be created: {error.happened}",
@@ -161,7 +161,7 @@ class WorkloadWriter:
             return left.live if left else Absent(id=step.id)
         raise _contended(step)
 
-    async def _made_before(
+    async def _find_created_before(
         self, step: Step, write_record: WriteRecord, conflict: KubeConflict
     ) -> Live:
         found = await self.find(step.id)

@@ -111,7 +111,7 @@ class Prober:
                 if least is None:
                     return ProbeResult(ok=True, detail="")
                 path, body = least
-                name = await self._served_name(target.url, probe_timeout)
+                name = await self._fetch_served_name(target.url, probe_timeout)
                 response = await self._request(
                     "POST",
                     target.url + path,
@@ -121,7 +121,7 @@ class Prober:
         # A refusal is an answer too: the server is up and simply does another task than this.
         return _probe_result(response, below=500, also=501)
 
-    async def _served_name(self, url: str, probe_timeout: float) -> str | None:
+    async def _fetch_served_name(self, url: str, probe_timeout: float) -> str | None:
         """Return the name under which the model is served, which may be an alias."""
         response = await self._request("GET", f"{url}/v1/models", probe_timeout, limit=64 * 1024)
         if isinstance(response, NoResponse):

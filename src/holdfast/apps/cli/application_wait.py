@@ -18,7 +18,7 @@ from holdfast.apps.cli.views.applications import object_address, object_name
 from holdfast.apps.cli.views.text import count, format_time, one_line
 from holdfast.core.errors import SourceUnavailable, TargetUnavailable, WaitTimeout
 from holdfast.core.quantity import format_seconds
-from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStandingForm
+from holdfast.wire.gitops_http_v1 import FollowedForm, HoldForm, ObjectStatusForm
 from holdfast.wire.gitops_v1 import ApplicationDriftForm
 
 GoalState = Literal["ready", "synced", "healthy"]
@@ -61,7 +61,7 @@ class Blocker:
 def first_blocker(
     found: FollowedForm,
     drifts: Sequence[ApplicationDriftForm],
-    objects: Sequence[ObjectStandingForm],
+    objects: Sequence[ObjectStatusForm],
     goal: WaitGoal,
     *,
     until: datetime,
@@ -73,7 +73,7 @@ def first_blocker(
 def _blockers(
     found: FollowedForm,
     drifts: Sequence[ApplicationDriftForm],
-    objects: Sequence[ObjectStandingForm],
+    objects: Sequence[ObjectStatusForm],
     goal: WaitGoal,
     until: datetime,
 ) -> Iterator[Blocker]:
@@ -172,7 +172,7 @@ def _drift_blockers(
 
 
 def _out_of_sync_blockers(
-    found: FollowedForm, objects: Sequence[ObjectStandingForm], goal: WaitGoal, until: datetime
+    found: FollowedForm, objects: Sequence[ObjectStatusForm], goal: WaitGoal, until: datetime
 ) -> Iterator[Blocker]:
     if not (found.automatic or goal.requested):
         yield Blocker(

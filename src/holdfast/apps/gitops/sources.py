@@ -141,7 +141,7 @@ class ApplicationSources:
         """See the port."""
         address = parse_address(application.spec.source.url, local=self._settings.local)
         credential = await self._credentials.credential_of(application)
-        pinned = await self._checked_addresses(address)
+        pinned = await self._check_addresses(address)
         return self._repositories.open(address, credential, pinned=pinned)
 
     async def renders(self, application: Application) -> ClusterAwareRenderer:
@@ -202,7 +202,7 @@ class ApplicationSources:
         await self._repositories.aclose()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
-    async def _checked_addresses(self, address: RepositoryAddress) -> tuple[str, ...]:
+    async def _check_addresses(self, address: RepositoryAddress) -> tuple[str, ...]:
         """Return the addresses of a repository's host, each of which is one that may be asked.
 
         Where a proxy is asked, it resolves names; ours would say nothing.

@@ -298,7 +298,7 @@ _POD_OWNING_KINDS = frozenset({"StatefulSet", "DaemonSet"})
 def make_autoscaler_lookup(watching: KindWatcher) -> AutoscalersOf:
     """Say which autoscaler sets an object's replicas, from the copy of them all."""
 
-    async def found(ref: ObjectRef) -> OwnershipContext:
+    async def find_autoscaler(ref: ObjectRef) -> OwnershipContext:
         if ref.kind not in SCALABLE_KINDS:
             return NO_CONTEXT
         try:
@@ -308,13 +308,13 @@ def make_autoscaler_lookup(watching: KindWatcher) -> AutoscalersOf:
         names = [f"HorizontalPodAutoscaler/{each['metadata']['name']}" for each in scalers]
         return OwnershipContext(autoscaler=next(iter(names), ""))
 
-    return found
+    return find_autoscaler
 
 
 def make_pod_lookup(watching: KindWatcher) -> PodsOf:
     """Give the pods of a workload, or those that read a Secret, from the copy of them all."""
 
-    async def found(ref: ObjectRef, live: Fields) -> Sequence[Fields]:
+    async def find_pods(ref: ObjectRef, live: Fields) -> Sequence[Fields]:
         if ref.kind == "Secret":
             watched = f"{ref.namespace}/{ref.name}"
             return await watching.select(*POD_KIND, ref.namespace, _SECRET, watched)
@@ -325,7 +325,7 @@ def make_pod_lookup(watching: KindWatcher) -> PodsOf:
             pod for pod in pods if matches_selector(selector, pod["metadata"].get("labels") or {})
         ]
 
-    return found
+    return find_pods
 
 
 def scale_targets(autoscaler: Object) -> Iterator[ObjectRef]:

@@ -48,13 +48,13 @@ def _target(autoscaler: Object) -> tuple[str, ...]:
 def autoscalers_in(informers: Sequence[Informer]) -> FindAutoscalers:
     """Give the autoscalers of an object from informers, without looking through all of them."""
 
-    async def found(target: ObjectRef) -> Sequence[Fields]:
+    async def find_autoscalers(target: ObjectRef) -> Sequence[Fields]:
         late = [each for each in informers if not each.has_synced]
         if late:
             raise late[0].error or TargetUnavailable("Autoscalers have not been listed yet.")
         return [item for each in informers for item in each.select(BY_TARGET, str(target))]
 
-    return found
+    return find_autoscalers
 
 
 def make_informers(api: KubeApi, settings: OperatorSettings) -> Iterator[Informer]:

@@ -35,7 +35,7 @@ from holdfast.wire.gitops_http_v1 import (
     IgnoredForm,
     JournalEntryForm,
     ObjectDiffForm,
-    ObjectStandingForm,
+    ObjectStatusForm,
     SourceForm,
     SyncPlanForm,
     SyncStepForm,
@@ -150,7 +150,7 @@ def waiting_plan_form(context: ApplicationContext, plan: PendingPlan) -> Waiting
     )
 
 
-def object_forms(context: ApplicationContext, now: datetime) -> list[ObjectStandingForm]:
+def object_forms(context: ApplicationContext, now: datetime) -> list[ObjectStatusForm]:
     """Write every object as it was seen last, with the drift of it that waits for somebody."""
     every = sorted(context.state.drifts.values(), key=lambda each: each.state in _WAITING_STATES)
     drifts = {drift.object: drift.id for drift in every}
@@ -158,7 +158,7 @@ def object_forms(context: ApplicationContext, now: datetime) -> list[ObjectStand
     for ref, glance in sorted(context.object_states.items()):
         hold = context.hold_of(ref, now)
         found.append(
-            ObjectStandingForm(
+            ObjectStatusForm(
                 object=reshape(ObjectForm, ref),
                 standing=glance.sync_status,
                 health=glance.health,

@@ -219,7 +219,7 @@ class _Codifier:
         while (attempt := await asyncio.to_thread(next, trying, None)) is not None:
             try:
                 made = {**files, **await asyncio.to_thread(attempt.make)}
-                after = await self._work.rendered(made)
+                after = await self._work.render(made)
             except HoldfastError as error:
                 reason = error.happened
                 if isinstance(error, ValidationError) and error.problems:

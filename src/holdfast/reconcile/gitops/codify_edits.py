@@ -69,7 +69,7 @@ class CodifyWorkspace:
         """True when there is such a file with the edits so far."""
         return files[file] is not None if file in files else (self.export.root / file).exists()
 
-    async def rendered(self, files: FileEdits) -> RenderedSource:
+    async def render(self, files: FileEdits) -> RenderedSource:
         """Render a copy of the files with the edits. Raises as the renderer does."""
         marks: list[Tree] = [
             [file, None if text is None else text.hex()] for file, text in sorted(files.items())

@@ -310,7 +310,7 @@ class Notifier:
         self._patience = patience
         self._chance = chance
         self._repeats = _Repeats(self._limits)
-        self._lanes: dict[str, ChannelQueue] = {}
+        self._queues: dict[str, ChannelQueue] = {}
         self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
         self._started = False
@@ -321,15 +321,15 @@ class Notifier:
         """Replace the channels. What waits for one that is no more is dropped in an hour."""
         now = self._clock.monotonic()
         for name, channel in channels.items():
-            lane = self._lane(name)
-            if lane.channel is not channel:
-                lane.channel = channel
-                lane.succeeded()
-                lane.plan_next(now, self._limits)
-        for name, lane in list(self._lanes.items()):
-            if name not in channels and lane.channel is not None:
-                lane.channel, lane.absent_since = None, now
-                lane.plan_next(now, self._limits)
+            queue = self._channel_queue(name)
+            if queue.channel is not channel:
+                queue.channel = channel
+                queue.succeeded()
+                queue.plan_next(now, self._limits)
+        for name, queue in list(self._queues.items()):
+            if name not in channels and queue.channel is not None:
+                queue.channel, queue.absent_since = None, now
+                queue.plan_next(now, self._limits)
         self._wake.set()
 
     @staticmethod
@@ -369,7 +369,7 @@ class Notifier:
                 self._wake.clear()
                 await self._pause(await self._turn())
         finally:
-            tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+            tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -379,36 +379,36 @@ class Notifier:
 
         A channel that is down is not tried, and no channel gets more than its rate allows.
         """
-        ready = [lane for lane in self._lanes.values() if lane.channel and not lane.failures]
+        ready = [queue for queue in self._queues.values() if queue.channel and not queue.failures]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*(self._step(lane, force=True) for lane in ready))
+                await asyncio.gather(*(self._step(queue, force=True) for queue in ready))
 
     def states(self) -> Sequence[ChannelState]:
         """Say how each channel fares."""
         return [
             ChannelState(
-                name=lane.name,
-                waiting=len(lane.waiting),
-                failures=lane.failures,
-                error=lane.error,
-                undelivered=lane.undelivered,
+                name=queue.name,
+                waiting=len(queue.waiting),
+                failures=queue.failures,
+                error=queue.error,
+                undelivered=queue.undelivered,
             )
-            for lane in self._lanes.values()
+            for queue in self._queues.values()
         ]
 
-    def _lane(self, name: str) -> ChannelQueue:
-        if name not in self._lanes:
+    def _channel_queue(self, name: str) -> ChannelQueue:
+        if name not in self._queues:
             now = self._clock.monotonic()
             full = MessageBucket(tokens=float(self._limits.burst), at=now)
-            self._lanes[name] = ChannelQueue(name=name, bucket=full, absent_since=now)
-        return self._lanes[name]
+            self._queues[name] = ChannelQueue(name=name, bucket=full, absent_since=now)
+        return self._queues[name]
 
     def _queue(self, kept: OutboxNotice, since: float) -> None:
         held = self._repeats.count(kept.notice, since)
         for name, word in kept.channels.items():
             if word == WAITING:
-                self._lane(name).add(
+                self._channel_queue(name).add(
                     WaitingNotice(notice=kept.notice, since=since, held=held), self._limits
                 )
         self._wake.set()
@@ -425,14 +425,14 @@ class Notifier:
                 return min(60.0, 2.0 ** min(self._book_failures, 6))
         now = self._clock.monotonic()
         waits = []
-        for lane in list(self._lanes.values()):
-            if lane.task is not None or lane.next_at is None:
-                if lane.channel is None and lane.task is None and not lane.unmarked:
-                    self._lanes.pop(lane.name)  # nothing waits, and nobody names it
-            elif lane.next_at <= now:
-                lane.task = asyncio.create_task(self._carry(lane))
+        for queue in list(self._queues.values()):
+            if queue.task is not None or queue.next_at is None:
+                if queue.channel is None and queue.task is None and not queue.unmarked:
+                    self._queues.pop(queue.name)  # nothing waits, and nobody names it
+            elif queue.next_at <= now:
+                queue.task = asyncio.create_task(self._carry(queue))
             else:
-                waits.append(lane.next_at - now)
+                waits.append(queue.next_at - now)
         return min(waits, default=None)
 
     async def _read(self) -> None:
@@ -455,116 +455,116 @@ class Notifier:
                 self._repeats.count(notice, since)
 
     def _forget(self, notice: str) -> None:
-        for lane in self._lanes.values():
-            lane.waiting.pop(notice, None)
-            lane.unmarked.pop(notice, None)
+        for queue in self._queues.values():
+            queue.waiting.pop(notice, None)
+            queue.unmarked.pop(notice, None)
 
-    async def _carry(self, lane: ChannelQueue) -> None:
+    async def _carry(self, queue: ChannelQueue) -> None:
         try:
-            await self._step(lane)
+            await self._step(queue)
         finally:
-            lane.task = None
+            queue.task = None
             self._wake.set()
 
-    async def _step(self, lane: ChannelQueue, *, force: bool = False) -> None:
+    async def _step(self, queue: ChannelQueue, *, force: bool = False) -> None:
         """Send what is due on one channel. Whatever fails, it is tried again later."""
-        async with lane.lock:
+        async with queue.lock:
             try:
-                await self._work(lane, force=force)
+                await self._work(queue, force=force)
             except HoldfastError as error:  # of the ledger; channels are heard where they send
-                self._failed(lane, error, "ledger")
+                self._failed(queue, error, "ledger")
             except Exception as error:
-                self._failed(lane, error, "notifier")
-            lane.plan_next(self._clock.monotonic(), self._limits)
+                self._failed(queue, error, "notifier")
+            queue.plan_next(self._clock.monotonic(), self._limits)
 
-    async def _work(self, lane: ChannelQueue, *, force: bool) -> None:
-        await self._mark(lane)
-        for each in [each for each in lane.waiting if not self._outbox.waits(each, lane.name)]:
-            lane.waiting.pop(each)
-        old = overflowing(list(lane.waiting.values()), self._limits)
+    async def _work(self, queue: ChannelQueue, *, force: bool) -> None:
+        await self._mark(queue)
+        for each in [each for each in queue.waiting if not self._outbox.waits(each, queue.name)]:
+            queue.waiting.pop(each)
+        old = overflowing(list(queue.waiting.values()), self._limits)
         if old:
-            await self._fold(lane, old)
+            await self._fold(queue, old)
         now = self._clock.monotonic()
-        if lane.channel is None:
-            if now - lane.absent_since >= ABSENT_TIMEOUT:
-                _LOG.warning("notices_dropped", extra={"channel": lane.name})
-                lane.unmarked.update(dict.fromkeys(lane.waiting, DROPPED))
-                await self._mark(lane)
+        if queue.channel is None:
+            if now - queue.absent_since >= ABSENT_TIMEOUT:
+                _LOG.warning("notices_dropped", extra={"channel": queue.name})
+                queue.unmarked.update(dict.fromkeys(queue.waiting, DROPPED))
+                await self._mark(queue)
             return
-        if now < lane.not_before:
+        if now < queue.not_before:
             return
-        lane.bucket = lane.bucket.filled(now, self._limits)
+        queue.bucket = queue.bucket.filled(now, self._limits)
         due = make_batch(
-            list(lane.waiting.values()),
+            list(queue.waiting.values()),
             now=now,
             limits=self._limits,
-            tokens=lane.bucket.whole,
+            tokens=queue.bucket.whole,
             force=force,
         )
         groups = [tuple(each.notice for each in group) for group in due.groups]
         if due.digest:
-            groups.append((await self._fold(lane, due.digest),))
+            groups.append((await self._fold(queue, due.digest),))
         for group in groups:
-            if not await self._send(lane, lane.channel, group):
+            if not await self._send(queue, queue.channel, group):
                 break
 
-    async def _fold(self, lane: ChannelQueue, many: Sequence[WaitingNotice]) -> Notice:
+    async def _fold(self, queue: ChannelQueue, many: Sequence[WaitingNotice]) -> Notice:
         """Put one digest in the place of many, in the ledger first."""
         ids = [each.notice.id for each in many]
-        told = make_digest([each.notice for each in many], channel=lane.name, at=self._clock.now())
+        told = make_digest([each.notice for each in many], channel=queue.name, at=self._clock.now())
         await self._outbox.mark(
-            lane.name, ids, FOLDED, new=OutboxNotice(told, {lane.name: WAITING})
+            queue.name, ids, FOLDED, new=OutboxNotice(told, {queue.name: WAITING})
         )
         for each in ids:
-            lane.waiting.pop(each, None)
+            queue.waiting.pop(each, None)
         since = min(each.since for each in many)
-        lane.waiting[told.id] = WaitingNotice(notice=told, since=since)
+        queue.waiting[told.id] = WaitingNotice(notice=told, since=since)
         return told
 
     async def _send(
-        self, lane: ChannelQueue, channel: NotificationChannel, group: Sequence[Notice]
+        self, queue: ChannelQueue, channel: NotificationChannel, group: Sequence[Notice]
     ) -> bool:
         """Send one message. False when the channel should be left alone for a while."""
-        lane.bucket = lane.bucket.taken()
+        queue.bucket = queue.bucket.taken()
         word = SENT
         try:
             async with asyncio.timeout(self._patience):
                 await channel.send(group)
         except ConfigurationError as error:
             word = REFUSED
-            lane.error = str(error)
-            lane.undelivered += len(group)
-            _LOG.warning("notices_refused", extra={"channel": lane.name, "reason": str(error)})
+            queue.error = str(error)
+            queue.undelivered += len(group)
+            _LOG.warning("notices_refused", extra={"channel": queue.name, "reason": str(error)})
         except Exception as error:
-            self._failed(lane, error, "channel")
+            self._failed(queue, error, "channel")
             return False
         else:
-            lane.succeeded()
-        lane.unmarked.update({each.id: word for each in group})
-        await self._mark(lane)
+            queue.succeeded()
+        queue.unmarked.update({each.id: word for each in group})
+        await self._mark(queue)
         return True
 
-    async def _mark(self, lane: ChannelQueue) -> None:
+    async def _mark(self, queue: ChannelQueue) -> None:
         """Write to the ledger what the channel has, and keep no longer what is written."""
-        for each in lane.unmarked:
-            lane.waiting.pop(each, None)
-        for word in sorted(set(lane.unmarked.values())):
-            ids = [each for each, its in lane.unmarked.items() if its == word]
-            await self._outbox.mark(lane.name, ids, word)
+        for each in queue.unmarked:
+            queue.waiting.pop(each, None)
+        for word in sorted(set(queue.unmarked.values())):
+            ids = [each for each, its in queue.unmarked.items() if its == word]
+            await self._outbox.mark(queue.name, ids, word)
             for each in ids:
-                lane.unmarked.pop(each, None)
+                queue.unmarked.pop(each, None)
 
-    def _failed(self, lane: ChannelQueue, error: Exception, where: str) -> None:
+    def _failed(self, queue: ChannelQueue, error: Exception, where: str) -> None:
         known = isinstance(error, HoldfastError)
         asked = error.retry_after if isinstance(error, TargetUnavailable) else None
         # What is none of ours may show anything, so its kind alone is told.
         why = str(error) if known else f"It failed ({type(error).__name__})."
-        lane.failed(self._clock.monotonic(), why, asked=asked, chance=self._chance())
+        queue.failed(self._clock.monotonic(), why, asked=asked, chance=self._chance())
         level = logging.WARNING if known or isinstance(error, TimeoutError) else logging.ERROR
         _LOG.log(
             level,
             "notices_delayed",
-            extra={"channel": lane.name, "at": where, "reason": why, "attempt": lane.failures},
+            extra={"channel": queue.name, "at": where, "reason": why, "attempt": queue.failures},
         )
 
     async def _pause(self, seconds: float | None) -> None:

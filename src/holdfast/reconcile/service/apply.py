@@ -232,7 +232,7 @@ async def decide_child(
         decision = decide(Situation.PENDING, Policy.HEAL, circumstances)
         return replace(child, decision=decision)
     try:
-        diff = await resource_manager.diff(declared, live, context=_surroundings_of(state, role))
+        diff = await resource_manager.diff(declared, live, context=_ownership_context(state, role))
     except HoldfastError as error:
         state.errors[role] = error
         return replace(child, error=error)
@@ -366,7 +366,7 @@ def _without_status(live: Fields) -> Fields:
     return {**live, "metadata": kept, "status": None}
 
 
-def _surroundings_of(state: PassState, role: ChildRole) -> OwnershipContext:
+def _ownership_context(state: PassState, role: ChildRole) -> OwnershipContext:
     if role is not ChildRole.PRIMARY:
         return NO_CONTEXT
     ours = state.observed.refs[ChildRole.AUTOSCALER]

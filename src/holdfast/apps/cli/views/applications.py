@@ -23,7 +23,7 @@ from holdfast.wire.gitops_http_v1 import (
     FollowedForm,
     HoldForm,
     JournalEntryForm,
-    ObjectStandingForm,
+    ObjectStatusForm,
     WaitingPlanForm,
 )
 from holdfast.wire.gitops_v1 import ObjectForm
@@ -54,7 +54,7 @@ def show_applications(
 def show_application(
     screen: Screen,
     found: FollowedForm,
-    objects: Sequence[ObjectStandingForm],
+    objects: Sequence[ObjectStatusForm],
     *,
     now: datetime,
 ) -> None:
@@ -172,7 +172,7 @@ def _show_header(screen: Screen, found: FollowedForm, now: datetime) -> None:
 
 
 def _show_objects(
-    screen: Screen, found: FollowedForm, objects: Sequence[ObjectStandingForm], now: datetime
+    screen: Screen, found: FollowedForm, objects: Sequence[ObjectStatusForm], now: datetime
 ) -> None:
     wide = screen.output == "wide"
     shown = [

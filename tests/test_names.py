@@ -1,0 +1,81 @@
+"""Names: one public class of a name, verbs for what acts, and the words of the glossary."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tools import figures
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = figures.read_modules(ROOT / "src")
+RETIRED = frozenset(
+    "ailments book cage course desk door doors glance hindrance inquiry keeper lane "
+    "shelf standing surroundings surveyor voice witness".split()
+)
+"""Words that only we knew. The glossary has what to say instead."""
+
+
+def words_of(name: str) -> list[str]:
+    """`open_pull_request` and `OpenPullRequest` are the same three words."""
+    return re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
+def definitions() -> Iterator[tuple[str, str]]:
+    """Give where each module, class and function stands, with its name."""
+    for module in MODULES.values():
+        yield module.name, module.name.rpartition(".")[2]
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{module.name}:{node.lineno}", node.name
+
+
+def test_a_public_class_of_core_reconcile_and_apps_has_a_name_of_its_own() -> None:
+    inner = [
+        module
+        for module in MODULES.values()
+        if module.name.split(".")[1:2] in (["core"], ["reconcile"], ["apps"])
+    ]
+    assert figures.repeated_classes(inner) == {}
+
+
+def test_no_coroutine_is_named_by_a_participle() -> None:
+    """What acts is named by what it does: `fetch`, not `fetched`."""
+    assert list(figures.participle_coroutines(MODULES.values())) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "participle"),
+    [
+        ("listed", True),
+        ("_told_once", True),
+        ("feed", False),
+        ("embed_texts", False),
+        ("put", False),
+        ("wait_synced", False),
+        ("is_closed", False),
+    ],
+)
+def test_what_counts_as_a_participle(name: str, participle: bool) -> None:
+    assert figures.is_participle(figures.first_word(name)) is participle
+
+
+def test_no_definition_is_named_by_a_retired_word() -> None:
+    found = [f"{where} {name}" for where, name in definitions() if RETIRED & set(words_of(name))]
+    assert found == []
+
+
+def test_the_glossary_has_no_retired_word() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    terms = re.findall(r"^\| ([^|]+) \|", page, flags=re.MULTILINE)
+    assert [term for term in terms if RETIRED & set(words_of(term))] == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_the_modules_that_a_page_names_exist(page: str) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`", (ROOT / page).read_text())
+    homes = (ROOT, ROOT / "src" / "holdfast")
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []

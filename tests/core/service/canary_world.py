@@ -59,7 +59,7 @@ class CanaryWorld:
             variant=primary_digest(self.spec), wanted=count, ready=count, updated=count
         )
 
-    def seen(self) -> CanaryObservation:
+    def observed(self) -> CanaryObservation:
         canary, primary = self.canary, self.primary
         declared = primary_digest(primary_spec(self.spec, self.state))
         asked = analysis.is_round_due(self.spec, self.state, self.now)
@@ -83,7 +83,7 @@ class CanaryWorld:
 
     def go(self) -> CanaryDecision:
         """One pass: decide, remember, and write what was decided."""
-        move = advance(self.spec, self.state, self.seen(), self.now)
+        move = advance(self.spec, self.state, self.observed(), self.now)
         self.state = through_json(move.state)
         self._write(move)
         self.moves.append(move)

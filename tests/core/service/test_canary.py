@@ -254,7 +254,7 @@ def test_a_route_that_was_read_too_early_does_not_count_as_detached() -> None:
     """A cache may still show the route as it was before the canary got its share."""
     world = running()
     world.change(canary=None)
-    stale = replace(world.seen(), routed=0, accepted=True)
+    stale = replace(world.observed(), routed=0, accepted=True)
     move = advance(world.spec, world.state, stale, world.now)
     assert move.state is not None
     assert move.state.phase is CanaryPhase.DETACHING
@@ -514,8 +514,8 @@ def test_no_round_is_counted_before_its_time_or_without_a_share() -> None:
     world.wait(10)
     world.go()
     assert world.state.passed == 1
-    seen = replace(world.seen(), asked=True, metric=0.0)
-    assert advance(world.spec, world.state, seen, world.now).state == world.state
+    observed = replace(world.observed(), asked=True, metric=0.0)
+    assert advance(world.spec, world.state, observed, world.now).state == world.state
 
 
 def test_another_weight_is_judged_from_the_beginning() -> None:
@@ -726,8 +726,10 @@ def test_every_state_can_meet_every_world(
     """Also one that somebody edited: it must lead somewhere, and never to an exception."""
     world = CanaryWorld(replace(spec(None), canary=trial))
     state = CanaryState(phase=phase, weight=weight, since=since, digest="edited by hand")
-    seen = CanaryObservation(gateway=True, exists=exists, ready=ready, replicas=3, primary_ready=3)
-    move = advance(world.spec, state, seen, world.now)
+    observed = CanaryObservation(
+        gateway=True, exists=exists, ready=ready, replicas=3, primary_ready=3
+    )
+    move = advance(world.spec, state, observed, world.now)
     assert not move.weight or ready
     world.state = move.state
     world.settle(passes=60)

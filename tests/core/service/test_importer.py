@@ -77,7 +77,7 @@ def test_what_was_rendered_is_imported_as_what_renders_the_same(given: dict[str,
     spec = WorkloadSpec(name="support-bot", replicas=_replicas(given), **given)
     first = render(spec)
     found = read(first)
-    assert found.lost == ()
+    assert found.unsupported == ()
     assert found.scheduling == {}
     again = spec_from_document({"project": found.namespace, **found.fields})
     assert render(again) == first
@@ -150,14 +150,14 @@ def test_a_deployment_of_somebody_else_is_read_as_far_as_a_workload_goes() -> No
 
 
 def test_everything_that_is_not_taken_over_is_named() -> None:
-    lost = import_deployment(yaml.safe_load(FOREIGN)).lost
-    assert {each.field for each in lost} == {
+    unsupported = import_deployment(yaml.safe_load(FOREIGN)).unsupported
+    assert {each.field for each in unsupported} == {
         "args", "labels", "annotations", "strategy", "serviceAccountName", "initContainers",
         "volumes[name=cache]", "containers[name=exporter]", "env.OPENAI_API_KEY", "env.NODE",
         "envFrom", "resources.limits.cpu", "resources.memory", "resources.ephemeral-storage",
         "livenessProbe", "probes",
     }  # fmt: skip
-    assert "sk-proj" not in str(lost)
+    assert "sk-proj" not in str(unsupported)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_credentials_in_arguments_are_left_out_by_name() -> None:
         )
     )
     assert found.fields["args"] == ["--seed=1"]
-    assert any("--api-key" in each.reason for each in found.lost)
+    assert any("--api-key" in each.reason for each in found.unsupported)
     assert "abc12345" not in str(found)
 
 

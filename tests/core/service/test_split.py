@@ -61,15 +61,20 @@ def route(
 @given(
     weight=st.integers(0, 100),
     declared=st.none() | st.integers(1, 50),
-    seen=st.none() | st.integers(0, 50),
+    observed=st.none() | st.integers(0, 50),
     canary=st.none() | st.integers(1, 10),
     gateway=st.booleans(),
 )
 def test_a_division_gives_both_sides_someone_who_can_answer(
-    weight: int, declared: int | None, seen: int | None, canary: int | None, gateway: bool
+    weight: int, declared: int | None, observed: int | None, canary: int | None, gateway: bool
 ) -> None:
     split = compute_split(
-        weight=weight, gateway=gateway, ready=True, declared=declared, seen=seen, canary=canary
+        weight=weight,
+        gateway=gateway,
+        ready=True,
+        declared=declared,
+        observed=observed,
+        canary=canary,
     )
     assert split.canary is not None
     assert split.canary >= 1
@@ -81,7 +86,12 @@ def test_a_division_gives_both_sides_someone_who_can_answer(
         assert split.primary is not None
         assert split.weight == canary_share(split.primary, split.canary)
     waiting = compute_split(
-        weight=weight, gateway=gateway, ready=False, declared=declared, seen=seen, canary=canary
+        weight=weight,
+        gateway=gateway,
+        ready=False,
+        declared=declared,
+        observed=observed,
+        canary=canary,
     )
     assert (waiting.primary, waiting.weight) == (declared, 0)
 
@@ -105,7 +115,7 @@ def test_a_weight_is_possible_when_pods_come_near_it(
     replicas: int, weight: int, given: int, possible: bool
 ) -> None:
     split = compute_split(
-        weight=weight, gateway=False, ready=True, declared=replicas, seen=replicas
+        weight=weight, gateway=False, ready=True, declared=replicas, observed=replicas
     )
     assert split.mode is SplitMode.REPLICA_RATIO
     assert split.weight == given

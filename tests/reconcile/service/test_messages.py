@@ -10,16 +10,16 @@ from holdfast.reconcile.service.status import _describe_rollout, events_of_trans
 
 
 def rollout(
-    *, wanted: int, ready: int, total: int = 0, updated: int | None = None, seen: bool = True
+    *, desired: int, ready: int, total: int = 0, updated: int | None = None, observed: bool = True
 ) -> RolloutStatus:
     total = total or ready
     return RolloutStatus(
-        wanted=wanted,
+        desired=desired,
         total=total,
         updated=total if updated is None else updated,
         ready=ready,
         available=ready,
-        seen=seen,
+        observed=observed,
         stuck=None,
     )
 
@@ -27,21 +27,21 @@ def rollout(
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (rollout(wanted=3, ready=3), "3 of 3 replicas are ready."),
-        (rollout(wanted=3, ready=1), "1 of 3 replicas is ready."),
-        (rollout(wanted=1, ready=1), "The replica is ready."),
-        (rollout(wanted=1, ready=0), "The replica is not ready yet."),
-        (rollout(wanted=3, ready=4), "4 replicas are ready, 3 wanted."),
+        (rollout(desired=3, ready=3), "3 of 3 replicas are ready."),
+        (rollout(desired=3, ready=1), "1 of 3 replicas is ready."),
+        (rollout(desired=1, ready=1), "The replica is ready."),
+        (rollout(desired=1, ready=0), "The replica is not ready yet."),
+        (rollout(desired=3, ready=4), "4 replicas are ready, 3 wanted."),
         (
-            rollout(wanted=3, ready=3, seen=False),
+            rollout(desired=3, ready=3, observed=False),
             "A change was just written and is not rolled out yet. 3 replicas are ready.",
         ),
         (
-            rollout(wanted=3, ready=3, total=4, updated=1),
+            rollout(desired=3, ready=3, total=4, updated=1),
             "A rollout is under way: 1 of 3 replicas has the newest version. 3 replicas are ready.",
         ),
         (
-            rollout(wanted=1, ready=0, total=1, updated=0),
+            rollout(desired=1, ready=0, total=1, updated=0),
             "A rollout is under way: 0 of 1 replicas have the newest version. No replica is ready.",
         ),
     ],

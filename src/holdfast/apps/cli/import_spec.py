@@ -207,8 +207,8 @@ def _deployment_document(
     found = import_deployment(
         document, autoscaler=_find_autoscaler(document, objects), model=model, backend=backend
     )
-    for lost in found.lost:
-        _warn_left_out(session, found.slug, lost.field, lost.reason)
+    for unsupported in found.unsupported:
+        _warn_left_out(session, found.slug, unsupported.field, unsupported.reason)
     head: Fields = {"project": found.namespace} if found.namespace else {}
     spec = spec_from_document({**head, **found.fields})
     if form == "inferenceservice":

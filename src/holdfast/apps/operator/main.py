@@ -194,7 +194,7 @@ class Operator:
             key=secrets.token_bytes(32),
             gateway=self._settings.gateway,
             metrics=metrics,
-            journal=statuses,
+            status_writer=statuses,
             autoscalers=autoscalers_in(self._informers_of(AUTOSCALERS.kind)),
         )
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, under the names that dashboards for controllers know already."""
+"""Metrics for Prometheus, under the names that dashboards for controllers know already."""
 
 from __future__ import annotations
 
@@ -15,41 +15,50 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class OperatorMetrics:
-    """All figures of one operator, in a registry of their own. A queue's meter too."""
+    """All metrics of one operator, in a registry of their own. A queue's meter too."""
 
     def __init__(self) -> None:
         self.registry = new = CollectorRegistry()
         queue = {"name": CONTROLLER_NAME}
         ours = {"controller": CONTROLLER_NAME}
         self._depth = Gauge(
-            "workqueue_depth", "Keys that wait in line", [*queue], registry=new
+            "workqueue_depth", "Keys that wait in the queue", [*queue], registry=new
         ).labels(**queue)
-        self._adds = Counter("workqueue_adds", "Keys put in line", [*queue], registry=new).labels(
-            **queue
-        )
+        self._adds = Counter(
+            "workqueue_adds", "Keys put into the queue", [*queue], registry=new
+        ).labels(**queue)
         self._waited = Histogram(
-            "workqueue_queue_duration_seconds", "Time in line", [*queue],
-            buckets=_SECONDS, registry=new,
-        ).labels(**queue)  # fmt: skip
+            "workqueue_queue_duration_seconds",
+            "Time in the queue",
+            [*queue],
+            buckets=_SECONDS,
+            registry=new,
+        ).labels(**queue)
         self._worked = Histogram(
-            "workqueue_work_duration_seconds", "Time of a look", [*queue],
-            buckets=_SECONDS, registry=new,
-        ).labels(**queue)  # fmt: skip
+            "workqueue_work_duration_seconds",
+            "Time of a pass",
+            [*queue],
+            buckets=_SECONDS,
+            registry=new,
+        ).labels(**queue)
         self._retries = Counter(
             "workqueue_retries", "Keys that came back after a failure", [*queue], registry=new
         ).labels(**queue)
         self._reconciled = Counter(
-            "controller_runtime_reconcile", "Looks by outcome", [*ours, "result"], registry=new
+            "controller_runtime_reconcile", "Passes by outcome", [*ours, "result"], registry=new
         )
         self._errors = Counter(
-            "controller_runtime_reconcile_errors", "Looks that failed", [*ours], registry=new
+            "controller_runtime_reconcile_errors", "Passes that failed", [*ours], registry=new
         ).labels(**ours)
         self._time = Histogram(
-            "controller_runtime_reconcile_time_seconds", "Time of a look", [*ours],
-            buckets=_SECONDS, registry=new,
-        ).labels(**ours)  # fmt: skip
+            "controller_runtime_reconcile_time_seconds",
+            "Time of a pass",
+            [*ours],
+            buckets=_SECONDS,
+            registry=new,
+        ).labels(**ours)
         self.active = Gauge(
-            "controller_runtime_active_workers", "Looks under way", [*ours], registry=new
+            "controller_runtime_active_workers", "Passes under way", [*ours], registry=new
         ).labels(**ours)
         self.leader = Gauge(
             "leader_election_master_status", "1 while this one acts", ["name"], registry=new
@@ -58,9 +67,11 @@ class OperatorMetrics:
             "holdfast_drift_detected", "Drifts found", ["namespace"], registry=new
         )
         self.resolved = Counter(
-            "holdfast_drift_resolved", "Drifts that ended", ["namespace", "resolution"],
+            "holdfast_drift_resolved",
+            "Drifts that ended",
+            ["namespace", "resolution"],
             registry=new,
-        )  # fmt: skip
+        )
         self._drifting: set[ObjectKey] = set()
         Gauge(
             "holdfast_drift_active", "Services that differ from what was declared", registry=new
@@ -72,9 +83,11 @@ class OperatorMetrics:
             "holdfast_events", "Events by what became of them", ["outcome"], registry=new
         )
         self.lag = Histogram(
-            "holdfast_loop_lag_seconds", "How late the event loop was", buckets=_SECONDS,
+            "holdfast_loop_lag_seconds",
+            "How late the event loop was",
+            buckets=_SECONDS,
             registry=new,
-        )  # fmt: skip
+        )
         self._objects = Gauge(
             "holdfast_cached_objects", "Objects kept by informers", ["kind"], registry=new
         )
@@ -82,7 +95,7 @@ class OperatorMetrics:
         info.labels(__version__).set(1)
 
     def added(self) -> None:
-        """A key was put in line."""
+        """A key was put into the queue."""
         self._adds.inc()
 
     def taken(self, waited: float) -> None:
@@ -111,11 +124,11 @@ class OperatorMetrics:
             self.resolved.labels(namespace, "self_heal").inc()
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
-        """Ask for the length of the queue whenever the figures are read."""
+        """Ask for the length of the queue whenever the metrics are read."""
         self._depth.set_function(depth)
 
     def watch_objects(self, kind: str, held: Sequence[Sized]) -> None:
-        """Ask how many objects of a kind are kept whenever the figures are read."""
+        """Ask how many objects of a kind are kept whenever the metrics are read."""
         self._objects.labels(kind).set_function(lambda: float(sum(map(len, held))))
 
     def watch_drift(self, old: Object | None, new: Object | None) -> None:

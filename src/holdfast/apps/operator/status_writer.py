@@ -33,13 +33,13 @@ class DeferredStatusWriter:
 
     def __init__(
         self,
-        journal: StatusWriter,
+        inner: StatusWriter,
         *,
         clock: Clock,
         busy: Callable[[], bool],
         again: Callable[[ObjectKey, float], None],
     ) -> None:
-        self._journal = journal
+        self._inner = inner
         self._clock = clock
         self._busy = busy
         self._again = again
@@ -47,7 +47,7 @@ class DeferredStatusWriter:
         self._waiting: dict[ObjectKey, tuple[InferenceService, InferenceServiceStatus]] = {}
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
         self._oldest = 0.0
-        self._something = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def latest(self, service: InferenceService) -> InferenceService:
         """The service with the status it is about to have."""
@@ -57,10 +57,10 @@ class DeferredStatusWriter:
         return replace(service, status=waiting[1])
 
     async def before_healing(
-        self, service: InferenceService, said: str, status: MakeStatus
+        self, service: InferenceService, message: str, status: MakeStatus
     ) -> InferenceService:
         """Put it on record in the log: a write would come between the drift and its end."""
-        logs.event("drift", level=logging.WARNING, service=str(_key(service)), message_text=said)
+        logs.event("drift", level=logging.WARNING, service=str(_key(service)), message_text=message)
         return service
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
@@ -70,19 +70,19 @@ class DeferredStatusWriter:
         if status.canary != (before.canary if before else None):
             stored = self._waiting.pop(key, (service, status))[0]
             async with self._lock(key):  # an older status may be on its way
-                await self._journal.report(stored, status)
+                await self._inner.report(stored, status)
         elif key in self._waiting:
             self._waiting[key] = (self._waiting[key][0], status)
         elif status != before:
             if not self._waiting:
                 self._oldest = self._clock.monotonic()
             self._waiting[key] = (service, status)
-            self._something.set()
+            self._wake.set()
 
     async def run(self) -> None:
         """Write what waits, again and again."""
         while True:
-            await self._something.wait()
+            await self._wake.wait()
             await self._clock.sleep(DEBOUNCE)
             while self._busy() and self._clock.monotonic() - self._oldest < MAX_DELAY:
                 await self._clock.sleep(DEBOUNCE / 2)
@@ -90,13 +90,13 @@ class DeferredStatusWriter:
 
     async def flush(self) -> None:
         """Write everything that waits now."""
-        self._something.clear()
-        turn = list(self._waiting)
-        hands = 1 if self._busy() else _PARALLEL_WRITES
-        await asyncio.gather(*(self._hand(turn) for _ in range(min(hands, len(turn)))))
+        self._wake.clear()
+        queued = list(self._waiting)
+        writers = 1 if self._busy() else _PARALLEL_WRITES
+        await asyncio.gather(*(self._write_next(queued) for _ in range(min(writers, len(queued)))))
         if self._waiting:
             self._oldest = self._clock.monotonic()
-            self._something.set()
+            self._wake.set()
 
     def _lock(self, key: ObjectKey) -> asyncio.Lock:
         """One write at a time for each service. A lock lasts as long as somebody holds it."""
@@ -105,16 +105,16 @@ class DeferredStatusWriter:
             lock = self._locks[key] = asyncio.Lock()
         return lock
 
-    async def _hand(self, turn: list[ObjectKey]) -> None:
-        while turn:
-            key = turn.pop()
+    async def _write_next(self, queued: list[ObjectKey]) -> None:
+        while queued:
+            key = queued.pop()
             waiting = self._waiting.get(key)
             if waiting is None:
                 continue
             service, status = waiting
             try:
                 async with self._lock(key):
-                    await self._journal.report(service, status)
+                    await self._inner.report(service, status)
             except HoldfastError as error:
                 logs.event(
                     "status-not-written",

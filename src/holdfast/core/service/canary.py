@@ -83,7 +83,7 @@ class CanaryTransitions:
     """One pass. Every method is a function of these four; a step gives the next state."""
 
     spec: InferenceServiceSpec
-    seen: CanaryObservation
+    observed: CanaryObservation
     now: datetime
     before: CanaryState | None
 
@@ -117,7 +117,7 @@ class CanaryTransitions:
             case CanaryPhase.DRAINING:
                 return self.drain(state)
             case CanaryPhase.REMOVING:
-                return state if self.seen.exists else self.end(state)
+                return state if self.observed.exists else self.end(state)
             case _:
                 return state
 
@@ -125,8 +125,8 @@ class CanaryTransitions:
 
     def begin(self) -> CanaryState | None:
         """Without a memory, go by what is there: a canary that serves goes on serving."""
-        seen, wanted = self.seen, canary_digest(self.spec)
-        if wanted is None and not seen.exists:
+        observed, wanted = self.observed, canary_digest(self.spec)
+        if wanted is None and not observed.exists:
             return None
         phase = CanaryPhase.STARTING if wanted else CanaryPhase.HANDING_OVER
         state = CanaryState(
@@ -138,12 +138,12 @@ class CanaryTransitions:
             ending=None if wanted else CanaryEnding.REMOVED,
             reason="CanaryStarting" if wanted else "CanaryRemoved",
         )
-        if not (seen.exists and seen.ready and seen.routed):
+        if not (observed.exists and observed.ready and observed.routed):
             return state
-        serving = replace(state, served=True, weight=seen.routed)
+        serving = replace(state, served=True, weight=observed.routed)
         if wanted is None:
             return serving
-        if seen.current or not seen.primary_ready:
+        if observed.current or not observed.primary_ready:
             return replace(serving, phase=CanaryPhase.SHIFTING)
         return replace(state, served=True)
 
@@ -176,9 +176,11 @@ class CanaryTransitions:
 
     def start(self, state: CanaryState) -> CanaryState:
         """Wait until all pods are ready, then give the share."""
-        seen, target = self.seen, self.target()
+        observed, target = self.observed, self.target()
         canary = self.spec.canary
-        whole = seen.exists and seen.current and seen.ready >= max(1, target.canary or 1)
+        whole = (
+            observed.exists and observed.current and observed.ready >= max(1, target.canary or 1)
+        )
         if not whole:
             reason = "CanaryNotReady" if state.served else "CanaryStarting"
         elif canary is None or canary.weight == 0:
@@ -202,12 +204,12 @@ class CanaryTransitions:
 
     def serve(self, state: CanaryState) -> CanaryState:
         """Keep the share at what is declared, as long as there is someone to answer."""
-        seen, target = self.seen, self.target()
-        if not seen.exists or seen.ready == 0:
+        observed, target = self.observed, self.target()
+        if not observed.exists or observed.ready == 0:
             return self.to(state, CanaryPhase.STARTING, "CanaryNotReady", weight=0)
         declared = self.spec.canary.weight if self.spec.canary else 0
         if declared == 0 or not self.possible(target):
-            if not seen.primary_ready:
+            if not observed.primary_ready:
                 return state  # nobody else could answer
             reason = "WeightNotPossible" if declared else "CanaryWithoutShare"
             return self.to(state, CanaryPhase.STARTING, reason, weight=0)
@@ -225,7 +227,7 @@ class CanaryTransitions:
         if target.weight != state.weight and self.may_shift(state, target):
             state = replace(state, weight=target.weight)
         arrived = state.weight == target.weight or state.phase is CanaryPhase.RUNNING
-        if not (arrived and self.routed(state.weight) and seen.accepted):
+        if not (arrived and self.routed(state.weight) and observed.accepted):
             if state.phase is CanaryPhase.RUNNING:
                 return self.to(state, CanaryPhase.SHIFTING, "RouteNotAccepted")
             return state
@@ -236,11 +238,11 @@ class CanaryTransitions:
     def judge(self, state: CanaryState) -> CanaryState:
         """Count a round if one was asked, and draw the conclusion."""
         given = self.spec.canary.analysis if self.spec.canary else None
-        if given is None or not self.seen.asked:
+        if given is None or not self.observed.asked:
             return state
         if not analysis.is_round_due(self.spec, state, self.now):
             return state
-        after = analysis.count_round(given, state, self.seen.metric, self.now)
+        after = analysis.count_round(given, state, self.observed.metric, self.now)
         if after.passed >= analysis.required_rounds(given):
             ending, reason = CanaryEnding.PROMOTED, "AnalysisPassed"
         elif after.failed >= analysis.MAX_FAILED_ROUNDS:
@@ -260,46 +262,51 @@ class CanaryTransitions:
 
     def hand_over(self, state: CanaryState) -> CanaryState:
         """Keep the share until the primary can take it."""
-        seen = self.seen
-        if state.weight == 0 or seen.ready == 0 or not seen.exists or self.primary_can(state):
+        observed = self.observed
+        if (
+            state.weight == 0
+            or observed.ready == 0
+            or not observed.exists
+            or self.primary_can(state)
+        ):
             return self.to(state, CanaryPhase.DETACHING, state.reason, weight=0)
         return state
 
     def primary_can(self, state: CanaryState) -> bool:
-        seen, declared = self.seen, self.declared_replicas()
+        observed, declared = self.observed, self.declared_replicas()
         if state.ending is CanaryEnding.PROMOTED:
             # The move that decides this is the first to render the primary anew.
             entered = self.before is None or self.before.phase is not CanaryPhase.HANDING_OVER
             if entered:
                 return False
         if state.ending in (CanaryEnding.PROMOTED, CanaryEnding.ADOPTED):
-            return seen.primary_current and seen.primary_ready >= max(1, declared or 0)
-        if seen.gateway or declared is None:
-            return seen.primary_ready > 0
+            return observed.primary_current and observed.primary_ready >= max(1, declared or 0)
+        if observed.gateway or declared is None:
+            return observed.primary_ready > 0
         patient = seconds_since(state.since, self.now) < HANDOVER_TIMEOUT
-        return seen.primary_ready >= (declared if patient else 1)
+        return observed.primary_ready >= (declared if patient else 1)
 
     def detach(self, state: CanaryState) -> CanaryState:
         """Wait until nothing is sent to it any more."""
-        seen = self.seen
-        if not seen.exists:
+        observed = self.observed
+        if not observed.exists:
             return self.to(state, CanaryPhase.REMOVING, state.reason)
         # The share that is seen was read before this pass wrote another.
         if self.before is not None and self.before.weight:
             return state
-        if seen.routed or not seen.accepted:
+        if observed.routed or not observed.accepted:
             return state
-        if state.served and seen.ready:
+        if state.served and observed.ready:
             return self.to(state, CanaryPhase.DRAINING, state.reason)
         return self.to(state, CanaryPhase.REMOVING, state.reason)
 
     def drain(self, state: CanaryState) -> CanaryState:
         """Let requests end."""
-        if not self.seen.exists:
+        if not self.observed.exists:
             return self.to(state, CanaryPhase.REMOVING, state.reason)
-        if self.seen.routed:
+        if self.observed.routed:
             return self.to(state, CanaryPhase.DETACHING, state.reason)
-        if self.seen.accepted and self.drained_in(state) == 0:
+        if self.observed.accepted and self.drained_in(state) == 0:
             return self.to(state, CanaryPhase.REMOVING, state.reason)
         return state
 
@@ -333,10 +340,10 @@ class CanaryTransitions:
             return TrafficSplit(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
         return compute_split(
             weight=canary.weight,
-            gateway=self.seen.gateway,
+            gateway=self.observed.gateway,
             ready=True,
             declared=declared,
-            seen=self.seen.primary_replicas or self.spec.min_replicas,
+            observed=self.observed.primary_replicas or self.spec.min_replicas,
             canary=canary.replicas,
         )
 
@@ -347,14 +354,14 @@ class CanaryTransitions:
     def may_shift(self, state: CanaryState, target: TrafficSplit) -> bool:
         """More only for as many pods as it takes; less only while a primary can answer."""
         if target.weight > state.weight:
-            return self.seen.ready >= (target.canary or 1)
-        return self.seen.primary_ready > 0
+            return self.observed.ready >= (target.canary or 1)
+        return self.observed.primary_ready > 0
 
     def routed(self, weight: int) -> bool:
         """True when the live route, or the selector, is what this share asks for."""
-        if self.seen.gateway:
-            return self.seen.routed == weight
-        return _side(self.seen.routed) == _side(weight)
+        if self.observed.gateway:
+            return self.observed.routed == weight
+        return _side(self.observed.routed) == _side(weight)
 
     def drained_in(self, state: CanaryState) -> float:
         rollout = self.spec.rollout
@@ -509,64 +516,67 @@ class CanaryDecision:
 
 
 def advance(
-    spec: InferenceServiceSpec, state: CanaryState | None, seen: CanaryObservation, now: datetime
+    spec: InferenceServiceSpec,
+    state: CanaryState | None,
+    observed: CanaryObservation,
+    now: datetime,
 ) -> CanaryDecision:
     """Say what a canary's next move is. Total: every state can meet every world."""
-    walk = CanaryTransitions(spec=spec, seen=seen, now=now, before=state)
-    after = walk.to_rest()
+    transitions = CanaryTransitions(spec=spec, observed=observed, now=now, before=state)
+    after = transitions.to_rest()
     return CanaryDecision(
         state=after,
-        split=_split(walk, after),
+        split=_split(transitions, after),
         apply=after is not None and after.phase in DECLARED_PHASES,
         keep=after is not None and after.phase not in _ABSENT_PHASES,
         promoted=promoted(spec, after),
-        requeue_after=_requeue_after(walk, after),
-        notes=_notes(walk, after),
-        message=message(spec, after, walk.target()) if after else "",
+        requeue_after=_requeue_after(transitions, after),
+        notes=_notes(transitions, after),
+        message=message(spec, after, transitions.target()) if after else "",
     )
 
 
-def _split(walk: CanaryTransitions, state: CanaryState | None) -> TrafficSplit:
+def _split(transitions: CanaryTransitions, state: CanaryState | None) -> TrafficSplit:
     """The division to render now, on the way to the target."""
-    target = walk.target()
+    target = transitions.target()
     if state is None or state.phase in ENDED_PHASES:
         return TrafficSplit(
-            mode=SplitMode.NONE, primary=walk.declared_replicas(), canary=None, weight=0
+            mode=SplitMode.NONE, primary=transitions.declared_replicas(), canary=None, weight=0
         )
     if state.phase not in DECLARED_PHASES:
-        mode = SplitMode.GATEWAY if walk.seen.gateway else SplitMode.REPLICA_RATIO
+        mode = SplitMode.GATEWAY if transitions.observed.gateway else SplitMode.REPLICA_RATIO
         return TrafficSplit(
-            mode=mode, primary=walk.declared_replicas(), canary=None, weight=state.weight
+            mode=mode, primary=transitions.declared_replicas(), canary=None, weight=state.weight
         )
-    declared, seen = walk.declared_replicas(), walk.seen
+    declared, observed = transitions.declared_replicas(), transitions.observed
     primary, canary = target.primary, target.canary
     if target.mode is SplitMode.REPLICA_RATIO and declared is not None:
         # Pods of one side go only as those of the other are ready: the sum never dips.
         primary = declared
         if state.weight:
-            primary = max(target.primary or 1, declared - seen.ready)
-            if seen.primary_ready < (target.primary or 1):
-                canary = max(canary or 1, min(seen.replicas, declared))
+            primary = max(target.primary or 1, declared - observed.ready)
+            if observed.primary_ready < (target.primary or 1):
+                canary = max(canary or 1, min(observed.replicas, declared))
     return TrafficSplit(mode=target.mode, primary=primary, canary=canary, weight=state.weight)
 
 
-def _requeue_after(walk: CanaryTransitions, state: CanaryState | None) -> float | None:
+def _requeue_after(transitions: CanaryTransitions, state: CanaryState | None) -> float | None:
     if state is None:
         return None
     if state.phase is CanaryPhase.DRAINING:
-        return max(walk.drained_in(state), REQUEUE_SOON)
+        return max(transitions.drained_in(state), REQUEUE_SOON)
     if state.phase is CanaryPhase.HANDING_OVER:
-        left = HANDOVER_TIMEOUT - seconds_since(state.since, walk.now)
+        left = HANDOVER_TIMEOUT - seconds_since(state.since, transitions.now)
         return max(left, REQUEUE_SOON) if left > 0 else None
-    moved = walk.before is None or walk.before.phase is not state.phase
+    moved = transitions.before is None or transitions.before.phase is not state.phase
     if moved and state.phase in _PHASES_TO_CONFIRM:
         return REQUEUE_SOON  # it was only just written: look whether it arrived
-    left_to_round = analysis.seconds_until_round(walk.spec, state, walk.now)
+    left_to_round = analysis.seconds_until_round(transitions.spec, state, transitions.now)
     return None if left_to_round is None else max(left_to_round, REQUEUE_SOON)
 
 
-def _notes(walk: CanaryTransitions, after: CanaryState | None) -> tuple[Note, ...]:
-    before = walk.before
+def _notes(transitions: CanaryTransitions, after: CanaryState | None) -> tuple[Note, ...]:
+    before = transitions.before
     old = (before.phase, before.reason) if before else None
     new = (after.phase, after.reason) if after else None
     if old == new:
@@ -575,7 +585,7 @@ def _notes(walk: CanaryTransitions, after: CanaryState | None) -> tuple[Note, ..
         ended = before.ending if before else None
         text = f"The canary is gone: {_why(ended)}."
         return (Note(warning=False, reason="CanaryEnded", message=text),)
-    text = message(walk.spec, after, walk.target())
+    text = message(transitions.spec, after, transitions.target())
     return (Note(warning=after.reason in _WARNINGS, reason=after.reason, message=text),)
 
 

@@ -185,7 +185,7 @@ def split_of(spec: InferenceServiceSpec, facts: Facts) -> TrafficSplit:
         gateway=facts.gateway is not None,
         ready=facts.canary_ready,
         declared=declared,
-        seen=facts.primary_replicas or spec.min_replicas,
+        observed=facts.primary_replicas or spec.min_replicas,
         canary=spec.canary.replicas,
     )
 

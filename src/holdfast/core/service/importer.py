@@ -98,7 +98,7 @@ def collect_unsupported(
     container: Fields,
     profile: BackendProfile,
     sized: bool,
-    lost: list[UnsupportedField],
+    unsupported: list[UnsupportedField],
 ) -> Fields:
     """Add what nobody read to the list, and return what only a custom resource can say.
 
@@ -107,20 +107,20 @@ def collect_unsupported(
     spec = mapping_at(deployment, "spec")
     template = mapping_at(spec, "template")
     pod = mapping_at(template, "spec")
-    _unread(spec, _SPEC_READ, _SPEC_DEFAULTS, "", lost)
-    _unread(pod, (*_POD_READ, *_SCHEDULING), _POD_DEFAULTS, "", lost)
-    _unread(container, _CONTAINER_READ, _CONTAINER_DEFAULTS, "container ", lost)
+    _unread(spec, _SPEC_READ, _SPEC_DEFAULTS, "", unsupported)
+    _unread(pod, (*_POD_READ, *_SCHEDULING), _POD_DEFAULTS, "", unsupported)
+    _unread(container, _CONTAINER_READ, _CONTAINER_DEFAULTS, "container ", unsupported)
     for other in list_at(pod, "containers"):
         if other is not container and other.get("name") != container.get("name"):
             reason = "a workload is one container."
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field=f"containers[name={other.get('name')}]", reason=reason)
             )
-    _volumes(pod, container, lost)
-    _hooks(container, profile, lost)
-    _pull_policy(container, lost)
+    _volumes(pod, container, unsupported)
+    _hooks(container, profile, unsupported)
+    _pull_policy(container, unsupported)
     for holder in (mapping_at(deployment, "metadata"), mapping_at(template, "metadata")):
-        _foreign_metadata(holder, lost)
+        _foreign_metadata(holder, unsupported)
     scheduling = {name: pod[name] for name in _SCHEDULING if pod.get(name)}
     if sized and "affinity" in scheduling:
         affinity = _without_gpu_memory(scheduling.pop("affinity"))
@@ -147,18 +147,18 @@ def _unread(
     read: tuple[str, ...],
     usual: dict[str, tuple[Tree, ...]],
     where: str,
-    lost: list[UnsupportedField],
+    unsupported: list[UnsupportedField],
 ) -> None:
     for name, value in fields.items():
         if name not in read and value not in usual.get(name, ()) and value not in (None, [], {}):
             if name == "serviceAccount" and "serviceAccountName" in fields:
                 continue  # the old spelling of the same
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field=f"{where}{name}", reason=_REASONS.get(name, _NO_FIELD))
             )
 
 
-def _volumes(pod: Fields, container: Fields, lost: list[UnsupportedField]) -> None:
+def _volumes(pod: Fields, container: Fields, unsupported: list[UnsupportedField]) -> None:
     shared = {
         mount.get("name")
         for mount in list_at(container, "volumeMounts")
@@ -170,34 +170,34 @@ def _volumes(pod: Fields, container: Fields, lost: list[UnsupportedField]) -> No
         if not (name in shared and memory):
             kind = next((key for key in volume if key != "name"), "volume")
             reason = f"a workload has no volumes ({kind}); a model on it is fetched again."
-            lost.append(UnsupportedField(field=f"volumes[name={name}]", reason=reason))
+            unsupported.append(UnsupportedField(field=f"volumes[name={name}]", reason=reason))
 
 
-def _hooks(container: Fields, profile: BackendProfile, lost: list[UnsupportedField]) -> None:
+def _hooks(container: Fields, profile: BackendProfile, unsupported: list[UnsupportedField]) -> None:
     hooks = mapping_at(container, "lifecycle")
     started = mapping_at(hooks, "postStart", "exec").get("command")
     if "postStart" in hooks and started != list(profile.post_start):
-        lost.append(UnsupportedField(field="lifecycle.postStart", reason=_NO_FIELD))
+        unsupported.append(UnsupportedField(field="lifecycle.postStart", reason=_NO_FIELD))
     if "preStop" in hooks and "sleep" not in mapping_at(hooks, "preStop"):
         reason = "Holdfast waits until no request comes any more instead."
-        lost.append(UnsupportedField(field="lifecycle.preStop", reason=reason))
+        unsupported.append(UnsupportedField(field="lifecycle.preStop", reason=reason))
 
 
-def _pull_policy(container: Fields, lost: list[UnsupportedField]) -> None:
+def _pull_policy(container: Fields, unsupported: list[UnsupportedField]) -> None:
     image = str(container.get("image") or "")
     tag = image.rpartition("/")[2].partition(":")[2]
     moving = "@" not in image and tag in ("", "latest")
     usual = "Always" if moving else "IfNotPresent"
     if container.get("imagePullPolicy", usual) != usual:
-        lost.append(UnsupportedField(field="imagePullPolicy", reason=f"it becomes {usual}."))
+        unsupported.append(UnsupportedField(field="imagePullPolicy", reason=f"it becomes {usual}."))
 
 
-def _foreign_metadata(metadata: Fields, lost: list[UnsupportedField]) -> None:
+def _foreign_metadata(metadata: Fields, unsupported: list[UnsupportedField]) -> None:
     for what, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
         foreign = [name for name in mapping_at(metadata, what) if not name.startswith(own)]
         note = UnsupportedField(field=what, reason=f"not taken over: {', '.join(sorted(foreign))}.")
-        if foreign and note not in lost:
-            lost.append(note)
+        if foreign and note not in unsupported:
+            unsupported.append(note)
 
 
 def _without_gpu_memory(affinity: Tree) -> Tree:
@@ -226,7 +226,7 @@ def health_check_of(
     profile: BackendProfile,
     own: Fields | None,
     model: str,
-    lost: list[UnsupportedField],
+    unsupported: list[UnsupportedField],
 ) -> Fields:
     """Say what differs from the backend's own check. `own` is the spec of a Deployment of ours."""
     probes = {
@@ -246,7 +246,7 @@ def health_check_of(
     for name, probe in probes.items():
         if name not in paths and mapping_at(probe, "exec").get("command") != ready:
             how = next((kind for kind in ("exec", "tcpSocket", "grpc") if kind in probe), "it")
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field=name, reason=f"{how} is not asked; an HTTP path is.")
             )
     path = profile.health_path or "/health"
@@ -261,14 +261,14 @@ def health_check_of(
         for name, asked in paths.items():
             if asked != chosen:
                 reason = f"{chosen} is asked, not {asked}."
-                lost.append(UnsupportedField(field=f"{name}.path", reason=reason))
+                unsupported.append(UnsupportedField(field=f"{name}.path", reason=reason))
     first = next(iter(probes.values()))
     interval, timeout = _whole(first, "periodSeconds", 10), _whole(first, "timeoutSeconds", 1)
     if interval != _INTERVAL:
         health["interval"] = f"{interval}s"
     if timeout > interval:
         reason = f"{timeout} s is longer than the interval; {interval} s is taken."
-        lost.append(UnsupportedField(field="timeoutSeconds", reason=reason))
+        unsupported.append(UnsupportedField(field="timeoutSeconds", reason=reason))
         timeout = interval
     if timeout != min(_TIMEOUT, interval):
         health["timeout"] = f"{timeout}s"
@@ -276,7 +276,7 @@ def health_check_of(
     if startup and startup != profile.pod_startup:
         health["startup"] = f"{startup}s"
     if own is None:
-        lost.append(
+        unsupported.append(
             UnsupportedField(field="probes", reason="their thresholds become Holdfast's own.")
         )
     return health
@@ -315,7 +315,7 @@ class ImportedDeployment:
     namespace: str | None
     fields: Fields
     scheduling: Fields
-    lost: tuple[UnsupportedField, ...]
+    unsupported: tuple[UnsupportedField, ...]
 
 
 def import_deployment(
@@ -337,8 +337,8 @@ def import_deployment(
     notes = mapping_at(template, "metadata", "annotations") if ours else {}
     labels = mapping_at(metadata, "labels") if ours else {}
     slug = str(labels.get(WORKLOAD_LABEL) or metadata.get("name") or "")
-    lost: list[UnsupportedField] = []
-    env, secrets = _environment(container, lost)
+    unsupported: list[UnsupportedField] = []
+    env, secrets = _environment(container, unsupported)
     line = detect_backend(
         _texts(container.get("command")),
         _texts(container.get("args")),
@@ -351,7 +351,7 @@ def import_deployment(
     if line.model is None:
         raise _no_model(slug)
     profile = backend_profile(line.backend)
-    resources = _resources(container, lost)
+    resources = _resources(container, unsupported)
     if GPU_MEMORY_ANNOTATION in notes:
         resources["gpu_memory"] = notes[GPU_MEMORY_ANNOTATION]
     drain = _drain(pod, ours)
@@ -359,30 +359,30 @@ def import_deployment(
     fields |= _image(container, profile, line)
     if line.command is not None:
         fields["config"] = {"entrypoint": list[Tree](line.command)}
-    args = _arguments(line, profile, slug, resources, drain, fields, lost)
+    args = _arguments(line, profile, slug, resources, drain, fields, unsupported)
     if args:
         fields["args"] = list[Tree](args)
     own = _own_variables(profile, line.model)
-    fields |= {"env": kept} if (kept := _foreign_variables(env, own, lost)) else {}
+    fields |= {"env": kept} if (kept := _foreign_variables(env, own, unsupported)) else {}
     fields |= {"secrets": secrets} if secrets else {}
-    fields |= _replicas(spec, autoscaler, lost)
+    fields |= _replicas(spec, autoscaler, unsupported)
     fields |= {"resources": resources} if resources else {}
-    fields |= _rollout(spec, drain, bool(resources.get("gpu")), lost)
-    health = health_check_of(container, profile, spec if ours else None, line.model, lost)
+    fields |= _rollout(spec, drain, bool(resources.get("gpu")), unsupported)
+    health = health_check_of(container, profile, spec if ours else None, line.model, unsupported)
     fields |= {"health": health} if health else {}
     scheduling = collect_unsupported(
-        deployment, container, profile, "gpu_memory" in resources, lost
+        deployment, container, profile, "gpu_memory" in resources, unsupported
     )
     return ImportedDeployment(
         slug=slug,
         namespace=_text(metadata.get("namespace")),
         fields=fields,
         scheduling=scheduling,
-        lost=tuple(lost),
+        unsupported=tuple(unsupported),
     )
 
 
-def _environment(container: Fields, lost: list[UnsupportedField]) -> tuple[Fields, Fields]:
+def _environment(container: Fields, unsupported: list[UnsupportedField]) -> tuple[Fields, Fields]:
     """Plain variables, and those that come from a Secret."""
     plain: Fields = {}
     secrets: Fields = {}
@@ -394,19 +394,19 @@ def _environment(container: Fields, lost: list[UnsupportedField]) -> tuple[Field
             secrets[name] = {"name": ref.get("name"), "key": ref.get("key")}
         elif source:
             kind = ", ".join(source)
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field=f"env.{name}", reason=f"its value comes from a {kind}.")
             )
         elif any(scan_values([("env", {name: str(entry.get("value") or "")})])):
             reason = "it looks like a credential. Keep it in a Secret, and name it under secrets."
-            lost.append(UnsupportedField(field=f"env.{safe_name(name)}", reason=reason))
+            unsupported.append(UnsupportedField(field=f"env.{safe_name(name)}", reason=reason))
         else:
             plain[name] = str(entry.get("value") or "")
     for entry in list_at(container, "envFrom"):
         for kind, prefix in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
             if ref := mapping_at(entry, kind):
                 reason = f"all keys of {prefix} {ref.get('name')} become variables; name each."
-                lost.append(UnsupportedField(field="envFrom", reason=reason))
+                unsupported.append(UnsupportedField(field="envFrom", reason=reason))
     return plain, secrets
 
 
@@ -418,7 +418,7 @@ def _own_variables(profile: BackendProfile, model: str) -> dict[str, str]:
 
 
 def _foreign_variables(
-    env: Mapping[str, Tree], own: dict[str, str], lost: list[UnsupportedField]
+    env: Mapping[str, Tree], own: dict[str, str], unsupported: list[UnsupportedField]
 ) -> Fields:
     kept: Fields = {}
     for name, value in env.items():
@@ -426,7 +426,7 @@ def _foreign_variables(
             kept[name] = value
         elif own.get(name, value) != value:
             reason = f"Holdfast sets it itself, to {own[name]}."
-            lost.append(UnsupportedField(field=f"env.{name}", reason=reason))
+            unsupported.append(UnsupportedField(field=f"env.{name}", reason=reason))
     return kept
 
 
@@ -446,16 +446,18 @@ def _arguments(
     resources: Fields,
     drain: int,
     fields: Fields,
-    lost: list[UnsupportedField],
+    unsupported: list[UnsupportedField],
 ) -> list[str]:
     """The user's own arguments: without those that the rendering adds by itself."""
-    args = _without_secrets(list(line.args), lost)
+    args = _without_secrets(list(line.args), unsupported)
     if line.implied:
         does = " ".join(profile.command)
-        lost.append(UnsupportedField(field="image", reason=f"its entry point gives way to: {does}"))
+        unsupported.append(
+            UnsupportedField(field="image", reason=f"its entry point gives way to: {does}")
+        )
     port = custom_port([*(line.command or ()), *args])
     if port:
-        lost.append(
+        unsupported.append(
             UnsupportedField(field="args", reason=f"pods listen on port {POD_PORT}, not {port}.")
         )
     if profile.address_flags:
@@ -479,7 +481,7 @@ def _arguments(
     return args
 
 
-def _without_secrets(args: list[str], lost: list[UnsupportedField]) -> list[str]:
+def _without_secrets(args: list[str], unsupported: list[UnsupportedField]) -> list[str]:
     kept: list[str] = []
     for place, part in enumerate(args):
         flag, equals, value = part.partition("=")
@@ -489,7 +491,7 @@ def _without_secrets(args: list[str], lost: list[UnsupportedField]) -> list[str]
         if credential_in(part) or named or (follows and not is_reference(part)):
             shown = safe_name(before if follows else flag)
             reason = f"{shown} has a credential in clear. Keep it in a Secret, under secrets."
-            lost.append(UnsupportedField(field="args", reason=reason))
+            unsupported.append(UnsupportedField(field="args", reason=reason))
             if follows and kept and kept[-1] == before:
                 kept.pop()
         else:
@@ -497,7 +499,7 @@ def _without_secrets(args: list[str], lost: list[UnsupportedField]) -> list[str]
     return kept
 
 
-def _resources(container: Fields, lost: list[UnsupportedField]) -> Fields:
+def _resources(container: Fields, unsupported: list[UnsupportedField]) -> Fields:
     requests = mapping_at(container, "resources", "requests")
     limits = mapping_at(container, "resources", "limits")
     found: Fields = {}
@@ -511,23 +513,27 @@ def _resources(container: Fields, lost: list[UnsupportedField]) -> Fields:
     if gpus is not None and str(gpus).isdigit() and int(str(gpus)):
         found["gpu"] = int(str(gpus))
     if "cpu" in limits:
-        lost.append(UnsupportedField(field="resources.limits.cpu", reason="pods get no CPU limit."))
+        unsupported.append(
+            UnsupportedField(field="resources.limits.cpu", reason="pods get no CPU limit.")
+        )
     if "memory" in requests and requests["memory"] != limits.get("memory"):
         reason = f"request and limit become one: {memory}."
-        lost.append(UnsupportedField(field="resources.memory", reason=reason))
+        unsupported.append(UnsupportedField(field="resources.memory", reason=reason))
     for name in dict.fromkeys((*requests, *limits)):
         if name not in ("cpu", "memory", GPU_RESOURCE):
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field=f"resources.{name}", reason="a workload cannot ask for it.")
             )
     return found
 
 
-def _replicas(spec: Fields, autoscaler: Fields | None, lost: list[UnsupportedField]) -> Fields:
+def _replicas(
+    spec: Fields, autoscaler: Fields | None, unsupported: list[UnsupportedField]
+) -> Fields:
     if autoscaler is None:
         count = spec.get("replicas", 1)
         if count == 0:
-            lost.append(
+            unsupported.append(
                 UnsupportedField(field="replicas", reason="0 cannot be declared; it is left open.")
             )
         return {"replicas": count} if isinstance(count, int) and count else {}
@@ -535,13 +541,13 @@ def _replicas(spec: Fields, autoscaler: Fields | None, lost: list[UnsupportedFie
     scale: Fields = {"min": bounds.get("minReplicas", 1), "max": bounds.get("maxReplicas")}
     metrics = list_at(bounds, "metrics")
     for each in metrics[1:]:
-        lost.append(
+        unsupported.append(
             UnsupportedField(
                 field="autoscaler.metrics", reason=f"one counts, not {each.get('type')}."
             )
         )
     if "behavior" in bounds:
-        lost.append(
+        unsupported.append(
             UnsupportedField(field="autoscaler.behavior", reason="a workload cannot say it.")
         )
     for each in metrics[:1]:
@@ -553,7 +559,7 @@ def _replicas(spec: Fields, autoscaler: Fields | None, lost: list[UnsupportedFie
             average = _number(mapping_at(pods, "target").get("averageValue"))
             scale |= {"metric": mapping_at(pods, "metric").get("name"), "target": average}
         else:
-            lost.append(
+            unsupported.append(
                 UnsupportedField(
                     field="autoscaler.metrics", reason=f"{each.get('type')} is unknown."
                 )
@@ -567,7 +573,7 @@ def _drain(pod: Fields, ours: bool) -> int:
     return grace - PRE_STOP_SECONDS - 5 if ours else grace
 
 
-def _rollout(spec: Fields, drain: int, gpus: bool, lost: list[UnsupportedField]) -> Fields:
+def _rollout(spec: Fields, drain: int, gpus: bool, unsupported: list[UnsupportedField]) -> Fields:
     rollout: Fields = {}
     rolling = mapping_at(spec, "strategy", "rollingUpdate")
     surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
@@ -579,7 +585,7 @@ def _rollout(spec: Fields, drain: int, gpus: bool, lost: list[UnsupportedField])
         kind = mapping_at(spec, "strategy").get("type")
         how = f"{kind} with surge {surge}, unavailable {unavailable}" if rolling else f"{kind}"
         ends = "surge 0, unavailable 1" if gpus else "surge 1, unavailable 0"
-        lost.append(UnsupportedField(field="strategy", reason=f"{how} becomes {ends}."))
+        unsupported.append(UnsupportedField(field="strategy", reason=f"{how} becomes {ends}."))
     if drain != DEFAULT_DRAIN_SECONDS and drain > 0:
         rollout["drain_timeout"] = f"{drain}s"
     return {"rollout": rollout} if rollout else {}

@@ -72,7 +72,7 @@ def compute_split(
     gateway: bool,
     ready: bool,
     declared: int | None,
-    seen: int | None,
+    observed: int | None,
     canary: int | None = None,
 ) -> TrafficSplit:
     """Say how many pods each side has and what share the canary gets.
@@ -80,7 +80,7 @@ def compute_split(
     `declared` is None where the primary's number is not ours; `seen` is what it has now.
     Until the canary is ready the primary keeps all its pods and all its requests.
     """
-    base = declared or seen or 1
+    base = declared or observed or 1
     if gateway:
         wanted = canary or max(1, -(-base * weight // 100))
         return TrafficSplit(

@@ -1,1 +1,6 @@
-"""Keeps one InferenceService and its children as declared."""
+"""One pass over an InferenceService, for the operator and for library users.
+
+Start at `reconciler.py`, which is the pass. `observe.py` reads the children, `traffic.py` advances
+the canary, `decisions.py` puts each child to the one `decide`, `apply.py` writes. `status.py` makes
+the conditions and the events of what changed; `messages.py` has the sentences about drift.
+"""

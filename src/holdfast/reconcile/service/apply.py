@@ -193,11 +193,11 @@ async def settle_replicas(client: KubeClient, state: PassState, number: int | No
         return
     lent = number is not None and has_lent_replicas(live, number)
     loose = state.service.spec.autoscaled and has_unowned_replicas(live)
-    wanted = number if lent else replicas_of(live) if loose else None
-    if wanted is None:
+    number_to_take = number if lent else replicas_of(live) if loose else None
+    if number_to_take is None:
         return
     try:
-        state.live[ChildRole.PRIMARY] = await take_replicas(client, live, wanted)
+        state.live[ChildRole.PRIMARY] = await take_replicas(client, live, number_to_take)
     except HoldfastError as error:
         state.errors[ChildRole.PRIMARY] = error
 

@@ -144,9 +144,9 @@ def _join_paths(paths: list[str]) -> str:
 
 def _plan_line(child: ChildDecision, field: FieldDrift) -> str:
     shown = DriftedField(change=field.change, kind=field.kind, writer=field.writer)
-    live, wanted = (show_value(shown, live=side, width=_WIDTH) for side in (True, False))
+    live, desired = (show_value(shown, live=side, width=_WIDTH) for side in (True, False))
     by = "declared anew" if field.pending else f"by {_by(field)}"
-    return f"{child.ref.kind} {child.ref.name}: {_path(field)}: {live} → {wanted} ({by})"
+    return f"{child.ref.kind} {child.ref.name}: {_path(field)}: {live} → {desired} ({by})"
 
 
 def _path(field: FieldDrift) -> str:

@@ -144,7 +144,7 @@ async def _find_other_autoscaler(
 async def _list_autoscalers(client: KubeClient, target: ObjectRef) -> Sequence[Fields]:
     kind, version = "HorizontalPodAutoscaler", "autoscaling/v2"
     scope = Scope(api_version=version, kind=kind, namespace=target.namespace)
-    wanted = (target.kind, target.name)
+    desired = (target.kind, target.name)
     return [
         item
         for item in (await client.list(scope)).items
@@ -152,7 +152,7 @@ async def _list_autoscalers(client: KubeClient, target: ObjectRef) -> Sequence[F
             value_at(item, ("spec", "scaleTargetRef", "kind")),
             value_at(item, ("spec", "scaleTargetRef", "name")),
         )
-        == wanted
+        == desired
     ]
 
 
@@ -211,24 +211,24 @@ _HARMLESS_REASONS = ("", "ContainerCreating", "PodInitializing", "Completed")
 class RolloutStatus:
     """Counts of one Deployment. `seen` is False while its controller has not read the last spec."""
 
-    wanted: int
+    desired: int
     total: int
     updated: int
     ready: int
     available: int
-    seen: bool
+    observed: bool
     stuck: str | None
     """Why the Deployment's own controller gave up, in its words."""
 
     @property
     def rolling(self) -> bool:
         """Pods of an older template are still there, or the newest are not all there yet."""
-        return not self.seen or self.updated < self.wanted or self.total > self.updated
+        return not self.observed or self.updated < self.desired or self.total > self.updated
 
     @property
     def complete(self) -> bool:
         """Every pod is of the newest template, and ready."""
-        return not self.rolling and self.ready >= self.wanted and self.available >= self.wanted
+        return not self.rolling and self.ready >= self.desired and self.available >= self.desired
 
 
 def rollout_of(live: Fields | None) -> RolloutStatus | None:
@@ -236,12 +236,12 @@ def rollout_of(live: Fields | None) -> RolloutStatus | None:
     if live is None:
         return None
     return RolloutStatus(
-        wanted=_count(live, ("spec", "replicas"), 1),
+        desired=_count(live, ("spec", "replicas"), 1),
         total=_count(live, ("status", "replicas")),
         updated=_count(live, ("status", "updatedReplicas")),
         ready=_count(live, ("status", "readyReplicas")),
         available=_count(live, ("status", "availableReplicas")),
-        seen=_count(live, ("status", "observedGeneration"))
+        observed=_count(live, ("status", "observedGeneration"))
         >= _count(live, ("metadata", "generation")),
         stuck=_stuck(live),
     )
@@ -259,7 +259,7 @@ def unready_for(
 ) -> float | None:
     """For how many seconds replicas have been missing, by the status; None when none is."""
     rollouts = (rollout_of(live.get(role)) for role in (ChildRole.PRIMARY, ChildRole.CANARY))
-    if not any(each is not None and each.ready < each.wanted for each in rollouts):
+    if not any(each is not None and each.ready < each.desired for each in rollouts):
         return None
     held = service.status.conditions if service.status else ()
     ready = next((each for each in held if each.type == "Ready"), None)

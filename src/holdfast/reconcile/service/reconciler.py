@@ -1,14 +1,14 @@
-"""One InferenceService, one pass, top to bottom: read, decide, write, tell.
+"""One InferenceService, one pass, top to bottom: observe, decide, write, report.
 
-The operator calls it for every key of its queue, and others embed it. It keeps no state of its
-own: all it has to remember is in the status, so it may be stopped anywhere and started again.
+The operator calls it for every key of its queue, and others embed it. All that it
+must remember is in the status, so it may be stopped anywhere and started again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from holdfast.core.errors import HoldfastError, InvalidSpec, NotFound
 from holdfast.core.fight import Heal, recent_rounds
@@ -56,23 +56,25 @@ from holdfast.reconcile.service.status import (
 )
 from holdfast.wire.inference_service_v1alpha1 import status_to_json
 
+K = TypeVar("K")
+V = TypeVar("V")
 MakeStatus: TypeAlias = Callable[[], Awaitable[InferenceServiceStatus]]
 
 
 class StatusWriter(Protocol):
-    """Keeps what is said of services."""
+    """Keeps the statuses of services: at once, or when there is time."""
 
     async def before_healing(
         self, service: InferenceService, message: str, status: MakeStatus
     ) -> InferenceService:
         """Keep who changed what: healing erases every other trace of it.
 
-        `said` tells it in words; `status` makes the status that says so. Returns the service
+        `message` describes it; `status` makes the status that says so. Returns the service
         with the status that it has afterwards.
         """
 
     async def report(self, service: InferenceService, status: InferenceServiceStatus) -> None:
-        """Keep how a service stands now."""
+        """Keep the status of a service."""
 
 
 class DirectStatusWriter:
@@ -118,7 +120,7 @@ def identity_of(service: InferenceService) -> Fields:
 _MAX_UNREADY_WAIT = 300.0
 _REQUEUE_SOON = 1.0
 _FOREIGN_WAIT = 60.0
-"""Seconds between looks at objects of others that are in our way."""
+"""Seconds between passes while objects of others are in our way."""
 _MAX_PENDING_EVENTS = 20
 """Notes kept of passes that failed, until one does not."""
 _MAX_REMEMBERED = 20_000
@@ -135,19 +137,19 @@ class ServiceReconciler:
         key: bytes,
         gateway: Gateway | None = None,
         metrics: MetricSource | None = None,
-        journal: StatusWriter | None = None,
+        status_writer: StatusWriter | None = None,
         autoscalers: FindAutoscalers | None = None,
     ) -> None:
         self._client = client
         self._clock = clock
         self._gateway = gateway
         self._metrics = metrics
-        self._journal = journal or DirectStatusWriter(client)
+        self._status_writer = status_writer or DirectStatusWriter(client)
         self._autoscalers = autoscalers
         self._resource_manager = ResourceManager(
             client, manager=OPERATOR_MANAGER, key=key, clock=clock
         )
-        self._untold: dict[str, tuple[Note, ...]] = {}
+        self._pending_notes: dict[str, tuple[Note, ...]] = {}
         self._settled: dict[str, int] = {}
         """How services were left that had nothing more to do, by uid."""
         self._valid: dict[str, int] = {}
@@ -178,15 +180,17 @@ class ServiceReconciler:
         except InvalidSpec as error:
             if not service.uid:
                 raise
-            return await self._tell(service, make_refused_status(service, error, self._clock.now()))
+            return await self._finish(
+                service, make_refused_status(service, error, self._clock.now())
+            )
         observed = await observe(
             self._client,
             service,
             routed=self._gateway is not None,
             autoscalers=self._autoscalers,
         )
-        seen = _state_hash(observed)
-        if seen is not None and self._settled.get(service.uid) == seen:
+        state_hash = _state_hash(observed)
+        if state_hash is not None and self._settled.get(service.uid) == state_hash:
             return ServiceResult(status=service.status or InferenceServiceStatus())
         gateway = self._gateway or traffic.gateway_in_use(observed)
         state = PassState(
@@ -194,35 +198,35 @@ class ServiceReconciler:
             live=dict(observed.live),
             errors=dict(observed.unread),
             gateway=gateway,
-            applied=self._recorded(service),
+            applied=self._last_applied(service),
         )
-        canary = await self._next_move(state)
-        held = self._held(state)
-        wanted = self._rendered(state, canary)
-        await self._settle_number(state, wanted, held)
-        await self._decide(state, wanted, held)
+        canary = await self._advance_canary(state)
+        held = self._held_roles(state)
+        desired = self._render(state, canary)
+        await self._settle_replicas(state, desired, held)
+        await self._decide(state, desired, held)
         create = DecisionAction.CREATE
         recreates = any(each.deleted and each.action is create for each in state.children)
         if recreates and not await self._exists(service):
             # The children went with it. What we know of services may be older than that.
             self._forget(service.uid)
             return ServiceResult(status=service.status or InferenceServiceStatus())
-        service = await self._record(state, canary)
+        service = await self._record_drift(state, canary)
         for place, child in enumerate(state.children):
             state.children[place] = await apply_child(
                 self._client, self._resource_manager, state, child
             )
         if not held and not state.service.unknown:
-            kept = {*wanted, *_kept_roles(canary)}
+            kept = {*desired, *_kept_roles(canary)}
             if self._gateway is None:
                 kept.add(ChildRole.ROUTE)  # no gateway is configured, which is no wish to delete it
             gone = [role for role in observed.live if role not in kept]
             await delete_children(self._client, state, gone)
-        self._note(state)
+        self._remember_children(state)
         state.note_applied()
-        self._keep_record(service, state.applied)
-        result = await self._tell(service, await self._status(state, canary), state, canary)
-        self._settle(state, result)
+        self._remember_applied(service, state.applied)
+        result = await self._finish(service, await self._status(state, canary), state, canary)
+        self._remember_settled(state, result)
         return result
 
     async def _exists(self, service: InferenceService) -> bool:
@@ -248,7 +252,7 @@ class ServiceReconciler:
             return False
         return not is_terminating(live)
 
-    def _recorded(self, service: InferenceService) -> dict[str, str]:
+    def _last_applied(self, service: InferenceService) -> dict[str, str]:
         """What was applied last to the children: by this process, or by the status."""
         known = self._applied.get(service.uid) if service.uid else None
         if known is not None:
@@ -256,29 +260,23 @@ class ServiceReconciler:
         kept = service.status.applied if service.status else None
         return {each.child: each.digest for each in kept or ()}
 
-    def _keep_record(self, service: InferenceService, applied: dict[str, str]) -> None:
-        if not service.uid:
-            return
-        self._applied.pop(service.uid, None)
-        self._applied[service.uid] = dict(applied)
-        if len(self._applied) > _MAX_REMEMBERED:
-            del self._applied[next(iter(self._applied))]
+    def _remember_applied(self, service: InferenceService, applied: dict[str, str]) -> None:
+        if service.uid:
+            _remember(self._applied, service.uid, dict(applied))
 
-    def _settle(self, state: PassState, result: ServiceResult) -> None:
+    def _remember_settled(self, state: PassState, result: ServiceResult) -> None:
         """Remember how a service was left, if only a change can give it something to do."""
         uid = state.service.uid
         left = replace(state.service, status=result.status)
         after = replace(state.observed, service=left, live=state.live)
-        marks = _state_hash(after) if result.requeue_after is None else None
+        state_hash = _state_hash(after) if result.requeue_after is None else None
         self._settled.pop(uid, None)
-        if uid and marks is not None:
-            self._settled[uid] = marks
-            if len(self._settled) > _MAX_REMEMBERED:
-                del self._settled[next(iter(self._settled))]
+        if uid and state_hash is not None:
+            _remember(self._settled, uid, state_hash)
 
     def take_notes(self, service: InferenceService) -> tuple[Note, ...]:
         """Give what passes that raised had to say, once. The next pass says it otherwise."""
-        return self._untold.pop(service.uid, ())
+        return self._pending_notes.pop(service.uid, ())
 
     async def delete(self, service: InferenceService) -> bool:
         """Delete the children of a service: for owners whose garbage nobody collects.
@@ -305,7 +303,7 @@ class ServiceReconciler:
         self._valid[service.uid] = service.generation
 
     def _forget(self, uid: str) -> None:
-        self._untold.pop(uid, None)
+        self._pending_notes.pop(uid, None)
         self._valid.pop(uid, None)
         self._settled.pop(uid, None)
         self._children.pop(uid, None)
@@ -313,8 +311,8 @@ class ServiceReconciler:
             self._heals.pop((uid, role), None)
         self._applied.pop(uid, None)
 
-    def _held(self, state: PassState) -> frozenset[ChildRole]:
-        """Parts not to be touched, since requests cannot be shared out from half a picture."""
+    def _held_roles(self, state: PassState) -> frozenset[ChildRole]:
+        """Children not to be touched: requests cannot be shared out while some were not read."""
         unread = any(role in state.errors for role in traffic.ROUTING_ROLES)
         if (unread or state.service.unknown) and traffic.has_canary(state.observed):
             return frozenset(
@@ -322,9 +320,9 @@ class ServiceReconciler:
             )
         return frozenset()
 
-    async def _next_move(self, state: PassState) -> CanaryDecision | None:
+    async def _advance_canary(self, state: PassState) -> CanaryDecision | None:
         """What the canary does next; None without one, or while too little was seen."""
-        if not traffic.has_canary(state.observed) or self._held(state):
+        if not traffic.has_canary(state.observed) or self._held_roles(state):
             return None
         try:
             return await traffic.advance_canary(
@@ -338,21 +336,21 @@ class ServiceReconciler:
             state.errors[ChildRole.CANARY] = error
             return None
 
-    async def _settle_number(
-        self, state: PassState, wanted: dict[ChildRole, Fields], held: frozenset[ChildRole]
+    async def _settle_replicas(
+        self, state: PassState, desired: dict[ChildRole, Fields], held: frozenset[ChildRole]
     ) -> None:
         """Delete an autoscaler that is not declared, and only then set the number it had."""
         if state.service.unknown:
             return
-        if ChildRole.AUTOSCALER not in wanted:
+        if ChildRole.AUTOSCALER not in desired:
             await delete_children(self._client, state, [ChildRole.AUTOSCALER])
             if ChildRole.AUTOSCALER in state.errors:
                 state.errors.setdefault(ChildRole.PRIMARY, state.errors[ChildRole.AUTOSCALER])
         if ChildRole.PRIMARY not in held and ChildRole.PRIMARY not in state.errors:
-            await settle_replicas(self._client, state, replicas_of(wanted[ChildRole.PRIMARY]))
+            await settle_replicas(self._client, state, replicas_of(desired[ChildRole.PRIMARY]))
 
-    def _rendered(self, state: PassState, canary: CanaryDecision | None) -> dict[ChildRole, Fields]:
-        """What there has to be, in the order in which it is written."""
+    def _render(self, state: PassState, canary: CanaryDecision | None) -> dict[ChildRole, Fields]:
+        """Render the children, in the order in which they are written."""
         facts = traffic.render_facts(state.observed, state.gateway, canary)
         roles = {ref: role for role, ref in state.observed.refs.items()}
         return {roles[ref_of(item)]: item for item in manifests(state.service, facts)}
@@ -378,7 +376,7 @@ class ServiceReconciler:
             )
             state.children.append(child)
 
-    def _note(self, state: PassState) -> None:
+    def _remember_children(self, state: PassState) -> None:
         """Remember what there is, and what was put back: it may be changed, or deleted, again."""
         key, now = _key(state.service), self._clock.now()
         for each in state.children:
@@ -387,18 +385,16 @@ class ServiceReconciler:
                 continue
             place = (key, each.role)
             held = (*self._heals.pop(place, ()), Heal(at=now, fields=each.healed_changes))
-            self._heals[place] = tuple(heal for heal in held if recent_rounds([heal.at], now))
-            if len(self._heals) > _MAX_REMEMBERED:
-                del self._heals[next(iter(self._heals))]
+            recent = tuple(heal for heal in held if recent_rounds([heal.at], now))
+            _remember(self._heals, place, recent)
         there = set(state.own)
         # What was deleted and is left out for a while is still missed.
         there |= {each.role for each in state.children if each.deleted}
-        self._children.pop(key, None)
-        self._children[key] = frozenset(there)
-        if len(self._children) > _MAX_REMEMBERED:
-            del self._children[next(iter(self._children))]
+        _remember(self._children, key, frozenset(there))
 
-    async def _record(self, state: PassState, canary: CanaryDecision | None) -> InferenceService:
+    async def _record_drift(
+        self, state: PassState, canary: CanaryDecision | None
+    ) -> InferenceService:
         """Write down who changed what before it is put back: healing erases every trace."""
         service = state.service
         healed = [each for each in state.children if each.action is DecisionAction.HEAL]
@@ -409,7 +405,7 @@ class ServiceReconciler:
             kept = service.status.canary if service.status else None
             return replace(await self._status(state, canary, healing=True), canary=kept)
 
-        return await self._journal.before_healing(service, describe_drift(healed), status)
+        return await self._status_writer.before_healing(service, describe_drift(healed), status)
 
     async def _status(
         self, state: PassState, canary: CanaryDecision | None, *, healing: bool = False
@@ -436,7 +432,7 @@ class ServiceReconciler:
             )
         )
 
-    async def _tell(
+    async def _finish(
         self,
         service: InferenceService,
         status: InferenceServiceStatus,
@@ -445,10 +441,10 @@ class ServiceReconciler:
     ) -> ServiceResult:
         """Write the status, gather what is worth an event, and raise what went wrong."""
         before = state.service.status if state else service.status
-        spoken = [*self._untold.pop(service.uid, ())]
+        notes = [*self._pending_notes.pop(service.uid, ())]
         if state is not None:
-            spoken += events_of_writes(state.children)
-            spoken += (
+            notes += events_of_writes(state.children)
+            notes += (
                 Note(warning=False, reason="Deleted", message=f"{name} was deleted.")
                 for name in state.removed
             )
@@ -457,19 +453,23 @@ class ServiceReconciler:
             if errors and all(isinstance(each, KubeConflict) for each in errors):
                 # Another writer was first, so this pass is void; the next one is moments away.
                 raise errors[0]
-            spoken += canary.notes if canary else ()
-            spoken += events_of_transition(before, status)
-            await self._journal.report(service, status)
+            notes += canary.notes if canary else ()
+            notes += events_of_transition(before, status)
+            await self._status_writer.report(service, status)
             _raise_first(errors)
         except HoldfastError:
             if service.uid:
-                self._untold[service.uid] = tuple(dict.fromkeys(spoken))[-_MAX_PENDING_EVENTS:]
+                self._pending_notes[service.uid] = tuple(dict.fromkeys(notes))[
+                    -_MAX_PENDING_EVENTS:
+                ]
             raise
-        again = self._again(state, canary)
-        return ServiceResult(status=status, requeue_after=again, notes=tuple(spoken))
+        requeue_after = self._requeue_after(state, canary)
+        return ServiceResult(status=status, requeue_after=requeue_after, notes=tuple(notes))
 
-    def _again(self, state: PassState | None, canary: CanaryDecision | None) -> float | None:
-        """When to look again although no event of ours may come.
+    def _requeue_after(
+        self, state: PassState | None, canary: CanaryDecision | None
+    ) -> float | None:
+        """When to reconcile again although no event may come.
 
         Others' objects send none, nor do pods that fail: those are asked less and less often.
         """
@@ -502,10 +502,20 @@ def _state_hash(observed: ObservedChildren) -> int | None:
     service = observed.service
     if observed.unread or traffic.has_canary(observed):
         return None
-    seen = tuple((role, uid_of(live), version_of(live)) for role, live in observed.live.items())
-    return hash(
-        (service.generation, service.unknown, service.status, observed.other_autoscaler, seen)
+    state_hash = tuple(
+        (role, uid_of(live), version_of(live)) for role, live in observed.live.items()
     )
+    return hash(
+        (service.generation, service.unknown, service.status, observed.other_autoscaler, state_hash)
+    )
+
+
+def _remember(memory: dict[K, V], key: K, value: V) -> None:
+    """Keep a value, and let go of the oldest when there are very many."""
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _MAX_REMEMBERED:
+        del memory[next(iter(memory))]
 
 
 def _key(service: InferenceService) -> str:

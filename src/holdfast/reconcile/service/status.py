@@ -102,7 +102,7 @@ def make_status(inputs: StatusInputs) -> InferenceServiceStatus:
     split = inputs.split
     return InferenceServiceStatus(
         ready=ready.status == TRUE,
-        replicas=old.replicas if unread else primary.wanted if primary else 0,
+        replicas=old.replicas if unread else primary.desired if primary else 0,
         ready_replicas=old.ready_replicas if unread else primary.ready if primary else 0,
         message=ready.message,
         selector=",".join(
@@ -485,19 +485,19 @@ def _before(service: InferenceService, kind: str) -> Condition | None:
 def _describe_rollout(rollout: RolloutStatus | None) -> str:
     if rollout is None:
         return "There are no replicas yet."
-    if not rollout.seen:
+    if not rollout.observed:
         return f"A change was just written and is not rolled out yet. {_pods(rollout.ready)} ready."
     if rollout.total > rollout.updated:
         newest = "has" if rollout.updated == 1 else "have"
         return (
-            f"A rollout is under way: {rollout.updated} of {rollout.wanted} replicas {newest} the"
+            f"A rollout is under way: {rollout.updated} of {rollout.desired} replicas {newest} the"
             f" newest version. {_pods(rollout.ready)} ready."
         )
-    if rollout.ready > rollout.wanted:
-        return f"{_pods(rollout.ready)} ready, {rollout.wanted} wanted."
-    if rollout.wanted == 1:
+    if rollout.ready > rollout.desired:
+        return f"{_pods(rollout.ready)} ready, {rollout.desired} wanted."
+    if rollout.desired == 1:
         return f"The replica is {'ready' if rollout.ready else 'not ready yet'}."
-    return f"{rollout.ready} of {rollout.wanted} replicas {_be(rollout.ready)} ready."
+    return f"{rollout.ready} of {rollout.desired} replicas {_be(rollout.ready)} ready."
 
 
 def _pods(count: int) -> str:

@@ -91,28 +91,30 @@ async def advance_canary(
     """Look at the canary and its router, ask the metric when it is time, and move on."""
     service = observed.service
     memory = service.status.canary if service.status else None
-    seen = await _observe_canary(observed, gateway, memory, resource_manager=resource_manager)
+    observation = await _observe_canary(
+        observed, gateway, memory, resource_manager=resource_manager
+    )
     if analysis.is_round_due(service.spec, memory, now):
         question = analysis.metric_query(service)
         value = await metrics.query(question) if metrics and question else None
-        seen = replace(seen, asked=True, metric=value)
-    return advance(service.spec, memory, seen, now)
+        observation = replace(observation, asked=True, metric=value)
+    return advance(service.spec, memory, observation, now)
 
 
 def render_facts(
     observed: ObservedChildren, gateway: Gateway | None, move: CanaryDecision | None
 ) -> Facts:
     """What the rendering depends on. Without a canary there is nothing to decide."""
-    seen = replicas_of(_own(observed, ChildRole.PRIMARY))
+    observation = replicas_of(_own(observed, ChildRole.PRIMARY))
     free = observed.other_autoscaler is not None
     if move is None:
         spec = observed.service.spec
         declared = None if spec.autoscaled else spec.replicas
         split = TrafficSplit(mode=SplitMode.NONE, primary=declared, canary=None, weight=0)
-        return Facts(gateway=gateway, primary_replicas=seen, split=split, replicas_free=free)
+        return Facts(gateway=gateway, primary_replicas=observation, split=split, replicas_free=free)
     return Facts(
         gateway=gateway,
-        primary_replicas=seen,
+        primary_replicas=observation,
         split=move.split,
         canary_applied=move.apply,
         promoted=move.promoted,
@@ -155,11 +157,11 @@ async def _observe_canary(
         current=rollout is not None
         and not rollout.rolling
         and await _carries(resource_manager, service, CANARY, canary),
-        replicas=rollout.wanted if rollout else 0,
+        replicas=rollout.desired if rollout else 0,
         ready=rollout.ready if rollout else 0,
         routed=routed,
         accepted=accepted,
-        primary_replicas=main.wanted if main else None,
+        primary_replicas=main.desired if main else None,
         primary_ready=main.ready if main else 0,
         primary_current=main is not None
         and main.complete
@@ -189,9 +191,9 @@ async def _carries(
     number = replicas_of(live) if owns_replicas(live) else None
     split = TrafficSplit(mode=SplitMode.NONE, primary=number, canary=number, weight=0)
     facts = Facts(split=split, promoted=promoted)
-    wanted = f"{service.name}-{role}"
+    desired = f"{service.name}-{role}"
     for item in manifests(service, facts):
-        if (item["kind"], ref_of(item).name) == ("Deployment", wanted):
+        if (item["kind"], ref_of(item).name) == ("Deployment", desired):
             diff = await resource_manager.diff(declare(item, resource_manager.manager), live)
             new = pending_fields(diff)
             return not any(found.change.path[:2] == ("spec", "template") for found in new)

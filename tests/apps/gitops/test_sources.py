@@ -105,7 +105,7 @@ async def test_a_host_in_a_private_network_is_asked_and_only_where_it_was_found(
     place.answers = ("10.0.0.7", "fd00::7")
     found = await place.sources.repository(application("https://git.example.com/a/b.git"))
     assert isinstance(found, GitRepository)
-    with found._online() as environment:
+    with found._connect() as environment:
         assert "git.example.com:443:10.0.0.7,[fd00::7]" in environment.reveal().values()
     await place.sources.repository(application("https://git.example.com/c/d.git"))
     assert place.asked == 1, "the answer is kept for a while"

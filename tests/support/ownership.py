@@ -1,4 +1,4 @@
-"""Applies manifests as the operator does, with kubectl, and asks for verdicts on what is there."""
+"""Applies manifests as the operator does, with kubectl, and compares what is there."""
 
 from __future__ import annotations
 

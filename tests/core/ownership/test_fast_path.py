@@ -1,4 +1,4 @@
-"""The short cut for objects that are as declared never says what the full verdict would not."""
+"""The short cut for objects that are as declared never says what the full comparison would not."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ MUTATIONS = [(index, *each) for index, (_, live) in enumerate(OBJECTS) for each 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=2))
-def test_it_agrees_with_the_full_verdict_on_any_object(
+def test_it_agrees_with_the_full_comparison_on_any_object(
     chosen: list[tuple[int, tuple[str | int, ...], Any]],
 ) -> None:
     index = chosen[0][0]

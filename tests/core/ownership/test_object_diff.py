@@ -1,4 +1,4 @@
-"""A verdict joins what each signal alone cannot tell, and says what it rests on.
+"""A diff joins what each signal alone cannot show, and says what it rests on.
 
 The objects were captured from a real cluster after real edits: tests/support/edits.py.
 """
@@ -86,7 +86,7 @@ def test_what_a_heal_answers_is_in_sync_save_for_additions(edit: Edit) -> None:
         assert {item.signal for item in found.drifted} <= {Signal.ADDED}
 
 
-def test_no_secret_shows_in_a_verdict() -> None:
+def test_no_secret_shows_in_a_diff() -> None:
     found = diff_as_operator(
         BY_NAME["a secret and one more"].item, live_after("a secret and one more")
     )
@@ -142,7 +142,7 @@ def test_a_value_that_we_own_and_did_not_declare_needs_a_dry_run() -> None:
     assert declared.cause is Cause.UNKNOWN
 
 
-def test_a_verdict_is_remembered_for_one_object_one_version_and_one_declaration() -> None:
+def test_a_diff_is_remembered_for_one_object_one_version_and_one_declaration() -> None:
     live = live_after("nothing")
     uid, version = live["metadata"]["uid"], live["metadata"]["resourceVersion"]
     assert cache_key(live, "sha256:1") == (uid, version, "sha256:1")
@@ -212,7 +212,7 @@ def rule(**fields: Any) -> IgnoreRule:
         (rule(manager="kubectl-set", expires=NOW + timedelta(hours=1)), True),
     ],
 )
-def test_a_rule_hides_what_it_names_and_the_verdict_says_so(
+def test_a_rule_hides_what_it_names_and_the_diff_says_so(
     given: IgnoreRule, ignored_paths: bool
 ) -> None:
     found = diff_as_operator(DEPLOYMENT, live_after("kubectl set image"), ignore=[given])

@@ -161,7 +161,7 @@ def test_what_is_forgotten_or_too_old_is_asked_again() -> None:
     play(story())
 
 
-def test_a_verdict_is_not_remembered_for_other_surroundings_nor_past_a_rule() -> None:
+def test_a_diff_is_not_remembered_in_another_context_nor_past_a_rule() -> None:
     async def story() -> None:
         stage = Stage()
         await stage.resource_manager.create(stage.declared())
@@ -482,7 +482,7 @@ def test_a_heal_that_admission_rewrote_is_not_a_heal() -> None:
 
 
 def test_what_admission_rewrites_is_asked_again_more_and_more_rarely_until_it_is_gone() -> None:
-    """Nothing in the cluster tells that a policy is gone: the verdict must not outlive it."""
+    """Nothing in the cluster tells that a policy is gone: the diff must not outlive it."""
 
     async def story() -> None:
         kube = Mirroring()

@@ -108,11 +108,11 @@ def test_an_ignore_rule_alters_no_other_field_of_what_is_written(data: st.DataOb
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
     declared = declaration_of(item)
-    verdict = diff_object(
+    diff = diff_object(
         fast_path=False, declared=declared, live=live, key=KEY, now=NOW, ignore=[rule]
     )
-    written = item_to_apply(declared, live, verdict)
-    hidden = [path for _, path in verdict.ignored_paths]
+    written = item_to_apply(declared, live, diff)
+    hidden = [path for _, path in diff.ignored_paths]
     entries = read_ownership(live["metadata"]["managedFields"]).entries
     alone = [
         path[:end]
@@ -134,14 +134,14 @@ def test_what_is_ignored_and_still_ours_keeps_its_live_value(data: st.DataObject
     item, live, moved = data.draw(edited())
     rule = data.draw(ignoring(item, moved))
     declared = declaration_of(item)
-    verdict = diff_object(
+    diff = diff_object(
         fast_path=False, declared=declared, live=live, key=KEY, now=NOW, ignore=[rule]
     )
-    written, seen = canonical(item_to_apply(declared, live, verdict)), canonical(live)
+    written, seen = canonical(item_to_apply(declared, live, diff)), canonical(live)
     ours = read_ownership(live["metadata"]["managedFields"]).ours(
         declared.managers, item["apiVersion"]
     )
-    for _, path in verdict.ignored_paths:
+    for _, path in diff.ignored_paths:
         if ours and path in ours:
             assert value_at(written, path) == value_at(seen, path), (rule, path)
 

@@ -51,9 +51,16 @@ ARGO_WROTE = [{"manager": "argocd-controller", "operation": "Update"}]
     ("metadata", "owner", "name"),
     [
         ({}, None, None),
-        ({"annotations": {TRACKING: "shop:apps/Deployment:shop/web"}}, ForeignOwner.ARGO_CD, ("", "shop")),
-        ({"annotations": {TRACKING: "team_shop:apps/Deployment:shop/web"}}, ForeignOwner.ARGO_CD,
-         ("team", "shop")),
+        (
+            {"annotations": {TRACKING: "shop:apps/Deployment:shop/web"}},
+            ForeignOwner.ARGO_CD,
+            ("", "shop"),
+        ),
+        (
+            {"annotations": {TRACKING: "team_shop:apps/Deployment:shop/web"}},
+            ForeignOwner.ARGO_CD,
+            ("team", "shop"),
+        ),
         # The mark of another object, copied onto this one.
         ({"annotations": {TRACKING: "shop:apps/Deployment:shop/api"}}, None, None),
         ({"annotations": {TRACKING: "shop:apps/Deployment:elsewhere/web"}}, None, None),
@@ -64,15 +71,18 @@ ARGO_WROTE = [{"manager": "argocd-controller", "operation": "Update"}]
         ({"labels": INSTANCE}, None, None),
         ({"labels": INSTANCE, "managedFields": ARGO_WROTE}, ForeignOwner.ARGO_CD, ("", "shop")),
         ({"labels": FLUX}, ForeignOwner.FLUX, ("flux-system", "apps")),
-        ({"labels": FLUX_HELM, "annotations": {"meta.helm.sh/release-name": "apps"}}, ForeignOwner.FLUX,
-         ("flux-system", "apps")),
+        (
+            {"labels": FLUX_HELM, "annotations": {"meta.helm.sh/release-name": "apps"}},
+            ForeignOwner.FLUX,
+            ("flux-system", "apps"),
+        ),
         ({"annotations": {"meta.helm.sh/release-name": "shop"}}, ForeignOwner.HELM, None),
         # What `helm template` writes, also into Git.
         ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, None, None),
         ({"labels": {"holdfast.dev/application": "shop.web"}}, None, None),
         ({"labels": None, "annotations": 3}, None, None),
     ],
-)  # fmt: skip
+)
 def test_an_object_is_applied_by(metadata: Any, owner: ForeignOwner | None, name: Any) -> None:
     assert owner_of(web(**metadata)) is owner
     assert owning_application(web(**metadata)) == name
@@ -97,7 +107,7 @@ def test_an_object_is_applied_by(metadata: Any, owner: ForeignOwner | None, name
         ("helm.toolkit.fluxcd.io/driftDetection", "disabled", ["unmanaged"]),
         ("helm.sh/resource-policy", "keep", ["keep"]),
     ],
-)  # fmt: skip
+)
 def test_a_setting_asks_for(annotation: str, value: str, asked: list[str]) -> None:
     terms = foreign_settings_of(web(annotations={annotation: value}))
     names = ("unmanaged", "create_only", "keep", "welcome")
@@ -111,24 +121,28 @@ def test_without_settings_nothing_is_asked_for() -> None:
 
 
 def argo(*entries: Any) -> ExternalIgnoreRules:
-    found = read_external_rules({
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Application",
-        "metadata": {"name": "shop", "namespace": "argocd"},
-        "spec": {"ignoreDifferences": list(entries)},
-    })  # fmt: skip
+    found = read_external_rules(
+        {
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "Application",
+            "metadata": {"name": "shop", "namespace": "argocd"},
+            "spec": {"ignoreDifferences": list(entries)},
+        }
+    )
     assert found is not None
     return found
 
 
 def flux(kind: str, spec: Any) -> ExternalIgnoreRules:
     group = "helm" if kind == "HelmRelease" else "kustomize"
-    found = read_external_rules({
-        "apiVersion": f"{group}.toolkit.fluxcd.io/v2",
-        "kind": kind,
-        "metadata": {"name": "apps", "namespace": "flux-system"},
-        "spec": spec,
-    })  # fmt: skip
+    found = read_external_rules(
+        {
+            "apiVersion": f"{group}.toolkit.fluxcd.io/v2",
+            "kind": kind,
+            "metadata": {"name": "apps", "namespace": "flux-system"},
+            "spec": spec,
+        }
+    )
     assert found is not None
     return found
 
@@ -153,15 +167,23 @@ def hidden(
 def test_argo_cds_rules_become_ours_and_say_where_they_came_from() -> None:
     found = argo(
         {"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]},
-        {"group": "*", "kind": "*", "name": "web",
-         "managedFieldsManagers": ["kube-controller-manager"]},
-        {"group": "apps", "kind": "Deployment", "jqPathExpressions": [
-            ".spec.template.spec.containers[].resources",
-            '.spec.template.metadata.annotations["example.com/at"]',
-            '.spec.template.spec.initContainers[] | select(.name == "injected")',
-        ]},
+        {
+            "group": "*",
+            "kind": "*",
+            "name": "web",
+            "managedFieldsManagers": ["kube-controller-manager"],
+        },
+        {
+            "group": "apps",
+            "kind": "Deployment",
+            "jqPathExpressions": [
+                ".spec.template.spec.containers[].resources",
+                '.spec.template.metadata.annotations["example.com/at"]',
+                '.spec.template.spec.initContainers[] | select(.name == "injected")',
+            ],
+        },
         {"kind": "Service", "jsonPointers": ["/spec/clusterIP"]},
-    )  # fmt: skip
+    )
     place = "argo-cd Application argocd/shop ignoreDifferences"
     pod = ("spec", "template", "spec")
     assert found.found.not_understood == ()
@@ -246,9 +268,14 @@ CORE: Any = {**web(), "apiVersion": "v1", "kind": "Service"}
 
 @pytest.mark.parametrize(
     ("group", "hides"),
-    [(None, [False, True]), ("", [False, True]), ("serving.knative.dev", [True, False]),
-     ("*.knative.dev", [True, False]), ("*", [True, True])],
-)  # fmt: skip
+    [
+        (None, [False, True]),
+        ("", [False, True]),
+        ("serving.knative.dev", [True, False]),
+        ("*.knative.dev", [True, False]),
+        ("*", [True, True]),
+    ],
+)
 def test_a_rule_of_argo_cd_for_one_groups_kind_hides_nothing_of_anothers(
     group: str | None, hides: list[bool]
 ) -> None:
@@ -259,10 +286,15 @@ def test_a_rule_of_argo_cd_for_one_groups_kind_hides_nothing_of_anothers(
 
 @pytest.mark.parametrize(
     ("target", "hides"),
-    [({}, [True, True]), ({"kind": "Service"}, [True, True]),
-     ({"group": "serving.knative.dev"}, [True, False]), ({"group": "serving.*"}, [True, False]),
-     ({"version": "v1"}, [True, True]), ({"version": "v2"}, [False, False])],
-)  # fmt: skip
+    [
+        ({}, [True, True]),
+        ({"kind": "Service"}, [True, True]),
+        ({"group": "serving.knative.dev"}, [True, False]),
+        ({"group": "serving.*"}, [True, False]),
+        ({"version": "v1"}, [True, True]),
+        ({"version": "v2"}, [False, False]),
+    ],
+)
 def test_a_rule_of_flux_keeps_to_its_group_and_version(
     target: dict[str, str], hides: list[bool]
 ) -> None:
@@ -273,12 +305,22 @@ def test_a_rule_of_flux_keeps_to_its_group_and_version(
 @pytest.mark.parametrize(
     ("selector", "chosen"),
     [
-        ("tier=web", True), ("tier==web", True), ("tier=db", False), ("tier!=db", True),
-        ("tier", True), ("!tier", False), ("!other", True), ("other", False),
-        ("tier in (db, web)", True), ("tier notin (db,web)", False), ("other notin (x)", True),
-        ("tier=web,team=ml", True), ("tier=web,team=x", False), ("empty=", True),
+        ("tier=web", True),
+        ("tier==web", True),
+        ("tier=db", False),
+        ("tier!=db", True),
+        ("tier", True),
+        ("!tier", False),
+        ("!other", True),
+        ("other", False),
+        ("tier in (db, web)", True),
+        ("tier notin (db,web)", False),
+        ("other notin (x)", True),
+        ("tier=web,team=ml", True),
+        ("tier=web,team=x", False),
+        ("empty=", True),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("part", ["labels", "annotations"])
 def test_a_rule_of_flux_is_for_what_its_selectors_choose(
     part: str, selector: str, chosen: bool
@@ -288,8 +330,9 @@ def test_a_rule_of_flux_is_for_what_its_selectors_choose(
     assert found.found.not_understood == ()
     declared = web(**{part: {"tier": "web", "team": "ml", "empty": ""}})
     assert bool(found.rules_for(declared)) is chosen
-    assert bool(found.rules_for(web())) is (selector in ("!tier", "!other", "tier!=db")
-                                            or "notin" in selector)  # fmt: skip
+    assert bool(found.rules_for(web())) is (
+        selector in ("!tier", "!other", "tier!=db") or "notin" in selector
+    )
 
 
 def test_objects_without_rules_have_none() -> None:

@@ -33,14 +33,23 @@ def digest_of(item: dict[str, Any]) -> str:
     item = copy.deepcopy(item)
     finding = FieldDrift(
         change=Change(path=("spec", "replicas"), desired=1, live=2),
-        kind=DriftKind.CONFIGURATION, signal=Signal.VALUE, field_class=FieldClass.OWNED,
-        evidence="", pending=True,
-    )  # fmt: skip
+        kind=DriftKind.CONFIGURATION,
+        signal=Signal.VALUE,
+        field_class=FieldClass.OWNED,
+        evidence="",
+        pending=True,
+    )
     seen = ObservedObject(
-        ref=ref_of(item), sync_status=SyncStatus.OUT_OF_SYNC, health=ObjectHealth.HEALTHY, live=item, applied=True,
-        declared=DeclaredObject(ref=ref_of(item), item=item, origin=Origin(file="a.yaml", lines={})),
+        ref=ref_of(item),
+        sync_status=SyncStatus.OUT_OF_SYNC,
+        health=ObjectHealth.HEALTHY,
+        live=item,
+        applied=True,
+        declared=DeclaredObject(
+            ref=ref_of(item), item=item, origin=Origin(file="a.yaml", lines={})
+        ),
         diff=ObjectDiff(state=ObjectState.DRIFTED, field_drifts=(finding,)),
-    )  # fmt: skip
+    )
     plan = make_sync_plan(
         APPLICATION, "c" * 40, [seen], digests=lambda ref: "d", inventory={}, prune=False
     )

@@ -58,8 +58,11 @@ class CodifyWorld:
         )
 
     def declared(self, kind: str, name: str = "") -> DeclaredObject:
-        found = [each for each in self.render().objects
-                 if each.ref.kind == kind and name in each.ref.name]  # fmt: skip
+        found = [
+            each
+            for each in self.render().objects
+            if each.ref.kind == kind and name in each.ref.name
+        ]
         assert len(found) == 1, [str(each.ref) for each in self.render().objects]
         return found[0]
 
@@ -70,10 +73,16 @@ class CodifyWorld:
         item["metadata"]["uid"] = "u-1"
         item["metadata"]["resourceVersion"] = "7"
         if added is not None:
-            item["metadata"]["managedFields"] = [{
-                "manager": EDITED, "operation": "Update", "apiVersion": item["apiVersion"],
-                "time": "2026-11-16T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": added,
-            }]  # fmt: skip
+            item["metadata"]["managedFields"] = [
+                {
+                    "manager": EDITED,
+                    "operation": "Update",
+                    "apiVersion": item["apiVersion"],
+                    "time": "2026-11-16T00:00:00Z",
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": added,
+                }
+            ]
         return dict(item)
 
     def codify(self, kind: str, live: Fields | None, *, name: str = "") -> CodifyResult:
@@ -96,11 +105,18 @@ class CodifyWorld:
         trail = self.renders.trail(self.export, self.path, renderer=Renderer.AUTO)
         return asyncio.run(
             codify(
-                rendered=self.render(), declared=declared, live=live, field_drifts=field_drifts,
-                export=self.export, path=self.path, namespace=self.namespace,
-                renders=self.renders, trail=trail, decryptor=self.decryptor,
+                rendered=self.render(),
+                declared=declared,
+                live=live,
+                field_drifts=field_drifts,
+                export=self.export,
+                path=self.path,
+                namespace=self.namespace,
+                renders=self.renders,
+                trail=trail,
+                decryptor=self.decryptor,
             )
-        )  # fmt: skip
+        )
 
     def text(self, done: CodifyResult, file: str) -> str:
         data = done.files[file]

@@ -16,10 +16,13 @@ async def taken_over() -> GitopsWorld:
     world = GitopsWorld(route(Remediation.SELF_HEAL))
     world.kube.create(
         {
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "a", "namespace": NAMESPACE}, "data": {"x": "0", "theirs": "kept"},
-        }, manager="kubectl-create",
-    )  # fmt: skip
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": NAMESPACE},
+            "data": {"x": "0", "theirs": "kept"},
+        },
+        manager="kubectl-create",
+    )
     world.git.commit({"a.yaml": configmap("a", x="1")})
     await world.sync()
     world.pass_time(60)
@@ -58,14 +61,25 @@ async def test_a_crash_between_the_apply_and_the_ledger_makes_nothing_of_theirs_
     world = await taken_over()
     (record,) = await world.ledger_store.records(RecordKind.INVENTORY)
     lost = LedgerWrite(
-        kind=record.kind, application=record.application, key=record.key, state=record.state,
-        seen=record.version, body=None,
-    )  # fmt: skip
+        kind=record.kind,
+        application=record.application,
+        key=record.key,
+        state=record.state,
+        seen=record.version,
+        body=None,
+    )
     drifts = await world.ledger_store.records(RecordKind.DRIFT)
     gone = [
-        LedgerWrite(kind=each.kind, application=each.application, key=each.key, state=each.state,
-            seen=each.version, body=None) for each in drifts
-    ]  # fmt: skip
+        LedgerWrite(
+            kind=each.kind,
+            application=each.application,
+            key=each.key,
+            state=each.state,
+            seen=each.version,
+            body=None,
+        )
+        for each in drifts
+    ]
     await world.ledger_store.write([lost, *gone], [])
     await world.start()
     world.pass_time(60)

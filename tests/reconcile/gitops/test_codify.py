@@ -137,17 +137,33 @@ def test_where_all_of_a_mapping_is_gone_no_empty_one_is_left(world: CodifyWorld)
 
 def test_what_others_added_is_declared_without_the_servers_defaults(world: CodifyWorld) -> None:
     added = {
-        "f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"probe"}': {
-            ".": {}, "f:name": {}, "f:image": {}, "f:imagePullPolicy": {},
-            "f:terminationMessagePath": {},
-        }}}}},
-    }  # fmt: skip
+        "f:spec": {
+            "f:template": {
+                "f:spec": {
+                    "f:containers": {
+                        'k:{"name":"probe"}': {
+                            ".": {},
+                            "f:name": {},
+                            "f:image": {},
+                            "f:imagePullPolicy": {},
+                            "f:terminationMessagePath": {},
+                        }
+                    }
+                }
+            }
+        },
+    }
 
     def change(item: dict[str, Any]) -> None:
-        item["spec"]["template"]["spec"]["containers"].append({
-            "name": "probe", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent",
-            "resources": {}, "terminationMessagePath": "/dev/termination-log",
-        })  # fmt: skip
+        item["spec"]["template"]["spec"]["containers"].append(
+            {
+                "name": "probe",
+                "image": "busybox:1.36",
+                "imagePullPolicy": "IfNotPresent",
+                "resources": {},
+                "terminationMessagePath": "/dev/termination-log",
+            }
+        )
 
     done = world.codify("Deployment", world.live("Deployment", change, added=added))
     assert diff(APP.lstrip(), world.text(done, "apps/chat/app.yaml")) == [
@@ -158,12 +174,20 @@ def test_what_others_added_is_declared_without_the_servers_defaults(world: Codif
 
 def test_the_right_document_of_a_file_is_edited(world: CodifyWorld) -> None:
     live = world.live("Service", lambda item: item["spec"]["ports"][0].update(targetPort=8000))
-    live["metadata"]["managedFields"] = [{  # type: ignore[call-overload, index]
-        "manager": "kubectl-patch", "operation": "Update", "apiVersion": "v1",
-        "fieldsV1": {"f:spec": {"f:ports": {
-            'k:{"port":80,"protocol":"TCP"}': {"f:targetPort": {}},
-        }}},
-    }]  # fmt: skip
+    live["metadata"]["managedFields"] = [
+        {  # type: ignore[call-overload, index]
+            "manager": "kubectl-patch",
+            "operation": "Update",
+            "apiVersion": "v1",
+            "fieldsV1": {
+                "f:spec": {
+                    "f:ports": {
+                        'k:{"port":80,"protocol":"TCP"}': {"f:targetPort": {}},
+                    }
+                }
+            },
+        }
+    ]
     done = world.codify("Service", live)
     assert diff(APP.lstrip(), world.text(done, "apps/chat/app.yaml")) == ["+      targetPort: 8000"]
 
@@ -207,18 +231,27 @@ def test_an_object_made_without_git_gets_a_file_with_what_its_writer_wrote(
     world: CodifyWorld,
 ) -> None:
     live: Fields = {
-        "apiVersion": "v1", "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
         "metadata": {
-            "name": "tuning", "namespace": "team", "uid": "u", "resourceVersion": "9",
-            "creationTimestamp": "2026-11-16T00:00:00Z", "labels": {"a": "b"},
+            "name": "tuning",
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "9",
+            "creationTimestamp": "2026-11-16T00:00:00Z",
+            "labels": {"a": "b"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
-            "managedFields": [{
-                "manager": "kubectl-create", "operation": "Update", "apiVersion": "v1",
-                "fieldsV1": {"f:data": {"f:mode": {}}, "f:metadata": {"f:labels": {"f:a": {}}}},
-            }],
+            "managedFields": [
+                {
+                    "manager": "kubectl-create",
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "fieldsV1": {"f:data": {"f:mode": {}}, "f:metadata": {"f:labels": {"f:a": {}}}},
+                }
+            ],
         },
         "data": {"mode": "on"},
-    }  # fmt: skip
+    }
     done = world.adopt(live)
     assert world.text(done, "apps/chat/configmap-tuning.yaml") == (
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: tuning\n  namespace: team\n"
@@ -228,17 +261,22 @@ def test_an_object_made_without_git_gets_a_file_with_what_its_writer_wrote(
 
 def test_an_object_that_another_makes_is_not_adopted(world: CodifyWorld) -> None:
     live: Fields = {
-        "apiVersion": "v1", "kind": "Pod",
+        "apiVersion": "v1",
+        "kind": "Pod",
         "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]},
-    }  # fmt: skip
+    }
     with pytest.raises(CannotCodify, match="belongs to another"):
         world.adopt(live)
 
 
 def test_a_plain_secret_is_never_written(world: CodifyWorld) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "team"}}
-    world.write({"apps/chat/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
-                 "stringData: {password: declared-value}\n"})  # fmt: skip
+    world.write(
+        {
+            "apps/chat/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+            "stringData: {password: declared-value}\n"
+        }
+    )
     live = world.live("Secret", lambda item: item["data"].update(password="Y2FuYXJ5"))
     for attempt in (
         lambda: world.codify("Secret", live),
@@ -251,15 +289,28 @@ def test_a_plain_secret_is_never_written(world: CodifyWorld) -> None:
         assert "Y2FuYXJ5" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("HF_TOKEN", "canary-value"),
-                                         ("SETTING", "hf_" + "A1b2C3d4" * 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"), [("HF_TOKEN", "canary-value"), ("SETTING", "hf_" + "A1b2C3d4" * 4)]
+)
 def test_a_credential_among_the_variables_is_not_written(
     world: CodifyWorld, name: str, value: str
 ) -> None:
     item = {"name": name, "value": value}
-    added = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"main"}': {
-        "f:env": {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}}},
-    }}}}}}  # fmt: skip
+    added = {
+        "f:spec": {
+            "f:template": {
+                "f:spec": {
+                    "f:containers": {
+                        'k:{"name":"main"}': {
+                            "f:env": {
+                                f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}}
+                            },
+                        }
+                    }
+                }
+            }
+        }
+    }
     live = world.live("Deployment", lambda it: container(it)["env"].append(item), added=added)
     with pytest.raises(SecretInClear) as caught:
         world.codify("Deployment", live)
@@ -272,9 +323,15 @@ def test_nothing_to_declare_is_refused(world: CodifyWorld) -> None:
 
 
 def test_a_refusal_says_what_was_tried(world: CodifyWorld) -> None:
-    world.write({"apps/chat/app.yaml": APP.replace("labels: {app: chat}   # flow",
-                 "labels: &l {app: chat}").replace("matchLabels: {app: chat}", "matchLabels: *l")
-                 .replace("---\n", "---\n# second\n")})  # fmt: skip
+    world.write(
+        {
+            "apps/chat/app.yaml": APP.replace(
+                "labels: {app: chat}   # flow", "labels: &l {app: chat}"
+            )
+            .replace("matchLabels: {app: chat}", "matchLabels: *l")
+            .replace("---\n", "---\n# second\n")
+        }
+    )
     live = world.live("Deployment", lambda item: item["metadata"].pop("labels"))
     with pytest.raises(CannotCodify) as caught:
         world.codify("Deployment", live)
@@ -305,9 +362,13 @@ class Sealing:
 def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) -> None:
     sealing = Sealing()
     world = CodifyWorld(
-        root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=sealing),
+        root=tmp_path,
+        path="app",
+        renders=FileRenderer(key=KEY, decryptor=sealing),
         decryptor=sealing,
-    ).write({"app/secret.yaml": """
+    ).write(
+        {
+            "app/secret.yaml": """
         apiVersion: v1
         kind: Secret
         metadata:
@@ -317,7 +378,9 @@ def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) ->
           other: ENC[AES256_GCM,x]
         sops:
           mac: none
-        """})  # fmt: skip
+        """
+        }
+    )
     fresh = base64.b64encode(b"canary").decode()
     live = world.live("Secret", lambda item: item["data"].update(password=fresh))
     done = world.codify("Secret", live)
@@ -325,8 +388,11 @@ def test_an_encrypted_value_is_replaced_in_its_encrypted_form(tmp_path: Path) ->
     assert "password: ENC[AES256_GCM,yranac]" in text
     assert "canary" not in text.replace("yranac", "")
     assert any("encrypted" in note for note in done.notes)
-    labelled = world.live("Secret", lambda item: item["metadata"].update(labels={"a": "b"}),
-                          added={"f:metadata": {"f:labels": {"f:a": {}}}})  # fmt: skip
+    labelled = world.live(
+        "Secret",
+        lambda item: item["metadata"].update(labels={"a": "b"}),
+        added={"f:metadata": {"f:labels": {"f:a": {}}}},
+    )
     with pytest.raises(CannotCodify, match="not one of its values"):
         world.codify("Secret", labelled)
     world.decryptor = None

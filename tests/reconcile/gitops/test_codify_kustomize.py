@@ -94,15 +94,17 @@ def world(tmp_path: Path, pytestconfig: pytest.Config) -> CodifyWorld:
         skip_without(pytestconfig, "Kustomize", missing)
     return CodifyWorld(
         root=tmp_path, path="overlays/prod", renders=FileRenderer(key=KEY, kustomize=kubectl)
-    ).write({
-        "base/kustomization.yaml": "resources: [deployment.yaml]\n",
-        "base/deployment.yaml": BASE,
-        "overlays/prod/kustomization.yaml": OVERLAY,
-        "overlays/prod/env.yaml": ENV_PATCH,
-        "overlays/prod/extra.yaml": EXTRA,
-        "overlays/prod/files/tuning.conf": "a = 1\nb = 2\n",
-        "overlays/test/kustomization.yaml": "resources: [../../base]\n",
-    })  # fmt: skip
+    ).write(
+        {
+            "base/kustomization.yaml": "resources: [deployment.yaml]\n",
+            "base/deployment.yaml": BASE,
+            "overlays/prod/kustomization.yaml": OVERLAY,
+            "overlays/prod/env.yaml": ENV_PATCH,
+            "overlays/prod/extra.yaml": EXTRA,
+            "overlays/prod/files/tuning.conf": "a = 1\nb = 2\n",
+            "overlays/test/kustomization.yaml": "resources: [../../base]\n",
+        }
+    )
 
 
 def main(item: dict[str, Any]) -> dict[str, Any]:
@@ -191,9 +193,10 @@ def test_without_a_patch_for_the_object_the_overlay_gets_one(world: CodifyWorld)
 
 def test_what_the_application_declares_itself_is_changed_there(world: CodifyWorld) -> None:
     live = world.live(
-        "ServiceAccount", lambda item: item.update(automountServiceAccountToken=False),
+        "ServiceAccount",
+        lambda item: item.update(automountServiceAccountToken=False),
         added={"f:automountServiceAccountToken": {}},
-    )  # fmt: skip
+    )
     done = world.codify("ServiceAccount", live)
     assert world.text(done, "overlays/prod/extra.yaml") == (
         EXTRA + "automountServiceAccountToken: false\n"
@@ -263,9 +266,11 @@ def test_a_deleted_object_of_a_shared_base_is_left_out_by_a_patch(world: CodifyW
 
 def test_an_object_made_without_git_joins_the_resources(world: CodifyWorld) -> None:
     live: Fields = {
-        "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "data": {"a": "1"},
         "metadata": {"name": "prod-tuning", "namespace": "team", "uid": "u"},
-    }  # fmt: skip
+    }
     done = world.adopt(live)
     file = "overlays/prod/configmap-prod-tuning.yaml"
     assert sorted(done.files) == [file, KUSTOMIZATION]
@@ -288,11 +293,13 @@ def test_a_list_of_a_kind_that_kustomize_does_not_know_is_changed_by_an_operatio
             - {name: http, port: 80, protocol: HTTP}
             - {name: https, port: 443, protocol: HTTPS}
         """
-    world.write({
-        "base/kustomization.yaml": "resources: [deployment.yaml, gateway.yaml]\n",
-        "base/gateway.yaml": gateway,
-        KUSTOMIZATION: "resources: [../../base]\n",
-    })  # fmt: skip
+    world.write(
+        {
+            "base/kustomization.yaml": "resources: [deployment.yaml, gateway.yaml]\n",
+            "base/gateway.yaml": gateway,
+            KUSTOMIZATION: "resources: [../../base]\n",
+        }
+    )
     live = world.live("Gateway", lambda item: item["spec"]["listeners"][1].update(port=8443))
     done = world.codify("Gateway", live)
     text = world.text(done, KUSTOMIZATION)
@@ -302,11 +309,16 @@ def test_a_list_of_a_kind_that_kustomize_does_not_know_is_changed_by_an_operatio
 
 def test_an_edit_that_would_change_another_object_is_refused(world: CodifyWorld) -> None:
     """Two containers share one entry of `images`, and a second one undoes every patch."""
-    world.write({
-        KUSTOMIZATION: "resources: [app.yaml]\nimages:\n  - name: a\n    newTag: '1'\n",
-        "overlays/prod/app.yaml": BASE.replace("image: vllm/vllm-openai", "image: a") + "---"
-        + BASE.replace("name: chat", "name: other").replace("image: vllm/vllm-openai", "image: a"),
-    })  # fmt: skip
+    world.write(
+        {
+            KUSTOMIZATION: "resources: [app.yaml]\nimages:\n  - name: a\n    newTag: '1'\n",
+            "overlays/prod/app.yaml": BASE.replace("image: vllm/vllm-openai", "image: a")
+            + "---"
+            + BASE.replace("name: chat", "name: other").replace(
+                "image: vllm/vllm-openai", "image: a"
+            ),
+        }
+    )
     live = world.live("Deployment", lambda item: main(item).update(image="a:2"), name="chat")
     with pytest.raises(CannotCodify) as caught:
         world.codify("Deployment", live, name="chat")

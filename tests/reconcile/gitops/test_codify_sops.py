@@ -31,9 +31,11 @@ def test_a_changed_secret_is_written_encrypted_and_opens_to_the_live_value(
 ) -> None:
     decryptor = SopsDecryptor(age_key=Secret(IDENTITY), program=sops.path)
     world = CodifyWorld(
-        root=tmp_path, path="app", renders=FileRenderer(key=KEY, decryptor=decryptor),
+        root=tmp_path,
+        path="app",
+        renders=FileRenderer(key=KEY, decryptor=decryptor),
         decryptor=decryptor,
-    ).write({"app/secret.yaml": sops.encrypt(SECRET).encode()})  # fmt: skip
+    ).write({"app/secret.yaml": sops.encrypt(SECRET).encode()})
     fresh = base64.b64encode(CANARY.encode()).decode()
     live = world.live("Secret", lambda item: item["data"].update(password=fresh))
     done = world.codify("Secret", live)

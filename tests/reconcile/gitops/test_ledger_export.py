@@ -54,12 +54,26 @@ def drift(number: int, *, seen: int = 0, note: str = "") -> LedgerWrite:
     from tests.support.ledgers import NOON
 
     made = ObjectDrift(
-        id=f"drf-{number:04}", application=ApplicationId(namespace="team", name="shop"), project=PROJECT,
+        id=f"drf-{number:04}",
+        application=ApplicationId(namespace="team", name="shop"),
+        project=PROJECT,
         object=ObjectRef(api_version="v1", kind="ConfigMap", namespace="chat", name="a"),
-        entries=(DriftEntry(path="/data/x", desired="1", live=str(number),
-                            kind=DriftKind.CONFIGURATION, cause=Cause.UNKNOWN, evidence=""),),
-        commit="abc", remediation=Remediation.REPORT, first_seen=NOON, last_seen=NOON, note=note,
-    )  # fmt: skip
+        entries=(
+            DriftEntry(
+                path="/data/x",
+                desired="1",
+                live=str(number),
+                kind=DriftKind.CONFIGURATION,
+                cause=Cause.UNKNOWN,
+                evidence="",
+            ),
+        ),
+        commit="abc",
+        remediation=Remediation.REPORT,
+        first_seen=NOON,
+        last_seen=NOON,
+        note=note,
+    )
     body = gitops_v1.encode_record(gitops_v1.drift_to_json(made))
     return record_put(made.id, seen, application="team/shop", state="closed", body=body)
 

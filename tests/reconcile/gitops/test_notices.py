@@ -461,8 +461,13 @@ def test_a_subject_that_flaps_does_not_flood() -> None:
         for number in range(100):
             word = ("detected", "healed")[number % 2]
             at = world.clock.now()
-            flap = make(number, subject="Deployment/prod/chat", cause=f"c{number}",
-                        type_=f"dev.holdfast.drift.{word}.v1", at=at)  # fmt: skip
+            flap = make(
+                number,
+                subject="Deployment/prod/chat",
+                cause=f"c{number}",
+                type_=f"dev.holdfast.drift.{word}.v1",
+                at=at,
+            )
             await world.tell(flap)
             await world.clock.advance(90)
             if number == 50:
@@ -487,8 +492,13 @@ def test_an_alarm_about_a_subject_that_flaps_comes_through() -> None:
     async def tale(world: World) -> None:
         for number in range(5):
             await world.tell(make(number, subject="Deployment/prod/chat"))
-        fight = make(9, subject="Deployment/prod/chat", severity=Severity.CRITICAL,
-                     cause="fight", type_="dev.holdfast.drift.fight.v1")  # fmt: skip
+        fight = make(
+            9,
+            subject="Deployment/prod/chat",
+            severity=Severity.CRITICAL,
+            cause="fight",
+            type_="dev.holdfast.drift.fight.v1",
+        )
         await world.tell(fight)
         await world.clock.advance(0)
         assert slack.told == ["n-9"]
@@ -501,8 +511,9 @@ def test_drift_that_is_handled_quickly_does_not_count_as_flapping() -> None:
 
     async def tale(world: World) -> None:
         for number, word in enumerate(("detected", "approved", "healed")):
-            await world.tell(make(number, subject="Deployment/prod/chat",
-                                  type_=f"dev.holdfast.drift.{word}.v1"))  # fmt: skip
+            await world.tell(
+                make(number, subject="Deployment/prod/chat", type_=f"dev.holdfast.drift.{word}.v1")
+            )
         await world.clock.advance(60)
         assert slack.told == ["n-0", "n-1", "n-2"]
 
@@ -597,9 +608,13 @@ def test_what_another_controller_has_told_is_not_told_again() -> None:
         (first,) = await world.book.records(RecordKind.NOTICE, key="n-1")
         body = json.loads(json.dumps(first.body).replace('"waiting"', '"sent"'))
         closed = LedgerWrite(
-            kind=RecordKind.NOTICE, application="prod/chat", key="n-1", seen=first.version,
-            state="closed", body=body,
-        )  # fmt: skip
+            kind=RecordKind.NOTICE,
+            application="prod/chat",
+            key="n-1",
+            seen=first.version,
+            state="closed",
+            body=body,
+        )
         await world.book.write([closed], [])
         await world.restart()
         await world.clock.advance(600)

@@ -67,9 +67,11 @@ async def test_a_revert_of_what_is_on_hold_is_refused_too() -> None:
     (drift,) = world.drifts
     desk = world.review()
     await desk.pause(
-        desk.application("ml-platform", "shop"), actor="maria", reason="INC-1",
+        desk.application("ml-platform", "shop"),
+        actor="maria",
+        reason="INC-1",
         until=world.clock.now() + timedelta(hours=1),
-    )  # fmt: skip
+    )
     with pytest.raises(RefusedByPolicy, match="On hold by") as refusal:
         await desk.revert("ml-platform", drift.id, actor="maria")
     assert "holdfast resume" in refusal.value.hint

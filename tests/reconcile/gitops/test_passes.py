@@ -462,9 +462,11 @@ async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -
     drift = DriftSpec(namespaces=(NAMESPACE,))
     world = await two(route(Remediation.SELF_HEAL), drift=drift)
     item = {
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "stray", "namespace": NAMESPACE}, "data": {"k": "v"},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "stray", "namespace": NAMESPACE},
+        "data": {"k": "v"},
+    }
     world.kube.create(item)  # type: ignore[arg-type]
     result = await world.reconcile()
     assert result.status.orphans == 1
@@ -484,15 +486,17 @@ async def test_orphans_are_reported_and_deleted_only_where_that_is_asked_for() -
 async def test_objects_of_other_tools_are_observed_and_never_written() -> None:
     world = GitopsWorld(route(Remediation.SELF_HEAL))
     item = {
-        "apiVersion": "v1", "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
         "metadata": {
-            "name": "a", "namespace": NAMESPACE,
+            "name": "a",
+            "namespace": NAMESPACE,
             "annotations": {
                 "argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a",
             },
         },
         "data": {"x": "1"},
-    }  # fmt: skip
+    }
     world.kube.create(item, manager="argocd-controller")  # type: ignore[arg-type]
     world.git.commit({"a.yaml": configmap("a", x="5")})
     writes = len(world.kube.writes)
@@ -553,18 +557,21 @@ async def test_what_argo_cd_was_told_to_ignore_is_ignored() -> None:
     tracking = {"argocd.argoproj.io/tracking-id": f"shop:/ConfigMap:{NAMESPACE}/a"}
     world.kube.create(
         {
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "1", "q": "1"},
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "data": {"x": "1", "q": "1"},
             "metadata": {"name": "a", "namespace": NAMESPACE, "annotations": tracking},
         },
         manager="argocd-controller",
-    )  # fmt: skip
+    )
     world.kube.create(
         {
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "Application",
             "metadata": {"name": "shop", "namespace": "argocd"},
             "spec": {"ignoreDifferences": [{"kind": "ConfigMap", "jsonPointers": ["/data/x"]}]},
         }
-    )  # fmt: skip
+    )
     world.git.commit({"a.yaml": configmap("a", x="5", q="1")})
     result = await world.reconcile()
     assert (result.status.drifted, result.status.tolerated) == (0, 1)

@@ -291,11 +291,12 @@ def run(world: GitopsWorld, digest: str) -> None:
     pod = pod_of(digest)
     world.kube.create(
         {
-            "apiVersion": "v1", "kind": "Pod",
+            "apiVersion": "v1",
+            "kind": "Pod",
             "metadata": {"name": pod.name, "namespace": NAMESPACE, "labels": {"app": "web"}},
             "spec": {"containers": [{"name": "server", "image": "registry.example/web:v1"}]},
         }
-    )  # fmt: skip
+    )
     runs = {"name": "server", "imageID": f"registry.example/web@{digest}"}
     world.kube.edit(
         pod, lambda item: item.update(status={"containerStatuses": [runs]}), subresource="status"

@@ -431,9 +431,11 @@ async def test_a_hold_does_not_last_for_ever() -> None:
     for days in (-1, 0, 31):
         with pytest.raises(ValidationError):
             await desk.pause(
-                following, actor="maria", reason="x",
+                following,
+                actor="maria",
+                reason="x",
                 until=world.clock.now() + timedelta(days=days),
-            )  # fmt: skip
+            )
     assert world.context is not None
     assert world.context.state.holds == {}
 

@@ -101,8 +101,9 @@ def read_hosts(text: str) -> tuple[BoundHost, ...]:
             )
         found.append(
             BoundHost(
-                host=entry["host"].strip("[]"), port=entry["port"] or "",
+                host=entry["host"].strip("[]"),
+                port=entry["port"] or "",
                 path=path.strip("/").removesuffix(".git"),
             )
-        )  # fmt: skip
+        )
     return tuple(found)

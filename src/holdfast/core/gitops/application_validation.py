@@ -1,4 +1,4 @@
-"""What has to hold for an Application: rules that join several fields, and everything that is wrong with one.
+"""What has to hold for an Application, and everything that is wrong with one.
 
 Each rule stands here once as a predicate, which `validate()` asks, and once in CEL, which the API
 server asks before it stores anything; both share their sentence. What CEL cannot express follows

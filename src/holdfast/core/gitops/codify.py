@@ -167,8 +167,11 @@ def manifest_of(live: Fields) -> Fields:
     named: Fields = {key: source[key] for key in ("name", "namespace") if source.get(key)}
     for key in ("labels", "annotations"):
         pairs = source.get(key)
-        kept = {name: text for name, text in pairs.items() if _is_user_key(name)} \
-            if isinstance(pairs, dict) else {}  # fmt: skip
+        kept = (
+            {name: text for name, text in pairs.items() if _is_user_key(name)}
+            if isinstance(pairs, dict)
+            else {}
+        )
         if kept:
             named[key] = kept
     body: Fields = {

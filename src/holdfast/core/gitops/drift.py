@@ -157,9 +157,10 @@ class ObjectDrift:
     @property
     def digest(self) -> str:
         """Equal while the same fields have the same values: what a reviewer looked at."""
-        return digest([[str(self.object), self.uid]] + [
-            [entry.path, entry.kind.value, entry.desired, entry.live] for entry in self.entries
-        ])  # fmt: skip
+        return digest(
+            [[str(self.object), self.uid]]
+            + [[entry.path, entry.kind.value, entry.desired, entry.live] for entry in self.entries]
+        )
 
 
 def drift_id(

@@ -246,9 +246,11 @@ _READERS: dict[tuple[str, str], Callable[[Fields], Iterator[_RuleReading]]] = {
 
 def _pointer_rule(place: str, pointer: str, about: _RuleTarget) -> IgnoreRule | str:
     problem = pointer_problem(pointer, kind=about.kind, images=True)
-    return f"{place}: {quote_text(pointer)}: {problem}" if problem else _make_rule(
-        place, about, pointer=pointer
-    )  # fmt: skip
+    return (
+        f"{place}: {quote_text(pointer)}: {problem}"
+        if problem
+        else _make_rule(place, about, pointer=pointer)
+    )
 
 
 def _make_rule(

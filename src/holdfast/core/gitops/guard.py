@@ -134,12 +134,15 @@ def approvals_for_sync(
         message = f"The branch was rewritten, and {len(deletes)} objects would be deleted."
         found.append(ApprovalRequirement(why=ApprovalReason.DIVERGED, message=message))
     if kept := [str(step.ref) for step in deletes if is_irreplaceable(step.ref)]:
-        message = f"{_some_names(kept)} would be deleted, with all that is in there: somebody has to agree."
+        message = (
+            f"{_some_names(kept)} would be deleted, with all that is in there: somebody has to "
+            "agree."
+        )
         found.append(ApprovalRequirement(why=ApprovalReason.DATA_LOSS, message=message))
     if claimed := [f"{step.ref} ({step.claimed_by})" for step in deletes if step.claimed_by]:
         message = (
-            f"{_some_names(claimed)} would be deleted, and others have put their mark on it since it"
-            " was applied: somebody has to agree."
+            f"{_some_names(claimed)} would be deleted, and others have put their mark on it since"
+            " it was applied: somebody has to agree."
         )
         found.append(ApprovalRequirement(why=ApprovalReason.CLAIMED, message=message))
     if extent.acting and (zero := _scaled_to_zero(plan, extent.declared)):
@@ -222,10 +225,11 @@ def _scaled_to_zero(plan: SyncPlan, declared: Sequence[DeclaredObject]) -> list[
         return []
     path = show_path(REPLICAS)
     return [
-        str(step.ref) for step in plan.steps
+        str(step.ref)
+        for step in plan.steps
         if step.action is Action.UPDATE
         and any(each.path == path and each.desired == 0 and each.live != 0 for each in step.entries)
-    ]  # fmt: skip
+    ]
 
 
 def _some_names(names: Sequence[str]) -> str:

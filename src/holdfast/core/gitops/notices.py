@@ -159,7 +159,8 @@ def _detected(drift: ObjectDrift, about: NoticeSubject) -> Notice:
         "drift.detected",
         Severity.WARNING,
         title=f"{about} drifted ({', '.join(drift.kinds) or DriftKind.RESOURCE})",
-        text=f"{about} of {about.application} was changed{by}.{asks}\n{_field_lines(drift.entries)}",
+        text=f"{about} of {about.application} was changed{by}.{asks}\n"
+        f"{_field_lines(drift.entries)}",
         facts={
             "kinds": [kind.value for kind in drift.kinds],
             "fields": _field_data(drift.entries),
@@ -304,9 +305,11 @@ def _notice(
     if ref:
         head["drift"] = about.drift
         head["object"] = {
-            "apiVersion": ref.api_version, "kind": ref.kind,
-            "namespace": ref.namespace, "name": ref.name,
-        }  # fmt: skip
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "namespace": ref.namespace,
+            "name": ref.name,
+        }
     head["cause"] = f"{about.application} {who}".rstrip()
     data = redact_tree({**head, **facts})
     assert isinstance(data, dict)  # noqa: S101  # a mapping is masked into a mapping

@@ -1,4 +1,4 @@
-"""Plans for the objects of an application: what a sync would do, what would heal one drift, in order.
+"""Plans for the objects of an application: what a sync would do, or what would heal one drift.
 
 A plan carries what it was computed from. It is kept by its digest alone: to carry it out it is
 made anew, and when the digests differ the world has moved and it is refused as stale. So no
@@ -72,10 +72,15 @@ class SyncPlan(StepPlan[ObjectStep]):
 
 def _digest_basis(step: ObjectStep) -> Tree:
     return [
-        step.ref.api_version, str(step.ref), step.action.value, step.uid, step.state,
-        step.declaration, [".".join(path) for path in sorted(step.leave)],
+        step.ref.api_version,
+        str(step.ref),
+        step.action.value,
+        step.uid,
+        step.state,
+        step.declaration,
+        [".".join(path) for path in sorted(step.leave)],
         [[entry.path, entry.kind.value, entry.desired, entry.live] for entry in step.entries],
-    ]  # fmt: skip
+    ]
 
 
 T = TypeVar("T")

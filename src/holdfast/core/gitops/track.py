@@ -105,12 +105,15 @@ def track(
             (same if updated.digest == open_now.digest else changed).append(updated)
     resolved = [
         replace(
-            drift, state=DriftState.RESOLVED, resolved_at=now, last_seen=now,
+            drift,
+            state=DriftState.RESOLVED,
+            resolved_at=now,
+            last_seen=now,
             resolution=_resolution(drift, judged[drift.object], commit),
         )
         for drift in before.values()
         if drift.object in judged and drift.id not in kept
-    ]  # fmt: skip
+    ]
     return TrackedDrifts(
         opened=tuple(opened), changed=tuple(changed), same=tuple(same), resolved=tuple(resolved)
     )
@@ -121,12 +124,10 @@ def close_undeclared(
 ) -> tuple[ObjectDrift, ...]:
     """Close the drifts of objects that nobody declares or looks at any more."""
     return tuple(
-        replace(
-            drift, state=DriftState.RESOLVED, resolved_at=now, resolution=Resolution.GONE
-        )
+        replace(drift, state=DriftState.RESOLVED, resolved_at=now, resolution=Resolution.GONE)
         for drift in before.values()
         if drift.object not in refs
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

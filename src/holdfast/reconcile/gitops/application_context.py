@@ -125,9 +125,12 @@ class ApplicationContext:
                 self.object_states.pop(each.ref, None)
                 continue
             snapshot = ObjectSnapshot(
-                sync_status=each.sync_status, health=each.health, message=each.message,
-                owner=each.owner, tolerated=_tolerated_fields(each),
-            )  # fmt: skip
+                sync_status=each.sync_status,
+                health=each.health,
+                message=each.message,
+                owner=each.owner,
+                tolerated=_tolerated_fields(each),
+            )
             self.object_states[each.ref] = (
                 HEALTHY_AND_IN_SYNC if snapshot == HEALTHY_AND_IN_SYNC else snapshot
             )

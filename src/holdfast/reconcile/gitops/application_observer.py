@@ -65,10 +65,13 @@ class OrphanFinder:
                         health, message = health_of(item)
                         found.append(
                             ObservedObject(
-                                ref=ref, sync_status=SyncStatus.ORPHAN, health=health, live=item,
+                                ref=ref,
+                                sync_status=SyncStatus.ORPHAN,
+                                health=health,
+                                live=item,
                                 message=message,
                             )
-                        )  # fmt: skip
+                        )
         return tuple(found)
 
 
@@ -78,12 +81,15 @@ def _unreadable_orphans(
     """Orphans that were found before, and cannot be looked at now."""
     return [
         ObservedObject(
-            ref=drift.object, sync_status=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, message=message
+            ref=drift.object,
+            sync_status=SyncStatus.UNKNOWN,
+            health=ObjectHealth.UNKNOWN,
+            message=message,
         )
         for drift in context.state.drifts.values()
         if drift.object not in known
         and (drift.object.kind, drift.object.namespace) == (scope.kind, scope.namespace)
-    ]  # fmt: skip
+    ]
 
 
 class ApplicationObserver:
@@ -124,9 +130,12 @@ class ApplicationObserver:
         desired, state = context.desired, context.state
         assert desired is not None  # noqa: S101  # there is nothing to compare with before
         observations = await self._objects.observe(
-            desired, state.inventory, ignore=self._rules(context),
-            label=context.application.id.label, only=only,
-        )  # fmt: skip
+            desired,
+            state.inventory,
+            ignore=self._rules(context),
+            label=context.application.id.label,
+            only=only,
+        )
         for ref, images in observations.images.items():
             if (applied := state.inventory.get(ref)) is not None:
                 state.put_applied(replace(applied, images=images))
@@ -186,13 +195,18 @@ class ApplicationObserver:
         now = self._clock.now()
         kept = (
             IgnoreRule(
-                name=rule.name, owner=rule.owner, glob=rule.path, manager=rule.manager,
-                kind=rule.kind, object_name=rule.object_name, namespace=rule.namespace,
+                name=rule.name,
+                owner=rule.owner,
+                glob=rule.path,
+                manager=rule.manager,
+                kind=rule.kind,
+                object_name=rule.object_name,
+                namespace=rule.namespace,
                 expires=rule.expires,
             )
             for rule in context.state.rules.values()
             if rule.expires > now
-        )  # fmt: skip
+        )
         return (*ignore_rules_of((spec.ignore if spec else None) or ()), *kept)
 
 
@@ -213,11 +227,13 @@ def _update_inventory(context: ApplicationContext, observed: ObservedObject) -> 
     elif live is not None and observed.applied and observed.ref not in state.inventory and desired:
         state.put_applied(
             AppliedObject(
-                ref=observed.ref, uid=str(value_at(live, ("metadata", "uid"))),
-                commit=desired.rendered.commit, declaration=desired.of(observed.ref).digest,
+                ref=observed.ref,
+                uid=str(value_at(live, ("metadata", "uid"))),
+                commit=desired.rendered.commit,
+                declaration=desired.of(observed.ref).digest,
                 found=observed.found,
             )
-        )  # fmt: skip
+        )
 
 
 def _is_replaced(context: ApplicationContext, observed: ObservedObject) -> bool:

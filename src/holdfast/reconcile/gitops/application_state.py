@@ -408,10 +408,13 @@ class ApplicationState:
 
     def _put(self, kind: RecordKind, key: str, body: Fields | None, *, state: str = OPEN) -> None:
         self._puts[kind, key] = LedgerWrite(
-            kind=kind, application=str(self.application), key=key, state=state,
+            kind=kind,
+            application=str(self.application),
+            key=key,
+            state=state,
             seen=self._versions.get((kind, key), 0),
             body=body,
-        )  # fmt: skip
+        )
 
 
 def projects_in(record: LedgerRecord) -> tuple[str, ...]:
@@ -437,10 +440,13 @@ async def retire_application(state: ApplicationState, now: datetime) -> None:
     for drift in list(state.drifts.values()):
         state.put_drift(
             replace(
-                drift, state=DriftState.RESOLVED, resolution=Resolution.GONE, resolved_at=now,
+                drift,
+                state=DriftState.RESOLVED,
+                resolution=Resolution.GONE,
+                resolved_at=now,
                 note="Its application no longer exists.",
             )
-        )  # fmt: skip
+        )
         state.record(DriftAbandoned(drift=drift))
     for hold in list(state.holds.values()):
         state.put_hold(hold, ended=True)

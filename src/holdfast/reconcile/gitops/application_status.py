@@ -112,9 +112,12 @@ def _summaries(
     for ref in sorted(worth)[:MAX_OBJECTS]:
         snapshot = others[ref]
         yield ObjectSummary(
-            object=str(ref), standing=snapshot.sync_status.value, health=snapshot.health.value,
-            message=_object_message(context, ref, snapshot) or None, drift=drifts.get(ref),
-        )  # fmt: skip
+            object=str(ref),
+            standing=snapshot.sync_status.value,
+            health=snapshot.health.value,
+            message=_object_message(context, ref, snapshot) or None,
+            drift=drifts.get(ref),
+        )
 
 
 def _object_message(context: ApplicationContext, ref: ObjectRef, snapshot: ObjectSnapshot) -> str:
@@ -145,9 +148,10 @@ def _conditions(
         applied = state.revision is not None and state.revision.commit
         first = "first" if sync == "ahead" and not applied else sync
         message = _READY_TEXT[first].format(
-            commit=context.desired.rendered.commit[:7], count=_drift_count(len(state.drifts)),
+            commit=context.desired.rendered.commit[:7],
+            count=_drift_count(len(state.drifts)),
             unread=_unread_text(context),
-        )  # fmt: skip
+        )
         if sync == "ahead" and source.requirement is not None:
             message = f"{source.requirement.message} It is not followed before somebody agrees."
         yield _condition("Ready", "True", "ReconciliationSucceeded", message)
@@ -217,10 +221,11 @@ def _with_times(
         kept = before.last_transition_time if before and before.status == each.status else None
         dated.append(
             replace(
-                each, observed_generation=context.application.generation or None,
+                each,
+                observed_generation=context.application.generation or None,
                 last_transition_time=kept or _stamp(now),
             )
-        )  # fmt: skip
+        )
     return tuple(dated)
 
 

@@ -80,9 +80,13 @@ async def codify(
     was tried, and SecretInClear where the file would hold a secret.
     """
     work = CodifyWorkspace(
-        export=export, path=path, renderer=renderer, namespace=namespace, renders=renders,
+        export=export,
+        path=path,
+        renderer=renderer,
+        namespace=namespace,
+        renders=renders,
         trail=trail,
-    )  # fmt: skip
+    )
     codifier = _Codifier(work, rendered, decryptor)
     if declared is None:
         if live is None:
@@ -133,9 +137,13 @@ class _Codifier:
         attempts = [*self._drop_attempts(declared)]
         if self._work.trail is not None:
             layers = LayerEdits(
-                work=self._work, trail=self._work.trail, declared=declared, item=declared.item,
-                rules=_list_rules(declared.item), files={},
-            )  # fmt: skip
+                work=self._work,
+                trail=self._work.trail,
+                declared=declared,
+                item=declared.item,
+                rules=_list_rules(declared.item),
+                files={},
+            )
             attempts.extend(layers.drops())
         rules = _list_rules(declared.item)
         files, note = await self._first_that_fits({}, attempts, declared.ref, None, rules)
@@ -239,9 +247,10 @@ class _Codifier:
             problems.append(Problem(field=attempt.where, reason=reason, fix=""))
         what = f"{show_path(edit.path)} of {ref}" if edit else str(ref)
         raise CannotCodify(
-            f"No edit was found that changes {what} and nothing else.", problems=problems,
+            f"No edit was found that changes {what} and nothing else.",
+            problems=problems,
             hint=_BY_HAND_HINT,
-        )  # fmt: skip
+        )
 
     def _drop_attempts(self, declared: DeclaredObject) -> Iterator[EditAttempt]:
         """Take the object out of its file, or the file out of the application."""
@@ -276,9 +285,11 @@ class _Codifier:
                 kustomization = self._work.text(made, layer.file)
                 key, index = entry.location.pointer.strip("/").split("/")
                 made[layer.file] = apply_edits(
-                    kustomization, [Edit(path=(key, int(index)), value=REMOVED)], document=0,
+                    kustomization,
+                    [Edit(path=(key, int(index)), value=REMOVED)],
+                    document=0,
                     source=layer.file,
-                )  # fmt: skip
+                )
             return made
 
         yield EditAttempt(where=origin.file, make=make)

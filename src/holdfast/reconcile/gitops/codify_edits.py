@@ -1,4 +1,4 @@
-"""The edits that codify tries: where a value may be changed, and the copy in which each is rendered.
+"""The edits that codify tries: where a value may be changed, and where each is rendered.
 
 An edit is accepted only when rendering the edited files gives the declared objects with the
 requested fields changed, and nothing else. So a wrong guess about layers costs a rendering, never
@@ -212,9 +212,11 @@ def with_old_name(before: RenderedSource, after: RenderedSource, ref: ObjectRef)
     new = [
         each.ref
         for each in after.objects
-        if each.ref not in known and each.ref.kind == ref.kind and stem
+        if each.ref not in known
+        and each.ref.kind == ref.kind
+        and stem
         and each.ref.name.rpartition("-")[0] == stem
-    ]  # fmt: skip
+    ]
     if len(new) != 1 or any(each.ref == ref for each in after.objects):
         return after
     objects = []
@@ -490,8 +492,10 @@ def _image_edits(image: ImageChange, live: str) -> list[Edit]:
     name, tag, digest = (found["name"], found["tag"], found["digest"]) if found else (live, "", "")
     at = _steps_of_pointer(image.location.pointer)
     wanted = {
-        "newName": "" if name == image.name else name, "newTag": tag or "", "digest": digest or "",
-    }  # fmt: skip
+        "newName": "" if name == image.name else name,
+        "newTag": tag or "",
+        "digest": digest or "",
+    }
     now = {"newName": image.new_name, "newTag": image.new_tag, "digest": image.digest}
     return [
         Edit(path=(*at, key), value=wanted[key] or REMOVED)

@@ -68,9 +68,8 @@ class DriftHealer(Remediator):
         window = window_state((sync.windows if sync else None) or (), self._clock.now())
         heals: list[ObjectDrift] = []
         blocked = {
-            drift.id for drift in context.state.drifts.values()
-            if drift.state is DriftState.BLOCKED
-        }  # fmt: skip
+            drift.id for drift in context.state.drifts.values() if drift.state is DriftState.BLOCKED
+        }
         for drift in sorted(context.state.drifts.values(), key=lambda each: each.id):
             each = observed.get(drift.object)
             if each is None or each.sync_status not in DIFFERING:
@@ -267,9 +266,12 @@ def make_plan_for(
     desired = context.desired
     assert desired is not None  # noqa: S101  # it was looked at
     return make_heal_plan(
-        context.application, desired.rendered.commit, observed, drift,
+        context.application,
+        desired.rendered.commit,
+        observed,
+        drift,
         digests=lambda ref: desired.of(ref).digest,
-    )  # fmt: skip
+    )
 
 
 async def close_drift(drift: ObjectDrift, reporter: PassReporter, *, healed: bool = False) -> None:
@@ -300,9 +302,12 @@ def _remaining_entries(
     )
     paths = {entry.path for entry in drift.entries}
     return tuple(
-        entry for each in found.open if each.id == drift.id
-        for entry in each.entries if entry.path in paths
-    )  # fmt: skip
+        entry
+        for each in found.open
+        if each.id == drift.id
+        for entry in each.entries
+        if entry.path in paths
+    )
 
 
 def _failure_message(done: Sequence[StepOutcome]) -> str:

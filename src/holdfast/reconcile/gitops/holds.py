@@ -162,12 +162,17 @@ def _annotated_hold(
     message = " ".join(redact(str(part))[:_MAX_REASON] for part in (incident, reason) if part)
     spec = context.application.spec.drift
     return Hold(
-        id=_hold_id(live), application=context.application.id, object=observed.ref,
-        reason=message or "no reason was given", by=_BY_GIT if declared else _annotation_writer(live), since=now,
+        id=_hold_id(live),
+        application=context.application.id,
+        object=observed.ref,
+        reason=message or "no reason was given",
+        by=_BY_GIT if declared else _annotation_writer(live),
+        since=now,
         until=until,
-        end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST, from_annotation=True,
+        end=(spec.hold_end if spec else None) or HoldEnd.PULL_REQUEST,
+        from_annotation=True,
         asked=asked,
-    )  # fmt: skip
+    )
 
 
 def _hold_id(live: Fields) -> str:

@@ -1,4 +1,4 @@
-"""Delivers notices once, without flooding and without delaying anyone: the notifier and its channel queues.
+"""Delivers notices once, without flooding and without delaying anyone.
 
 A notice is committed to the ledger first and sent from there, so a restart neither repeats nor
 loses it. Each channel goes at its own pace: one that is down delays nobody, and what it missed

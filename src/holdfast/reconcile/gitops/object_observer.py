@@ -274,9 +274,12 @@ class ObjectObserver:
     ) -> ObservedObject:
         declared = desired.declared[ref]
         blank = ObservedObject(
-            ref=ref, sync_status=SyncStatus.UNKNOWN, health=ObjectHealth.UNKNOWN, declared=declared,
+            ref=ref,
+            sync_status=SyncStatus.UNKNOWN,
+            health=ObjectHealth.UNKNOWN,
+            declared=declared,
             applied=applied is not None,
-        )  # fmt: skip
+        )
         terms = foreign_settings_of(declared.item)
         if terms.unmanaged:
             return _left_alone(blank, terms)
@@ -332,11 +335,18 @@ class ObjectObserver:
             diff = diff.observing_only(_OWN_FIELDS)
         health, message = health_of(live)
         return replace(
-            blank, live=live, diff=diff, owner=owner, applied=ours, health=health,
+            blank,
+            live=live,
+            diff=diff,
+            owner=owner,
+            applied=ours,
+            health=health,
             claimed_by=claimed_by,
-            message=message or "; ".join(external_rules.not_understood) or _claim_message(claimed_by),
+            message=message
+            or "; ".join(external_rules.not_understood)
+            or _claim_message(claimed_by),
             sync_status=_sync_status(diff, ours=ours, observed=owner is not None),
-        )  # fmt: skip
+        )
 
     async def _observe_prunable(self, ref: ObjectRef, applied: AppliedObject) -> ObservedObject:
         blank = ObservedObject(
@@ -351,10 +361,14 @@ class ObjectObserver:
         health, message = health_of(live)
         held, marked = applied.uid == value_at(live, ("metadata", "uid")), owner_of(live)
         return replace(
-            blank, sync_status=SyncStatus.PRUNABLE, live=live, owner=None if held else marked,
-            claimed_by=marked if held else None, health=health,
+            blank,
+            sync_status=SyncStatus.PRUNABLE,
+            live=live,
+            owner=None if held else marked,
+            claimed_by=marked if held else None,
+            health=health,
             message=message or _claim_message(marked if held else None),
-        )  # fmt: skip
+        )
 
     async def _add_pods(
         self, observed: ObservedObject, applied: AppliedObject | None

@@ -207,9 +207,12 @@ class PullRequestOpener:
             self._state.put_pull(self._make_record(drift, branch, "", None, None))
             await self._state.commit()
         push = BranchPush(
-            branch=branch, base=self._source.commit.sha, files=files, at=drift.first_seen,
+            branch=branch,
+            base=self._source.commit.sha,
+            files=files,
+            at=drift.first_seen,
             message=pull_request_text.commit_message(drift),
-        )  # fmt: skip
+        )
         try:
             head = await repository.push(push)
         except HumanCommits:
@@ -279,11 +282,14 @@ class PullRequestOpener:
         spec, title = self._spec, pull_request_text.pull_request_title(drift)
         pull = await self._forge.open(
             NewPullRequest(
-                branch=branch, title=title, body=body, draft=bool(spec.draft),
+                branch=branch,
+                title=title,
+                body=body,
+                draft=bool(spec.draft),
                 base=spec.base or self._context.application.spec.source.revision or "main",
                 labels=pull_request_text.pull_request_labels(drift, spec.labels or ()),
             )
-        )  # fmt: skip
+        )
         if (pull.title, pull.body) != (title, body):
             pull = await self._forge.update(pull.number, title=title, body=body)
         return pull
@@ -325,11 +331,14 @@ class PullRequestOpener:
         self._state.put_pull(now)
         self._state.put_drift(
             replace(
-                drift, state=DriftState.PULL_REQUEST, url=now.url,
+                drift,
+                state=DriftState.PULL_REQUEST,
+                url=now.url,
                 until=now.opened_at + self._deadline,
-                note="Tolerated while its pull request is open.", reason=None,
+                note="Tolerated while its pull request is open.",
+                reason=None,
             )
-        )  # fmt: skip
+        )
 
     def _make_record(
         self,
@@ -342,10 +351,16 @@ class PullRequestOpener:
         now, ended = self._reporter.now, self._state.ended.get(branch)
         lately = _opened_lately(ended, now) if ended else ()
         return PullRequestRecord(
-            branch=branch, drift=drift.id, digest=drift.digest, head=head,
-            number=pull.number if pull else 0, url=pull.url if pull else "", checked_at=now,
-            opened_at=record.opened_at if record else now, lately=record.lately if record else lately,
-        )  # fmt: skip
+            branch=branch,
+            drift=drift.id,
+            digest=drift.digest,
+            head=head,
+            number=pull.number if pull else 0,
+            url=pull.url if pull else "",
+            checked_at=now,
+            opened_at=record.opened_at if record else now,
+            lately=record.lately if record else lately,
+        )
 
     def _earlier_refusal(self, drift: ObjectDrift, branch: str) -> str:
         """How a person said no to exactly this since it began, though it was another meanwhile."""

@@ -116,9 +116,11 @@ class ApplicationReconciler:
         """
         state, project = context.state, context.application.spec.project
         drifts = list(state.drifts.values())
-        last = state.projects[-1] if state.projects else next(
-            (drift.project for drift in drifts if drift.project != project), project
-        )  # fmt: skip
+        last = (
+            state.projects[-1]
+            if state.projects
+            else next((drift.project for drift in drifts if drift.project != project), project)
+        )
         if last != project:
             state.project = last
             for drift in drifts:
@@ -231,9 +233,13 @@ class ApplicationReconciler:
             context, observed, reporter, self.components.annotation_holds
         )
         tracked = track(
-            context.application, observed, state.drifts, commit=context.desired.rendered.commit,
-            now=reporter.now, healed=state.healed,
-        )  # fmt: skip
+            context.application,
+            observed,
+            state.drifts,
+            commit=context.desired.rendered.commit,
+            now=reporter.now,
+            healed=state.healed,
+        )
         resolved = list(tracked.resolved)
         if full:
             resolved += close_undeclared(

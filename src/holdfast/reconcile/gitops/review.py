@@ -256,9 +256,15 @@ class ReviewService:
     async def reject(self, project: str, id: str, *, actor: str, comment: str) -> ObjectDrift:
         """Say that the live side stays as it is. Asked again only when it changes."""
         return await self._decide(
-            project, id, JournalAction.REJECTED, actor, comment, state=DriftState.REJECTED, until=None,
+            project,
+            id,
+            JournalAction.REJECTED,
+            actor,
+            comment,
+            state=DriftState.REJECTED,
+            until=None,
             note=f"Rejected by {actor}.",
-        )  # fmt: skip
+        )
 
     async def snooze(
         self, project: str, id: str, *, actor: str, comment: str, until: datetime
@@ -266,18 +272,32 @@ class ReviewService:
         """Be asked again later."""
         self._check_end(until)
         return await self._decide(
-            project, id, JournalAction.SNOOZED, actor, comment, state=DriftState.SNOOZED, until=until,
+            project,
+            id,
+            JournalAction.SNOOZED,
+            actor,
+            comment,
+            state=DriftState.SNOOZED,
+            until=until,
             note=f"Snoozed by {actor}.",
-        )  # fmt: skip
+        )
 
     async def codify(self, project: str, id: str, *, actor: str) -> ObjectDrift:
         """Propose the live value to Git by a pull request."""
         return await self._decide(
-            project, id, JournalAction.CODIFY_REQUESTED, actor, "", state=DriftState.DETECTED, until=None,
-            note=f"{actor} asked for a pull request.", url="",
+            project,
+            id,
+            JournalAction.CODIFY_REQUESTED,
+            actor,
+            "",
+            state=DriftState.DETECTED,
+            until=None,
+            note=f"{actor} asked for a pull request.",
+            url="",
             remediation=Remediation.PULL_REQUEST,
-            pull=PullRequestKind.CODIFY, chosen_by=actor,
-        )  # fmt: skip
+            pull=PullRequestKind.CODIFY,
+            chosen_by=actor,
+        )
 
     async def revert(
         self, project: str, id: str, *, actor: str, comment: str = "", by_pull: bool = False
@@ -291,16 +311,33 @@ class ReviewService:
             self._check_revertible(context, drift, observed)
         if by_pull:
             return await self._decide(
-                project, id, JournalAction.REVERT_REQUESTED, actor, comment, state=DriftState.DETECTED,
-                until=None, note=f"{actor} asked for a decision.", chosen_by=actor, url="",
-                remediation=Remediation.PULL_REQUEST, pull=PullRequestKind.REVERT,
-            )  # fmt: skip
+                project,
+                id,
+                JournalAction.REVERT_REQUESTED,
+                actor,
+                comment,
+                state=DriftState.DETECTED,
+                until=None,
+                note=f"{actor} asked for a decision.",
+                chosen_by=actor,
+                url="",
+                remediation=Remediation.PULL_REQUEST,
+                pull=PullRequestKind.REVERT,
+            )
         if drift.remediation is Remediation.REVIEW or spec.four_eyes:
             return await self._decide(
-                project, id, JournalAction.REVERT_REQUESTED, actor, comment, state=DriftState.DETECTED,
-                until=None, note=f"{actor} asked for it; it waits for a review.",
-                remediation=Remediation.REVIEW, chosen_by=actor, requested_by=actor,
-            )  # fmt: skip
+                project,
+                id,
+                JournalAction.REVERT_REQUESTED,
+                actor,
+                comment,
+                state=DriftState.DETECTED,
+                until=None,
+                note=f"{actor} asked for it; it waits for a review.",
+                remediation=Remediation.REVIEW,
+                chosen_by=actor,
+                requested_by=actor,
+            )
         if observed.sync_status is SyncStatus.UNKNOWN:
             raise TargetUnavailable(
                 f"{drift.object} could not be read, so nothing was decided.",
@@ -308,14 +345,29 @@ class ReviewService:
             )
         plan = make_plan_for(context, drift, observed)
         return await self._decide(
-            project, id, JournalAction.APPROVED, actor, comment, state=DriftState.APPROVED, until=None,
-            note=f"{actor} asked for it.", plan=plan.digest, decided_by=actor,
-        )  # fmt: skip
+            project,
+            id,
+            JournalAction.APPROVED,
+            actor,
+            comment,
+            state=DriftState.APPROVED,
+            until=None,
+            note=f"{actor} asked for it.",
+            plan=plan.digest,
+            decided_by=actor,
+        )
 
     async def ignore(
-        self, project: str, id: str, *, actor: str, until: datetime, reason: str,
-        path: str = "", manager: str = "",
-    ) -> tuple[TemporaryIgnoreRule, ...]:  # fmt: skip
+        self,
+        project: str,
+        id: str,
+        *,
+        actor: str,
+        until: datetime,
+        reason: str,
+        path: str = "",
+        manager: str = "",
+    ) -> tuple[TemporaryIgnoreRule, ...]:
         """Hide a drift, or one field of it, for a while."""
         self._check_end(until)
         context, drift = self.drift(project, id)
@@ -340,13 +392,19 @@ class ReviewService:
             await context.state.refresh()
             rules = tuple(
                 TemporaryIgnoreRule(
-                    name=f"{id}-{place}", drift=id, path=each, manager=manager or None,
-                    kind=drift.object.kind, object_name=drift.object.name,
-                    namespace=drift.object.namespace or "*", owner=actor,
-                    reason=one_line(reason), expires=until,
+                    name=f"{id}-{place}",
+                    drift=id,
+                    path=each,
+                    manager=manager or None,
+                    kind=drift.object.kind,
+                    object_name=drift.object.name,
+                    namespace=drift.object.namespace or "*",
+                    owner=actor,
+                    reason=one_line(reason),
+                    expires=until,
                 )
                 for place, each in enumerate(paths)
-            )  # fmt: skip
+            )
             for rule in rules:
                 context.state.put_rule(rule)
             context.state.record(
@@ -376,9 +434,14 @@ class ReviewService:
         basis = [str(context.application.id), str(object), actor, now.isoformat()]
         hold = Hold(
             id="hold-" + digest(basis).removeprefix("sha256:")[:8],
-            application=context.application.id, object=object, reason=one_line(reason), by=actor,
-            since=now, until=until, end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
-        )  # fmt: skip
+            application=context.application.id,
+            object=object,
+            reason=one_line(reason),
+            by=actor,
+            since=now,
+            until=until,
+            end=end or spec.hold_end or HoldEnd.PULL_REQUEST,
+        )
         context.state.holds[hold.id] = hold
         try:
             async with context.lock:

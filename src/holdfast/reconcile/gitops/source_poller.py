@@ -279,9 +279,11 @@ class SourcePoller:
             self._rendering or contextlib.nullcontext(),
         ):
             return await renders.render(
-                export, spec.path or ".", renderer=spec.renderer or Renderer.AUTO,
+                export,
+                spec.path or ".",
+                renderer=spec.renderer or Renderer.AUTO,
                 namespace=application.namespace,
-            )  # fmt: skip
+            )
 
     def _pause(self, interval: float) -> float:
         pause = interval

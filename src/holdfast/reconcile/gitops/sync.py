@@ -73,12 +73,19 @@ class Syncer(Remediator):
             return  # all of a commit waits, so no part of it is done by the way
         automatic = bool(sync.automatic)
         extent = SyncExtent(
-            inventory=len(state.inventory), declared=_declared_objects(context), lately=state.unapproved,
-            by_itself=automatic and request is None, acting=automatic or request is not None,
-        )  # fmt: skip
+            inventory=len(state.inventory),
+            declared=_declared_objects(context),
+            lately=state.unapproved,
+            by_itself=automatic and request is None,
+            acting=automatic or request is not None,
+        )
         requirements = approvals_for_sync(
-            plan, extent, guard=sync.guard, ancestry=source.ancestry, now=now,
-        )  # fmt: skip
+            plan,
+            extent,
+            guard=sync.guard,
+            ancestry=source.ancestry,
+            now=now,
+        )
         if not sync.allow_empty and any(each.why is ApprovalReason.EMPTY for each in requirements):
             plan = _without_deletes(plan)  # an approval alone does not make it meant
         if sure and not requirements:
@@ -224,13 +231,16 @@ class Syncer(Remediator):
             return
         state.put_plan(
             PendingPlan(
-                id=plan.id, digest=plan.digest, commit=plan.commit,
-                reasons=tuple(each.why for each in requirements), told=message,
+                id=plan.id,
+                digest=plan.digest,
+                commit=plan.commit,
+                reasons=tuple(each.why for each in requirements),
+                told=message,
                 steps=tuple(wording.describe_step(step) for step in plan.changes),
                 made_at=reporter.now,
                 requested_by=context.current_request.actor if context.current_request else "",
             )
-        )  # fmt: skip
+        )
         await reporter.tell(facts.PlanBlocked(plan=plan, requirements=tuple(requirements)))
 
     def _is_complete(self, context: ApplicationContext) -> bool:

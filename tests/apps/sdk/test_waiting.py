@@ -21,7 +21,7 @@ from holdfast import (
     WaitTimeout,
     WorkloadFailed,
 )
-from holdfast.apps.sdk.api import ManagementApi
+from holdfast.apps.sdk.api import TargetCalls
 from holdfast.apps.sdk.progress import ProgressView
 from holdfast.apps.sdk.watching import wait_until_ready
 from holdfast.core.names import WorkloadId
@@ -132,10 +132,9 @@ async def _ready() -> AsyncIterator[Progress]:
 
 
 def waited(target: Any, clock: TestClock, timeout: float) -> Progress:
-    engine = ManagementApi(target, project="acme", timeout=30, clock=clock)
-    return run_sync(
-        wait_until_ready(engine, "chat", project=None, timeout=timeout, show=lambda progress: None)
-    )
+    calls = TargetCalls(target=target, project="acme", timeout=30, clock=clock)
+    workload = calls.workload_id("chat", None)
+    return run_sync(wait_until_ready(calls, workload, timeout=timeout, show=lambda progress: None))
 
 
 def test_a_lost_connection_is_taken_up_after_1_2_4_and_then_5_seconds() -> None:

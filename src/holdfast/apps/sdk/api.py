@@ -1,34 +1,41 @@
-"""What a management client does, in one colour.
+"""What a management client does, as coroutines.
 
-The sync and the async client are mechanical wrappers over this. Drift is a value down here;
-it becomes an exception or a warning at the very end, when the policy says so.
+The async client has these methods, and the sync client drives the same coroutines. Drift is a value
+down here; it becomes an exception or a warning at the very end, when the policy says so.
 """
 
-# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, for sync and async alike
 
 from __future__ import annotations
 
 import builtins  # `list` is a method here
 import logging
+import os
+import sys
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
+from holdfast.apps.sdk.progress import ProgressView
+from holdfast.apps.sdk.watching import WorkloadChange, wait_until_ready, watch_workloads
 from holdfast.core.desired import Desired, desired_of
 from holdfast.core.drift import Drift
 from holdfast.core.errors import (
     ConfigurationError,
     Conflict,
     DriftError,
+    DriftWarning,
     HoldfastError,
     NotFound,
     Problem,
     ValidationError,
 )
 from holdfast.core.ledger import DriftRecord, HistoryEntry
-from holdfast.core.live import Absent, Live
+from holdfast.core.live import Absent, Live, Progress
 from holdfast.core.names import WorkloadId, require_slug
 from holdfast.core.outcome import EndpointRef, Outcome
 from holdfast.core.plan import Plan, delete_plan
@@ -45,31 +52,17 @@ log = logging.getLogger("holdfast")
 log.addHandler(logging.NullHandler())  # a library speaks when its application listens
 
 E = TypeVar("E", bound=StrEnum)
-WarnFunction = Callable[[str], None]
+_PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def new_idempotency_key() -> str:
-    """Return a fresh idempotency key."""
-    return uuid.uuid4().hex
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCalls:
+    """How a client calls its target: with a default project and a default time-out."""
 
-
-class ManagementApi:
-    """One target, one default project."""
-
-    def __init__(
-        self,
-        target: ControlTarget,
-        *,
-        project: str | None,
-        timeout: float,
-        clock: Clock,
-        keys: Callable[[], str] = new_idempotency_key,
-    ) -> None:
-        self.target = target
-        self.project = project
-        self.clock = clock
-        self._timeout = timeout
-        self._keys = keys
+    target: ControlTarget
+    project: str | None
+    timeout: float
+    clock: Clock
 
     def within(self, seconds: float | None) -> ControlTarget:
         """Return the target under a total deadline, where it can keep one."""
@@ -79,77 +72,82 @@ class ManagementApi:
         limited: ControlTarget = bound(seconds)
         return limited
 
-    def call(self, timeout: float | None) -> ControlTarget:
+    def for_call(self, timeout: float | None) -> ControlTarget:
         """Return the target for one call."""
-        budget = self._timeout if timeout is None else timeout
+        budget = self.timeout if timeout is None else timeout
         if not budget > 0:
             raise ValidationError(f"A timeout of {budget!r} leaves no time to do anything.")
         return self.within(budget)
 
-    def where(self, project: str | None) -> str:
+    def project_of(self, project: str | None) -> str:
         """Return the project of a call."""
-        found = project or self.project
-        if not found:
+        chosen = project or self.project
+        if not chosen:
             raise ConfigurationError(
                 "No project was named.",
                 hint="Set HOLDFAST_PROJECT, pass project=, or set it in the spec.",
             )
-        return require_slug(found, field="project")
+        return require_slug(chosen, field="project")
 
-    def id_of(self, slug: str, project: str | None) -> WorkloadId:
+    def workload_id(self, slug: str, project: str | None) -> WorkloadId:
         """Return the identity of a workload that a caller named."""
-        return WorkloadId(project=self.where(project), slug=require_slug(slug))
+        return WorkloadId(project=self.project_of(project), slug=require_slug(slug))
 
     def desired(self, spec: WorkloadSpec, project: str | None) -> Desired:
-        """Place a spec: the call's project, else the spec's, else the client's."""
+        """Put a spec in a project: the call's, else the spec's, else the client's."""
         if not isinstance(spec, WorkloadSpec):
             raise ValidationError(
                 f"A WorkloadSpec is needed; this is a {type(spec).__name__}.",
                 hint="Build one: WorkloadSpec(name=…, model=…, backend=…).",
             )
-        place = self.where(project or spec.project)
-        placed = desired_of(spec, project=place)
-        return replace(placed, id=WorkloadId(project=place, slug=spec.slug))
+        project = self.project_of(project or spec.project)
+        desired = desired_of(spec, project=project)
+        return replace(desired, id=WorkloadId(project=project, slug=spec.slug))
+
+
+class ManagementApi:
+    """The methods of the async client; `ManagementClient` documents each."""
+
+    def __init__(self, calls: TargetCalls) -> None:
+        self._calls = calls
 
     async def ensure(
         self,
         spec: WorkloadSpec,
         *,
-        on_drift: OnDrift | str,
-        on_absent: OnAbsent | str,
-        project: str | None,
-        timeout: float | None,
-        warn: WarnFunction,
+        on_drift: OnDrift | str = OnDrift.RECONCILE,
+        on_absent: OnAbsent | str = OnAbsent.CREATE,
+        project: str | None = None,
+        timeout: float | None = None,
     ) -> EndpointRef:
         """Reconcile one workload and speak up about drift as the policy says."""
         drift_policy = parse_enum(OnDrift, on_drift, "on_drift")
         absent_policy = parse_enum(OnAbsent, on_absent, "on_absent")
-        desired = self.desired(spec, project)
+        desired = self._calls.desired(spec, project)
         ref = await reconciler.ensure(
-            self.call(timeout),
+            self._calls.for_call(timeout),
             desired,
             on_drift=drift_policy,
             on_absent=absent_policy,
-            key=self._keys(),
+            key=uuid.uuid4().hex,
         )
-        return report_drift(ref, drift_policy, warn)
+        return report_drift(ref, drift_policy)
 
     async def ensure_all(
         self,
         specs: Iterable[WorkloadSpec],
         *,
-        on_drift: OnDrift | str,
-        on_absent: OnAbsent | str,
-        project: str | None,
-        timeout: float | None,
-        warn: WarnFunction,
+        on_drift: OnDrift | str = OnDrift.RECONCILE,
+        on_absent: OnAbsent | str = OnAbsent.CREATE,
+        project: str | None = None,
+        timeout: float | None = None,
     ) -> builtins.list[EndpointRef]:
         """Check all of them, then reconcile one after another in the order given."""
         drift_policy = parse_enum(OnDrift, on_drift, "on_drift")
         absent_policy = parse_enum(OnAbsent, on_absent, "on_absent")
-        desired = [self.desired(spec, project) for spec in specs]
+        desired = [self._calls.desired(spec, project) for spec in specs]
         check_distinct(desired)
-        target = self.call(timeout)
+        target = self._calls.for_call(timeout)
         plan, drifts = await reconciler.plan(target, desired)
         raise_if_refused(plan, drifts, drift_policy, absent_policy)
         refs: list[EndpointRef] = []
@@ -160,9 +158,9 @@ class ManagementApi:
                     each,
                     on_drift=drift_policy,
                     on_absent=absent_policy,
-                    key=self._keys(),
+                    key=uuid.uuid4().hex,
                 )
-                refs.append(report_drift(ref, drift_policy, warn))
+                refs.append(report_drift(ref, drift_policy))
             except HoldfastError as error:
                 error.add_changes(_describe_changes_so_far(refs, each))
                 raise
@@ -172,34 +170,40 @@ class ManagementApi:
         self,
         specs: WorkloadSpec | Iterable[WorkloadSpec],
         *,
-        project: str | None,
-        timeout: float | None,
+        project: str | None = None,
+        timeout: float | None = None,
     ) -> Plan:
         """Say what ensuring these would do. Changes nothing in any situation."""
         given = [specs] if isinstance(specs, WorkloadSpec) else list(specs)
-        desired = [self.desired(spec, project) for spec in given]
+        desired = [self._calls.desired(spec, project) for spec in given]
         check_distinct(desired)
-        plan, _ = await reconciler.plan(self.call(timeout), desired)
+        plan, _ = await reconciler.plan(self._calls.for_call(timeout), desired)
         return plan
 
-    async def apply(self, plan: Plan, *, timeout: float | None) -> builtins.list[Live | None]:
+    async def apply(
+        self, plan: Plan, *, timeout: float | None = None
+    ) -> builtins.list[Live | None]:
         """Carry out exactly this plan."""
-        return [*await reconciler.apply(self.call(timeout), plan, key=self._keys())]
+        return [*await reconciler.apply(self._calls.for_call(timeout), plan, key=uuid.uuid4().hex)]
 
-    async def get(self, slug: str, *, project: str | None, timeout: float | None) -> Live:
+    async def get(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> Live:
         """Return one workload, or raise NotFound."""
-        where = self.id_of(slug, project)
-        live = await self.call(timeout).observe(where)
+        where = self._calls.workload_id(workload_slug, project)
+        live = await self._calls.for_call(timeout).observe(where)
         if isinstance(live, Absent):
             raise NotFound(
                 f"There is no workload {where}.", hint="list() shows the workloads there are."
             )
         return live
 
-    async def delete(self, slug: str, *, project: str | None, timeout: float | None) -> bool:
+    async def delete(
+        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
+    ) -> bool:
         """Delete whatever stands under a slug; False when nothing did."""
-        where = self.id_of(slug, project)
-        target, key = self.call(timeout), self._keys()
+        where = self._calls.workload_id(workload_slug, project)
+        target, key = self._calls.for_call(timeout), uuid.uuid4().hex
         for attempt in range(DELETE_ATTEMPTS):
             live = await target.observe(where)
             if isinstance(live, Absent):
@@ -211,43 +215,81 @@ class ManagementApi:
             return True
         raise Conflict(f"Workload {where} was changed {DELETE_ATTEMPTS} times while being deleted.")
 
-    async def list(self, *, project: str | None, timeout: float | None) -> builtins.list[Live]:
+    async def list(
+        self, *, project: str | None = None, timeout: float | None = None
+    ) -> builtins.list[Live]:
         """Return every workload of a project."""
-        return [*await self.call(timeout).list(self.where(project))]
+        return [*await self._calls.for_call(timeout).list(self._calls.project_of(project))]
 
     async def drifts(
         self,
         *,
-        slug: str | None,
-        include_resolved: bool,
-        project: str | None,
-        timeout: float | None,
+        slug: str | None = None,
+        include_resolved: bool = False,
+        project: str | None = None,
+        timeout: float | None = None,
     ) -> builtins.list[DriftRecord]:
         """Return the ledger's drifts, newest first."""
         named = None if slug is None else require_slug(slug)
-        found = await self.call(timeout).drifts(
-            self.where(project), slug=named, include_resolved=include_resolved
+        found = await self._calls.for_call(timeout).drifts(
+            self._calls.project_of(project), slug=named, include_resolved=include_resolved
         )
         return [*found]
 
     async def history(
-        self, *, slug: str | None, limit: int, project: str | None, timeout: float | None
+        self,
+        *,
+        slug: str | None = None,
+        limit: int = 100,
+        project: str | None = None,
+        timeout: float | None = None,
     ) -> builtins.list[HistoryEntry]:
         """Return audit rows, newest first."""
         named = None if slug is None else require_slug(slug)
-        found = await self.call(timeout).history(self.where(project), slug=named, limit=limit)
+        found = await self._calls.for_call(timeout).history(
+            self._calls.project_of(project), slug=named, limit=limit
+        )
         return [*found]
 
     def logs(
-        self, slug: str, *, tail: int, follow: bool, project: str | None
+        self,
+        workload_slug: str,
+        *,
+        tail: int = 100,
+        follow: bool = False,
+        project: str | None = None,
     ) -> AsyncIterator[str]:
         """Yield log lines, oldest first."""
-        target = self.within(None) if follow else self.call(None)
-        return target.logs(self.id_of(slug, project), tail=tail, follow=follow)
+        target = self._calls.within(None) if follow else self._calls.for_call(None)
+        return target.logs(
+            self._calls.workload_id(workload_slug, project), tail=tail, follow=follow
+        )
+
+    def watch(
+        self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
+    ) -> AsyncIterator[WorkloadChange]:
+        """Yield what is there, then each change, until `timeout` seconds are over or for ever."""
+        return watch_workloads(self._calls, project=project, slug=slug, timeout=timeout)
+
+    async def wait_until_ready(
+        self,
+        workload_slug: str,
+        *,
+        project: str | None = None,
+        timeout: float = 600.0,
+        on_progress: Callable[[Progress], None] | None = None,
+        silent: bool = False,
+    ) -> Progress:
+        """Wait until the workload serves, showing its progress on stderr."""
+        workload = self._calls.workload_id(workload_slug, project)
+        view = None if on_progress or silent else ProgressView(workload_slug)
+        show = on_progress or view or (lambda _: None)
+        with view or nullcontext():
+            return await wait_until_ready(self._calls, workload, timeout=timeout, show=show)
 
     async def close(self) -> None:
         """Let go of the target."""
-        await self.target.aclose()
+        await self._calls.target.aclose()
 
 
 def parse_enum(kind: type[E], value: E | str, field: str) -> E:
@@ -302,7 +344,7 @@ def raise_if_refused(
         )
 
 
-def report_drift(ref: EndpointRef, policy: OnDrift, warn: WarnFunction) -> EndpointRef:
+def report_drift(ref: EndpointRef, policy: OnDrift) -> EndpointRef:
     """Raise, warn or stay quiet about what was found."""
     where = f"{ref.project_slug}/{ref.workload_slug}"
     if ref.outcome is Outcome.REFUSED:
@@ -316,7 +358,9 @@ def report_drift(ref: EndpointRef, policy: OnDrift, warn: WarnFunction) -> Endpo
     if ref.outcome is Outcome.LEFT and policy is OnDrift.WARN:
         fields = describe_drifted_fields(ref)
         log.warning("workload_drifted workload=%s fields=%s", where, fields)
-        warn(f"Workload {where} has drifted in {fields}. Nothing was changed (on_drift=warn).")
+        warn_of_drift(
+            f"Workload {where} has drifted in {fields}. Nothing was changed (on_drift=warn)."
+        )
     elif ref.outcome in (Outcome.CREATED, Outcome.UPDATED):
         log.info("workload_%s workload=%s plan=%s", ref.outcome, where, ref.plan.id)
     elif ref.outcome is Outcome.PLANNED:
@@ -324,6 +368,14 @@ def report_drift(ref: EndpointRef, policy: OnDrift, warn: WarnFunction) -> Endpo
             "workload_planned workload=%s plan=%s %s", where, ref.plan.id, plan_summary(ref.plan)
         )
     return ref
+
+
+def warn_of_drift(text: str) -> None:
+    """Warn at the caller's own line, however deep in the SDK the drift was found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_ROOT):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, DriftWarning, stacklevel=level)
 
 
 def describe_drifted_fields(ref: EndpointRef) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import builtins  # `list` is a method here
-import os
-import sys
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar, NoReturn, Self
 
-from holdfast.apps.sdk.api import ManagementApi
+from holdfast.apps.sdk.api import ManagementApi, TargetCalls
 from holdfast.apps.sdk.connect import ClientOptions, connect_target, default_project
-from holdfast.apps.sdk.progress import ProgressView, show_nothing
 from holdfast.apps.sdk.settings import ConnectionSettings, merge_aliases, resolve_connection
-from holdfast.apps.sdk.watching import WorkloadChange, wait_until_ready, watch_workloads
-from holdfast.core.errors import DriftWarning
+from holdfast.apps.sdk.watching import WorkloadChange
 from holdfast.core.ledger import DriftRecord, HistoryEntry
 from holdfast.core.live import Live, Progress
 from holdfast.core.outcome import EndpointRef
@@ -29,7 +24,6 @@ from holdfast.reconcile.sync_bridge import iterate_sync, run_sync
 
 TIMEOUT = 30.0
 RETRIES = 4
-_PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class BaseManagementClient:
@@ -74,8 +68,8 @@ class BaseManagementClient:
             timeout=timeout, max_retries=max_retries, manager=manager, blocking=self._blocking
         )
         self._settings = settings
-        self._engine = ManagementApi(
-            target or connect_target(settings, options),
+        self._calls = TargetCalls(
+            target=target or connect_target(settings, options),
             project=settings.project,
             timeout=timeout,
             clock=options.clock,
@@ -124,7 +118,7 @@ class BaseManagementClient:
     @property
     def target(self) -> ControlTarget:
         """The target behind this client, for tests and for other apps."""
-        return self._engine.target
+        return self._calls.target
 
     def __repr__(self) -> str:
         if not hasattr(self, "_settings"):  # shown by a traceback while it is being built
@@ -135,14 +129,6 @@ class BaseManagementClient:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: it holds connections")
 
 
-def warn_of_drift(text: str) -> None:
-    """Warn at the caller's own line, however deep in the SDK the drift was found."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_ROOT):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, DriftWarning, stacklevel=level)
-
-
 class ManagementClient(BaseManagementClient):
     """Declares workloads and keeps them as declared.
 
@@ -150,6 +136,10 @@ class ManagementClient(BaseManagementClient):
     """
 
     _blocking = True
+
+    @cached_property
+    def _api(self) -> ManagementApi:
+        return ManagementApi(self._calls)
 
     def ensure(
         self,
@@ -168,13 +158,12 @@ class ManagementClient(BaseManagementClient):
         case: `create`, `plan`, or `fail`, which raises NotFound.
         """
         return run_sync(
-            self._engine.ensure(
+            self._api.ensure(
                 spec,
                 on_drift=on_drift,
                 on_absent=on_absent,
                 project=project,
                 timeout=timeout,
-                warn=warn_of_drift,
             )
         )
 
@@ -193,13 +182,12 @@ class ManagementClient(BaseManagementClient):
         stops before any is touched. When one fails later, the error says what was written.
         """
         return run_sync(
-            self._engine.ensure_all(
+            self._api.ensure_all(
                 specs,
                 on_drift=on_drift,
                 on_absent=on_absent,
                 project=project,
                 timeout=timeout,
-                warn=warn_of_drift,
             )
         )
 
@@ -211,40 +199,38 @@ class ManagementClient(BaseManagementClient):
         timeout: float | None = None,
     ) -> Plan:
         """Say what `ensure` would do. Changes nothing in any situation."""
-        return run_sync(self._engine.plan(specs, project=project, timeout=timeout))
+        return run_sync(self._api.plan(specs, project=project, timeout=timeout))
 
     def apply(self, plan: Plan, *, timeout: float | None = None) -> builtins.list[Live | None]:
         """Carry out exactly this plan, or raise StalePlan before the first write.
 
         Returns the live side after each step, None where the workload is gone.
         """
-        return run_sync(self._engine.apply(plan, timeout=timeout))
+        return run_sync(self._api.apply(plan, timeout=timeout))
 
     def get(
         self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> Live:
         """Return one live workload. Raises NotFound when there is none."""
-        return run_sync(self._engine.get(workload_slug, project=project, timeout=timeout))
+        return run_sync(self._api.get(workload_slug, project=project, timeout=timeout))
 
     def list(
         self, *, project: str | None = None, timeout: float | None = None
     ) -> builtins.list[Live]:
         """Return every live workload of the project, ordered by slug."""
-        return run_sync(self._engine.list(project=project, timeout=timeout))
+        return run_sync(self._api.list(project=project, timeout=timeout))
 
     def delete(
         self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
     ) -> bool:
         """Delete a workload. True when it was there, False when it was already gone."""
-        return run_sync(self._engine.delete(workload_slug, project=project, timeout=timeout))
+        return run_sync(self._api.delete(workload_slug, project=project, timeout=timeout))
 
     def watch(
         self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
     ) -> Iterator[WorkloadChange]:
         """Yield what is there, then each change, until `timeout` seconds are over or for ever."""
-        return iterate_sync(
-            watch_workloads(self._engine, project=project, slug=slug, timeout=timeout)
-        )
+        return iterate_sync(self._api.watch(project=project, slug=slug, timeout=timeout))
 
     def wait_until_ready(
         self,
@@ -260,17 +246,15 @@ class ManagementClient(BaseManagementClient):
         Give `on_progress` to show it in your own way, or `silent` for not at all. Raises
         WorkloadFailed when it cannot serve, WaitTimeout when the time is up.
         """
-        view = None if on_progress or silent else ProgressView(workload_slug)
-        with view or nullcontext():
-            return run_sync(
-                wait_until_ready(
-                    self._engine,
-                    workload_slug,
-                    project=project,
-                    timeout=timeout,
-                    show=on_progress or view or show_nothing,
-                )
+        return run_sync(
+            self._api.wait_until_ready(
+                workload_slug,
+                project=project,
+                timeout=timeout,
+                on_progress=on_progress,
+                silent=silent,
             )
+        )
 
     def drifts(
         self,
@@ -282,7 +266,7 @@ class ManagementClient(BaseManagementClient):
     ) -> builtins.list[DriftRecord]:
         """Return the drifts in the ledger, newest first; only open ones unless told."""
         return run_sync(
-            self._engine.drifts(
+            self._api.drifts(
                 slug=slug, include_resolved=include_resolved, project=project, timeout=timeout
             )
         )
@@ -296,9 +280,7 @@ class ManagementClient(BaseManagementClient):
         timeout: float | None = None,
     ) -> builtins.list[HistoryEntry]:
         """Return who did what and when, newest first."""
-        return run_sync(
-            self._engine.history(slug=slug, limit=limit, project=project, timeout=timeout)
-        )
+        return run_sync(self._api.history(slug=slug, limit=limit, project=project, timeout=timeout))
 
     def logs(
         self,
@@ -310,12 +292,12 @@ class ManagementClient(BaseManagementClient):
     ) -> Iterator[str]:
         """Yield the workload's last log lines; with `follow`, go on as they come."""
         return iterate_sync(
-            self._engine.logs(workload_slug, tail=tail, follow=follow, project=project)
+            self._api.logs(workload_slug, tail=tail, follow=follow, project=project)
         )
 
     def close(self) -> None:
         """Let go of connections and files. Safe to call twice."""
-        run_sync(self._engine.close())
+        run_sync(self._api.close())
 
     def __enter__(self) -> Self:
         return self
@@ -324,150 +306,13 @@ class ManagementClient(BaseManagementClient):
         self.close()
 
 
-# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
+# the transport keeps the total deadline, the same in both colours
 
 
-class AsyncManagementClient(BaseManagementClient):
+class AsyncManagementClient(BaseManagementClient, ManagementApi):
     """`ManagementClient` for an event loop: the same names, the same outcomes."""
 
     _blocking = False
-
-    async def ensure(
-        self,
-        spec: WorkloadSpec,
-        *,
-        on_drift: OnDrift | str = OnDrift.RECONCILE,
-        on_absent: OnAbsent | str = OnAbsent.CREATE,
-        project: str | None = None,
-        timeout: float | None = None,
-    ) -> EndpointRef:
-        """Make the live workload match the spec, as far as the policy allows."""
-        return await self._engine.ensure(
-            spec,
-            on_drift=on_drift,
-            on_absent=on_absent,
-            project=project,
-            timeout=timeout,
-            warn=warn_of_drift,
-        )
-
-    async def ensure_all(
-        self,
-        specs: Iterable[WorkloadSpec],
-        *,
-        on_drift: OnDrift | str = OnDrift.RECONCILE,
-        on_absent: OnAbsent | str = OnAbsent.CREATE,
-        project: str | None = None,
-        timeout: float | None = None,
-    ) -> builtins.list[EndpointRef]:
-        """Ensure several workloads, in the order given."""
-        return await self._engine.ensure_all(
-            specs,
-            on_drift=on_drift,
-            on_absent=on_absent,
-            project=project,
-            timeout=timeout,
-            warn=warn_of_drift,
-        )
-
-    async def plan(
-        self,
-        specs: WorkloadSpec | Iterable[WorkloadSpec],
-        *,
-        project: str | None = None,
-        timeout: float | None = None,
-    ) -> Plan:
-        """Say what `ensure` would do. Changes nothing in any situation."""
-        return await self._engine.plan(specs, project=project, timeout=timeout)
-
-    async def apply(
-        self, plan: Plan, *, timeout: float | None = None
-    ) -> builtins.list[Live | None]:
-        """Carry out exactly this plan, or raise StalePlan before the first write."""
-        return await self._engine.apply(plan, timeout=timeout)
-
-    async def get(
-        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
-    ) -> Live:
-        """Return one live workload. Raises NotFound when there is none."""
-        return await self._engine.get(workload_slug, project=project, timeout=timeout)
-
-    async def list(
-        self, *, project: str | None = None, timeout: float | None = None
-    ) -> builtins.list[Live]:
-        """Return every live workload of the project, ordered by slug."""
-        return await self._engine.list(project=project, timeout=timeout)
-
-    async def delete(
-        self, workload_slug: str, *, project: str | None = None, timeout: float | None = None
-    ) -> bool:
-        """Delete a workload. True when it was there, False when it was already gone."""
-        return await self._engine.delete(workload_slug, project=project, timeout=timeout)
-
-    def watch(
-        self, *, slug: str | None = None, project: str | None = None, timeout: float | None = None
-    ) -> AsyncIterator[WorkloadChange]:
-        """Yield what is there, then each change, until `timeout` seconds are over or for ever."""
-        return watch_workloads(self._engine, project=project, slug=slug, timeout=timeout)
-
-    async def wait_until_ready(
-        self,
-        workload_slug: str,
-        *,
-        project: str | None = None,
-        timeout: float = 600.0,
-        on_progress: Callable[[Progress], None] | None = None,
-        silent: bool = False,
-    ) -> Progress:
-        """Wait until the workload serves, showing its progress on stderr."""
-        view = None if on_progress or silent else ProgressView(workload_slug)
-        with view or nullcontext():
-            return await wait_until_ready(
-                self._engine,
-                workload_slug,
-                project=project,
-                timeout=timeout,
-                show=on_progress or view or show_nothing,
-            )
-
-    async def drifts(
-        self,
-        *,
-        slug: str | None = None,
-        include_resolved: bool = False,
-        project: str | None = None,
-        timeout: float | None = None,
-    ) -> builtins.list[DriftRecord]:
-        """Return the drifts in the ledger, newest first; only open ones unless told."""
-        return await self._engine.drifts(
-            slug=slug, include_resolved=include_resolved, project=project, timeout=timeout
-        )
-
-    async def history(
-        self,
-        *,
-        slug: str | None = None,
-        limit: int = 100,
-        project: str | None = None,
-        timeout: float | None = None,
-    ) -> builtins.list[HistoryEntry]:
-        """Return who did what and when, newest first."""
-        return await self._engine.history(slug=slug, limit=limit, project=project, timeout=timeout)
-
-    def logs(
-        self,
-        workload_slug: str,
-        *,
-        tail: int = 100,
-        follow: bool = False,
-        project: str | None = None,
-    ) -> AsyncIterator[str]:
-        """Yield the workload's last log lines; with `follow`, go on as they come."""
-        return self._engine.logs(workload_slug, tail=tail, follow=follow, project=project)
-
-    async def close(self) -> None:
-        """Let go of connections and files. Safe to call twice."""
-        await self._engine.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -105,10 +105,6 @@ class ProgressView:
         return f"{seconds}s" if seconds < 60 else f"{seconds // 60}m{seconds % 60:02d}s"
 
 
-def show_nothing(progress: Progress) -> None:
-    """Show nothing."""
-
-
 def is_terminal(out: TextIO) -> bool:
     """True when a line on this stream can be redrawn."""
     try:

@@ -1,7 +1,7 @@
-"""Follows the workloads of a project: first what is there, then each change.
+"""Waits until a workload serves, and follows the workloads of a project as they change.
 
-Level-triggered: a wake-up only says that it is time to look; what changed is found by looking,
-so a lost or doubled event changes nothing.
+A watch is level-triggered: an event only says that it is time to list; what changed is found by
+comparing, so a lost or doubled event changes nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from holdfast.core.names import WorkloadId
 from holdfast.core.quantity import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from holdfast.apps.sdk.api import TargetCalls
 
-    from holdfast.apps.sdk.api import ManagementApi
+# ruff: noqa: ASYNC109  # the transport keeps the total deadline, for sync and async alike
 
-# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
-
-
+POLL_SECONDS = 1.0
+"""Between two lists of a target that cannot wake us."""
 RECONNECT_DELAYS = (1.0, 2.0, 4.0, 5.0)
 """Seconds before each new try after a lost connection; the last goes on for ever."""
 
 
 async def wait_until_ready(
-    engine: ManagementApi,
-    slug: str,
+    calls: TargetCalls,
+    workload: WorkloadId,
     *,
-    project: str | None,
     timeout: float,
     show: Callable[[Progress], None],
 ) -> Progress:
@@ -43,16 +41,14 @@ async def wait_until_ready(
     answer yet is waited for, and a connection that is lost is taken up again; other errors, a
     revoked token for one, end the wait at once.
     """
-    where = engine.id_of(slug, project)
-    began = engine.clock.monotonic()
-    end = began + timeout
+    end = calls.clock.monotonic() + timeout
     last = Progress(phase=Phase.SCHEDULING, message="not heard of yet")
     lost, silence = 0, ""
-    while engine.clock.monotonic() < end:
-        target = engine.within(end - engine.clock.monotonic())
+    while calls.clock.monotonic() < end:
+        target = calls.within(end - calls.clock.monotonic())
         try:
             # The port promises an iterator; every adapter gives a generator, to be closed.
-            stream = cast("AsyncGenerator[Progress]", target.progress(where))
+            stream = cast("AsyncGenerator[Progress]", target.progress(workload))
             async with aclosing(stream) as updates:
                 async for progress in updates:
                     last, lost, silence = progress, 0, ""
@@ -61,12 +57,12 @@ async def wait_until_ready(
                         return progress
                     if progress.phase is Phase.ERROR:
                         raise WorkloadFailed(
-                            f"Workload {where} cannot serve: {progress.message}",
+                            f"Workload {workload} cannot serve: {progress.message}",
                             changed="",
                             hint="Read its log (holdfast logs), fix the declaration and ensure "
                             "it again.",
                         )
-                    if engine.clock.monotonic() >= end:
+                    if calls.clock.monotonic() >= end:
                         break
         except TargetUnavailable as error:
             if error.retry == "never":
@@ -74,20 +70,13 @@ async def wait_until_ready(
             silence = f" At last: {error.happened}"
         pause = RECONNECT_DELAYS[min(lost, len(RECONNECT_DELAYS) - 1)]
         lost += 1
-        await engine.clock.sleep(max(0.0, min(pause, end - engine.clock.monotonic())))
+        await calls.clock.sleep(max(0.0, min(pause, end - calls.clock.monotonic())))
     raise WaitTimeout(
-        f"Workload {where} was not ready after {format_seconds(timeout)}; "
+        f"Workload {workload} was not ready after {format_seconds(timeout)}; "
         f"it was {last.phase}: {last.message}.{silence}",
         changed="",
         hint="It is still starting: wait again, or read its log (holdfast logs).",
     )
-
-
-# ruff: noqa: ASYNC109  # the transport keeps the total deadline, the same in both colours
-
-
-POLL_SECONDS = 1.0
-"""Seconds between looks at a target that cannot wake us."""
 
 
 class ChangeKind(StrEnum):
@@ -110,15 +99,15 @@ class WorkloadChange:
 
 
 async def watch_workloads(
-    engine: ManagementApi, *, project: str | None, slug: str | None, timeout: float | None
+    calls: TargetCalls, *, project: str | None, slug: str | None, timeout: float | None
 ) -> AsyncGenerator[WorkloadChange]:
     """Yield changes until the time is up, or for ever."""
-    where = engine.where(project)
-    end = None if timeout is None else engine.clock.monotonic() + timeout
+    project = calls.project_of(project)
+    end = None if timeout is None else calls.clock.monotonic() + timeout
     seen: dict[WorkloadId, Live] | None = None
-    async with aclosing(_wake_ups(engine, where, end)) as wake_ups:
+    async with aclosing(_wake_ups(calls, project, end)) as wake_ups:
         async for _ in wake_ups:
-            found = await _list_until_available(engine, where, end)
+            found = await _list_until_available(calls, project, end)
             if found is None:
                 return
             now = {live.id: live for live in found if slug in (None, live.id.slug)}
@@ -128,23 +117,23 @@ async def watch_workloads(
 
 
 async def _list_until_available(
-    engine: ManagementApi, project: str, end: float | None
+    calls: TargetCalls, project: str, end: float | None
 ) -> Sequence[Live] | None:
     """List the project, trying until it answers; None when the time is up."""
     while True:
-        left = None if end is None else end - engine.clock.monotonic()
+        left = None if end is None else end - calls.clock.monotonic()
         if left is not None and left <= 0:
             return None
         try:
-            return await engine.call(left).list(project)
+            return await calls.for_call(left).list(project)
         except TargetUnavailable:
-            await engine.clock.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
+            await calls.clock.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
 
 
 def workload_changes(
     before: Mapping[WorkloadId, Live] | None, after: Mapping[WorkloadId, Live]
 ) -> Sequence[WorkloadChange]:
-    """Compare two looks; `before` is None at the first."""
+    """Compare two lists; `before` is None at first."""
     if before is None:
         return [WorkloadChange(kind=ChangeKind.PRESENT, live=live) for live in after.values()]
     found: list[WorkloadChange] = []
@@ -164,11 +153,11 @@ def workload_changes(
     return found
 
 
-async def _wake_ups(engine: ManagementApi, project: str, end: float | None) -> AsyncGenerator[None]:
-    """Yield when it is time to look, at once to begin with."""
+async def _wake_ups(calls: TargetCalls, project: str, end: float | None) -> AsyncGenerator[None]:
+    """Yield when it is time to list, at once to begin with."""
     lost = 0
-    while end is None or engine.clock.monotonic() < end:
-        target = engine.within(None if end is None else end - engine.clock.monotonic())
+    while end is None or calls.clock.monotonic() < end:
+        target = calls.within(None if end is None else end - calls.clock.monotonic())
         stream = getattr(target, "changes", None)
         if stream is None:
             yield None
@@ -184,5 +173,5 @@ async def _wake_ups(engine: ManagementApi, project: str, end: float | None) -> A
             pause = RECONNECT_DELAYS[min(lost, len(RECONNECT_DELAYS) - 1)]
             lost += 1
         if end is not None:
-            pause = max(0.0, min(pause, end - engine.clock.monotonic()))
-        await engine.clock.sleep(pause)
+            pause = max(0.0, min(pause, end - calls.clock.monotonic()))
+        await calls.clock.sleep(pause)

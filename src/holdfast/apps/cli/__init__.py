@@ -1,1 +1,8 @@
-"""The command line: one module per verb, `views/` renders for people and as JSON."""
+"""The `holdfast` command. Start at `main.py`: a table of verbs, each loaded when it is used.
+
+`group.py` bends click to our rules, `session.py` is one run of the command, `options.py` has what
+several verbs take, `screen.py` is where they write, `exits.py` how they end, and `connect.py` opens
+what the settings point to. A verb is a module of its name; those that decide about drift are in
+`review.py`, holds in `hold.py`, and what `drift` and `watch` do about applications is in
+`applications.py`. `views` renders results for people and for programs.
+"""

@@ -39,9 +39,7 @@ def command() -> None:
 
 @command.command("view", cls=Verb, examples=["holdfast config view --show-origin"])
 @click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
-@options.connection
-@options.output("table", "json", "yaml")
-@pass_session
+@options.connected("table", "json", "yaml")
 def view(session: Session, show_origin: bool) -> None:
     """Show the settings in force. A token is never shown."""
     screen = session.screen

@@ -8,7 +8,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.text import count
 from holdfast.core.errors import report_changes
 from holdfast.core.names import WorkloadId
@@ -26,9 +26,7 @@ from holdfast.core.names import WorkloadId
 @click.argument("workloads", shell_complete=options.complete_names, nargs=-1)
 @options.files(required=False)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@options.connection
-@options.output("table", "json", "yaml", "jsonl", "name")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl", "name")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -11,7 +11,7 @@ from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
 from holdfast.apps.cli.screen import Screen
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.output import show_unified_diff
 from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
@@ -33,9 +33,7 @@ from holdfast.core.tree import show_path
 @click.argument("application", shell_complete=options.complete_names, required=False)
 @options.files(required=False)
 @options.exit_code
-@options.connection
-@options.output(*options.LIST_FORMATS)
-@pass_session
+@options.connected(*options.LIST_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,

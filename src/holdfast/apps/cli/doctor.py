@@ -17,7 +17,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import MANAGER, connection_settings
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.text import printable
 from holdfast.core.errors import HoldfastError, install_extra
 from holdfast.core.text_style import TextStyle
@@ -88,9 +88,7 @@ EXTRAS = (
 
 
 @click.command("doctor", cls=Verb, examples=["holdfast doctor", "holdfast doctor -o json"])
-@options.connection
-@options.output("table", "json", "yaml", "jsonl")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl")
 @click.pass_context
 def command(ctx: click.Context, session: Session) -> None:
     """Check this machine, the store and the connection.

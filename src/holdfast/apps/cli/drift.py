@@ -77,9 +77,7 @@ def command() -> None:
 )
 @_GROUP_BY
 @options.exit_code
-@options.connection
-@options.output(*options.LIST_FORMATS)
-@pass_session
+@options.connected(*options.LIST_FORMATS)
 @click.pass_context
 def list_open(
     ctx: click.Context,
@@ -130,9 +128,7 @@ def list_open(
 
 @command.command("show", cls=Verb, examples=["holdfast drift show drift-aac97b798ad9 -o json"])
 @click.argument("id")
-@options.connection
-@options.output("table", "json", "yaml")
-@pass_session
+@options.connected("table", "json", "yaml")
 def show(session: Session, id: str) -> None:
     """Show one drift: each field, its writer, and the evidence."""
     with find_controller(session) as controller:
@@ -162,9 +158,7 @@ def show(session: Session, id: str) -> None:
     examples=["holdfast drift explain support-bot", "holdfast drift explain drf-57557f5b59"],
 )
 @click.argument("name", shell_complete=options.complete_names, required=False, metavar="[NAME|ID]")
-@options.connection
-@options.output("table", "json", "yaml", "jsonl")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl")
 def explain(session: Session, name: str | None) -> None:
     """Explain open drifts in sentences: what moved, who moved it, and what follows.
 
@@ -192,9 +186,7 @@ def explain(session: Session, name: str | None) -> None:
 
 @command.command("history", cls=Verb, examples=["holdfast drift history support-bot -o jsonl"])
 @_NAME
-@options.connection
-@options.output(*options.LIST_FORMATS)
-@pass_session
+@options.connected(*options.LIST_FORMATS)
 def history(session: Session, name: str | None) -> None:
     """List every drift, the resolved ones too, newest first."""
     with find_controller(session) as controller:

@@ -9,7 +9,7 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.plan import (
     WorkloadOutcome,
     describe_changes,
@@ -55,9 +55,7 @@ MAX_PLAN_BYTES = 64 * 2**20
 )
 @click.option("--wait", is_flag=True, help="Wait until every workload is ready.")
 @options.timeout("15m")
-@options.connection
-@options.output("table", "json", "yaml", "jsonl", "name")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl", "name")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,7 +7,7 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.history import show_history, show_journal
 
 
@@ -25,9 +25,7 @@ from holdfast.apps.cli.views.history import show_history, show_journal
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows to show."
 )
-@options.connection
-@options.output("table", "wide", "json", "yaml", "jsonl")
-@pass_session
+@options.connected("table", "wide", "json", "yaml", "jsonl")
 @click.pass_context
 def command(
     ctx: click.Context, session: Session, name: str | None, about: str | None, limit: int

@@ -9,7 +9,7 @@ import click
 from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import require_controller
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.applications import hold_lines, object_address, object_name
 from holdfast.apps.cli.views.output import masked_json, show_list, show_result
 from holdfast.apps.cli.views.text import one_line
@@ -35,9 +35,7 @@ from holdfast.wire.gitops_http_v1 import HoldForm
     type=click.Choice(["pull-request", "revert"]),
     help="What becomes of changes made meanwhile (default: the application's own rule).",
 )
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def pause(
     session: Session, application: str, object: str, seconds: int, reason: str, then: str | None
 ) -> None:
@@ -71,9 +69,7 @@ def pause(
 )
 @click.argument("application", shell_complete=options.complete_names)
 @click.argument("object", required=False, default="", metavar="[KIND/NAMESPACE/NAME]")
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def resume(session: Session, application: str, object: str) -> None:
     """End the holds of an application, or those of one object, before their time.
 

@@ -150,22 +150,22 @@ def _fetch(
     environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(os.environ)
     clock = SystemClock()
     config = load_config(context, namespace=namespace, clock=clock, environ=environ)
-    place = namespace or config.namespace
+    within = namespace or config.namespace
 
     async def read() -> list[Fields]:
         api = KubeApi(KubeConnection(config, clock=clock))
         try:
             version = "apps/v1" if kind == DEPLOYMENT else API_VERSION
-            ref = ObjectRef(api_version=version, kind=kind, namespace=place, name=name)
+            ref = ObjectRef(api_version=version, kind=kind, namespace=within, name=name)
             item = await api.get(ref)
             if item is None:
                 raise NotFound(
-                    f"There is no {kind} {name} in namespace {place} of {config.source}.",
+                    f"There is no {kind} {name} in namespace {within} of {config.source}.",
                     hint="Check the name, -n and --context.",
                 )
             if kind != DEPLOYMENT:
                 return [item]
-            scalers = Scope(api_version="autoscaling/v2", kind=AUTOSCALER, namespace=place)
+            scalers = Scope(api_version="autoscaling/v2", kind=AUTOSCALER, namespace=within)
             return [item, *(await api.list(scalers)).items]
         finally:
             await api.aclose()
@@ -249,12 +249,12 @@ def _service_of(spec: WorkloadSpec, found: ImportedDeployment) -> InferenceServi
     from holdfast.wire.inference_service_v1alpha1 import service_from_json
     from holdfast.wire.service_mapping import service_of
 
-    place = found.namespace or "default"
+    namespace = found.namespace or "default"
     scheduled: Fields = {
-        "metadata": {"name": spec.slug, "namespace": place},
+        "metadata": {"name": spec.slug, "namespace": namespace},
         "spec": {"modelRef": spec.model, "scheduling": found.scheduling},
     }
-    return service_of(spec, namespace=place, base=service_from_json(scheduled))
+    return service_of(spec, namespace=namespace, base=service_from_json(scheduled))
 
 
 def _warn_left_out(session: Session, slug: str, field: str, reason: str) -> None:

@@ -62,7 +62,7 @@ def load_specs(
 def load_specs_and_applications(
     paths: Sequence[str], *, recursive: bool = False
 ) -> tuple[list[DeclaredWorkload], list[DeclaredApplication]]:
-    """Read every spec, and the Applications that stand beside them."""
+    """Read every spec, and the Applications beside them."""
     applications: list[DeclaredApplication] = []
     found = _load(paths, recursive=recursive, services=False, applications=applications)
     return found, applications
@@ -270,7 +270,7 @@ def run_spec_file(name: str) -> list[WorkloadSpec]:
 
 
 def _specs_in_globals(exported: Mapping[str, object]) -> list[object]:
-    """Every spec among the globals, and all that stands in a collection beside one, once."""
+    """Every spec among the globals, and everything in a collection with one, once."""
     found: dict[int, object] = {}
     for value in exported.values():
         inside = list(value.values()) if isinstance(value, Mapping) else value

@@ -20,8 +20,12 @@ from holdfast.apps.cli.screen import Caller
 from holdfast.apps.cli.session import Session
 
 PROGRAM = "kubectl holdfast"
-_FLAGS = {"--context": "context", "--namespace": "namespace", "-n": "namespace"}
-_FLAGS |= {"--kubeconfig": "kubeconfig"}
+_FLAGS = {
+    "--context": "context",
+    "--namespace": "namespace",
+    "-n": "namespace",
+    "--kubeconfig": "kubeconfig",
+}
 _CONTROLLER_VERBS = frozenset(SECTIONS[APPLICATIONS])
 _COMPLETE_FILES, _COMPLETE_NOTHING_ELSE = ":0", ":4"
 """How kubectl's shell goes on after our completions."""
@@ -29,21 +33,21 @@ _COMPLETE_FILES, _COMPLETE_NOTHING_ELSE = ":0", ":4"
 
 @dataclass(slots=True)
 class _CommandLine:
-    """A command line without kubectl's flags, and what they said."""
+    """A command line, parted into kubectl's flags and the rest."""
 
     rest: list[str] = field(default_factory=list)
-    said: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
 
     @property
     def session(self) -> Session:
         """The run of `holdfast` that is meant. A --url of the user's comes later, and wins."""
-        caller = Caller(PROGRAM, {f"--{name}": value for name, value in self.said.items()})
+        caller = Caller(PROGRAM, {f"--{name}": value for name, value in self.flags.items()})
         # A cluster cannot decide about applications: those verbs ask the controller, whose
         # address is set as for `holdfast` itself.
         if next((word for word in self.rest if not word.startswith("-")), "") in _CONTROLLER_VERBS:
             return Session(caller)
-        context = quote(self.said.get("context", ""), safe=":@")
-        url = f"kubernetes://{context}/{self.said.get('namespace', '')}"
+        context = quote(self.flags.get("context", ""), safe=":@")
+        url = f"kubernetes://{context}/{self.flags.get('namespace', '')}"
         return Session(caller, flags={"url": url})
 
 
@@ -93,8 +97,8 @@ def _kubeconfig_contexts() -> list[str]:
 
 
 def _choose_kubeconfig(line: _CommandLine) -> None:
-    if "kubeconfig" in line.said:
-        os.environ["KUBECONFIG"] = line.said["kubeconfig"]
+    if "kubeconfig" in line.flags:
+        os.environ["KUBECONFIG"] = line.flags["kubeconfig"]
 
 
 def _split_flags(arguments: Sequence[str]) -> _CommandLine:
@@ -107,9 +111,9 @@ def _split_flags(arguments: Sequence[str]) -> _CommandLine:
         if word == "--":
             line.rest += [word, *words]
         elif flag in _FLAGS and flag not in own:
-            line.said[_FLAGS[flag]] = value if equals else next(words, "")
+            line.flags[_FLAGS[flag]] = value if equals else next(words, "")
         elif word.startswith("-n") and not word.startswith("--") and "-n" not in own:
-            line.said["namespace"] = word[2:]
+            line.flags["namespace"] = word[2:]
         else:
             line.rest.append(word)
     return line

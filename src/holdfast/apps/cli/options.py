@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from holdfast.apps.cli.session import Session
+from holdfast.apps.cli.session import Session, pass_session
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever a verb takes
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MAX_DAYS = 30
-"""What a person decides for a while lasts no longer."""
+"""A decision for a while lasts no longer."""
 SINGLE_FORMATS = ("table", "json", "yaml", "name")
 """Formats of a verb whose result is one thing."""
 CONNECTION_OPTIONS = ("url", "project")
@@ -24,13 +26,18 @@ LIST_FORMATS = ("table", "wide", "json", "yaml", "jsonl", "markdown", "name")
 
 def connection(function: F) -> F:
     """Where to connect."""
-    return _session_option(
-        "--url", help="Control plane (https://…) or embedded store (sqlite:///PATH)."
-    )(
-        _session_option(
-            "--project", "-p", type=ProjectSlug(), help="Project that workloads belong to."
-        )(function)
+    project = _session_option(
+        "--project", "-p", type=ProjectSlug(), help="Project that workloads belong to."
     )
+    url = "Control plane (https://…) or embedded store (sqlite:///PATH)."
+    return _session_option("--url", help=url)(project(function))
+
+
+def connected(
+    *formats: str,
+) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[P, R]]:
+    """Where to connect, and how to write the result; the verb is given the session."""
+    return lambda function: connection(output(*formats)(pass_session(function)))
 
 
 def output(*formats: str) -> Callable[[F], F]:
@@ -75,8 +82,8 @@ def files(*, required: bool = True) -> Callable[[F], F]:
 
 def repeat_files(paths: Sequence[str], *, recursive: bool = False) -> str:
     """Write the same files again, for the next command."""
-    shown = " ".join(f"-f {'FILE' if path == '-' else shlex.quote(path)}" for path in paths)
-    return f"{shown} -R" if recursive else shown
+    files = " ".join(f"-f {'FILE' if path == '-' else shlex.quote(path)}" for path in paths)
+    return f"{files} -R" if recursive else files
 
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -12,7 +12,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.inputs import load_specs
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.plan import show_plan
 from holdfast.apps.cli.views.text import count
 from holdfast.core.errors import ConfigurationError
@@ -35,9 +35,7 @@ from holdfast.wire.plan_v1 import plan_to_json
     "--out", type=click.Path(dir_okay=False), help="Save the plan, to be applied as it is."
 )
 @options.exit_code
-@options.connection
-@options.output(*options.LIST_FORMATS)
-@pass_session
+@options.connected(*options.LIST_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -73,13 +73,13 @@ def command(
     route = gateway_of(ctx, gateway, domain)
     documents: list[Fields] = []
     for each in load_specs(paths, recursive=recursive, services=True):
-        wanted = form or (OBJECTS if each.service and not normalized else WORKLOAD)
-        if wanted == WORKLOAD:
+        printed_as = form or (OBJECTS if each.service and not normalized else WORKLOAD)
+        if printed_as == WORKLOAD:
             document = spec_to_document(each.spec)
             documents.append(normalize_workload(document) if normalized else document)
             continue
         service = _as_service(each, namespace)
-        if wanted == SERVICE:
+        if printed_as == SERVICE:
             documents.append(resource_document(service))
         else:
             documents += _child_objects(session, service, route)

@@ -13,7 +13,7 @@ from holdfast.apps.cli.applications import next_command_for
 from holdfast.apps.cli.connect import ControllerClient, require_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.decisions import (
     APPROVAL_NEEDED,
     DecisionOutcome,
@@ -66,9 +66,7 @@ class PendingApproval:
     help="The plan that was reviewed; another one is refused. One for each ID, in their order.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 @click.pass_context
 def approve(
     ctx: click.Context,
@@ -273,9 +271,7 @@ def _confirm(
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @options.comment(required=True)
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 @click.pass_context
 def reject(ctx: click.Context, session: Session, ids: tuple[str, ...], comment: str) -> None:
     """Reject plans of drifts, and blocked ones: nothing is changed.
@@ -321,9 +317,7 @@ def _send_rejection(controller: ControllerClient, id: str, comment: str) -> Deci
 @click.argument("id")
 @options.for_duration()
 @options.comment()
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def snooze(session: Session, id: str, seconds: int, comment: str) -> None:
     """Put off the decision about a drift. Nothing is written meanwhile.
 
@@ -345,9 +339,7 @@ def snooze(session: Session, id: str, seconds: int, comment: str) -> None:
 @click.argument("id")
 @click.option("--wait", is_flag=True, help="Wait until the pull request is there.")
 @options.timeout("2m")
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def codify(session: Session, id: str, wait: bool, timeout: float) -> None:
     """Propose the live value of a drift to Git, by one pull request.
 
@@ -408,9 +400,7 @@ def _wait_for_pull_request(
     help="direct: as the policy allows, which may be a review. pr: by a pull request.",
 )
 @options.comment()
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def revert(session: Session, id: str, via: str, comment: str) -> None:
     """Put Git's value back, through the policy.
 
@@ -446,9 +436,7 @@ def _describe_revert(drift: ApplicationDriftForm) -> list[str]:
 @click.option("--manager", default="", metavar="NAME", help="Only while this tool wrote it.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept with the rule.")
 @options.for_duration("7d")
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 def ignore(session: Session, id: str, field: str, manager: str, reason: str, seconds: int) -> None:
     """Hide a drift, or one field of it, for a limited time.
 

@@ -96,19 +96,19 @@ class Session:
         """True when workloads are only recorded here, and something else must run them."""
         return (self.settings.get("url") or "sqlite:").startswith("sqlite:")
 
-    def find(self, client: ManagementClient, where: WorkloadId) -> Live:
+    def find(self, client: ManagementClient, id: WorkloadId) -> Live:
         """Return a live workload, or say how to find out which ones there are."""
         from holdfast.core.errors import NotFound
 
         try:
-            return client.get(where.slug, project=where.project)
+            return client.get(id.slug, project=id.project)
         except NotFound as error:
-            todo = f"holdfast status -p {where.project} lists the workloads there are."
-            raise NotFound(error.happened, hint=todo) from error
+            hint = f"holdfast status -p {id.project} lists the workloads there are."
+            raise NotFound(error.happened, hint=hint) from error
 
     @contextmanager
     def client(self) -> Iterator[ManagementClient]:
-        """Connect to where the settings point. The verbs speak of drift themselves."""
+        """Connect to where the settings point. The verbs report drift themselves."""
         from holdfast.apps.cli.connect import connect
         from holdfast.core.errors import DriftWarning
 

@@ -1,7 +1,7 @@
 """Where each setting comes from: flags, environment, project file, user file, defaults.
 
 A project file travels with a repository, so it is trusted less: it cannot hold a token, one
-that belongs to somebody else is passed over, and a token kept in the user's own file is never
+that belongs to somebody else is ignored, and a token kept in the user's own file is never
 sent to an address that only a project file names.
 """
 
@@ -39,7 +39,7 @@ class CliSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliSettings:
-    """Every setting that has a value, and what was passed over on the way."""
+    """Every setting that has a value, and what was ignored on the way."""
 
     found: Mapping[str, CliSetting]
     warnings: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class CliSettings:
         return setting.value if setting else None
 
     def kind(self, name: str) -> str | None:
-        """Say what sort of place a value came from."""
+        """Say what kind of source a value came from."""
         setting = self.found.get(name)
         return setting.kind if setting else None
 

@@ -10,7 +10,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import ControllerClient, find_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.workloads import ObservedWorkload, observed_workloads, show_workloads
 
 
@@ -26,9 +26,7 @@ from holdfast.apps.cli.views.workloads import ObservedWorkload, observed_workloa
 )
 @click.argument("names", shell_complete=options.complete_names, nargs=-1, metavar="[NAME]...")
 @options.exit_code
-@options.connection
-@options.output(*options.LIST_FORMATS)
-@pass_session
+@options.connected(*options.LIST_FORMATS)
 @click.pass_context
 def command(ctx: click.Context, session: Session, names: tuple[str, ...], exit_code: bool) -> None:
     """Show how workloads are doing, or the applications that a GitOps controller follows.

@@ -43,9 +43,7 @@ def create(session: Session, slug: str, db: str | None) -> None:
 
 @project.command("list", cls=Verb, examples=["holdfast project list -o json"])
 @options.db
-@options.connection
-@options.output("table", "json", "yaml", "jsonl", "name")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl", "name")
 def list_all(session: Session, db: str | None) -> None:
     """List the projects."""
     with open_store(session, db) as store:

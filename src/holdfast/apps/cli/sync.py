@@ -18,7 +18,7 @@ from holdfast.apps.cli.application_wait import (
 from holdfast.apps.cli.connect import ControllerClient, require_controller
 from holdfast.apps.cli.exits import Exit
 from holdfast.apps.cli.group import Verb
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.application_diff import show_sync_plan, show_sync_result
 from holdfast.apps.cli.workload_wait import hint_on_interrupt
 from holdfast.core.errors import report_changes
@@ -48,9 +48,7 @@ PASS_SECONDS = 10
 @click.option("--wait", is_flag=True, help="Wait until it is in sync and healthy.")
 @options.timeout("15m")
 @options.exit_code
-@options.connection
-@options.output(*options.SINGLE_FORMATS)
-@pass_session
+@options.connected(*options.SINGLE_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,

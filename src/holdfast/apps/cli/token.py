@@ -77,9 +77,7 @@ def command() -> None:
 @click.option("--workload", help="Make a data key for this workload instead.")
 @click.option("--expires", type=options.Duration(), help="Valid for this long, such as 720h.")
 @options.db
-@options.connection
-@options.output("table", "json", "yaml", "name")
-@pass_session
+@options.connected("table", "json", "yaml", "name")
 @click.pass_context
 def create(
     ctx: click.Context,
@@ -121,9 +119,7 @@ def create(
 
 @command.command("list", cls=Verb, examples=["holdfast token list -p acme"])
 @options.db
-@options.connection
-@options.output("table", "json", "yaml", "jsonl", "name")
-@pass_session
+@options.connected("table", "json", "yaml", "jsonl", "name")
 def list_all(session: Session, db: str | None) -> None:
     """List the tokens of a project, the revoked ones too. Secrets are not kept."""
     with open_token_admin(session, db) as admin:

@@ -12,7 +12,7 @@ from holdfast.apps.cli import options
 from holdfast.apps.cli.connect import find_controller
 from holdfast.apps.cli.group import Verb
 from holdfast.apps.cli.screen import API_VERSION, Screen
-from holdfast.apps.cli.session import Session, pass_session
+from holdfast.apps.cli.session import Session
 from holdfast.apps.cli.views.text import one_line
 from holdfast.apps.cli.views.workloads import observed_workloads, workload_body, workload_table
 from holdfast.core.ledger import DriftRecord
@@ -40,9 +40,7 @@ RECENT_LINES = 8
 )
 @click.argument("name", shell_complete=options.complete_names, required=False)
 @click.option("--timeout", type=options.Duration(), help="Stop after this long, such as 10m.")
-@options.connection
-@options.output("table", "wide", "jsonl")
-@pass_session
+@options.connected("table", "wide", "jsonl")
 def command(session: Session, name: str | None, timeout: float | None) -> None:
     """Follow workloads, or applications, as they change.
 

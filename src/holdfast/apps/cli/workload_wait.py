@@ -15,20 +15,20 @@ from holdfast.core.errors import Retry, TargetUnavailable, WaitTimeout
 from holdfast.core.quantity import format_seconds
 
 POLL_SECONDS = 1.0
-"""Seconds between two looks at the ledger."""
+"""Between two reads of the ledger."""
 
 
 T = TypeVar("T")
 
 
 def retry_until_available(
-    session: Session, ask: Callable[[], T], *, end: float, timeout: float
+    session: Session, call: Callable[[], T], *, end: float, timeout: float
 ) -> T:
-    """Ask until there is an answer: a server that is just starting is waited for."""
-    told = False
+    """Call until the target answers: a server that is just starting is waited for."""
+    announced = False
     while True:
         try:
-            return ask()
+            return call()
         except TargetUnavailable as error:
             left = end - time.monotonic()
             if error.retry is Retry.NEVER:
@@ -39,9 +39,9 @@ def retry_until_available(
                     changed="",
                     hint=error.hint,
                 ) from error
-            if not told:
+            if not announced:
                 session.screen.info(f"{error.happened} Still waiting.")
-                told = True
+                announced = True
             time.sleep(min(POLL_SECONDS, left))
 
 

@@ -1,1 +1,6 @@
-"""The SDK: the clients that `holdfast` exports, and what the other apps share with them."""
+"""The SDK: declare workloads, and call them. Start at `management.py`, the two clients.
+
+`api.py` has what both do, as coroutines; the sync client drives them without a loop. `inference.py`
+has the clients of the data plane, `settings.py` says where to connect, `connect.py` opens the target
+and `watching.py` waits for workloads and follows them.
+"""

@@ -1,1 +1,1 @@
-"""Renders results for people and for programs."""
+"""Renders results for people and for programs; `output.py` writes each in the format asked for."""

@@ -120,7 +120,7 @@ def diff_value_lines(screen: Screen, live: object, git: object) -> list[str]:
 
 
 def _whole_object_sides(drift: ApplicationDriftForm) -> list[str]:
-    """What stands on either side when an object as a whole drifted."""
+    """What is shown on either side when an object as a whole drifted."""
     if not drift.uid:
         return ["(not there)", "(declared)"]
     return (

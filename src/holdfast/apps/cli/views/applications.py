@@ -58,7 +58,7 @@ def show_application(
     *,
     now: datetime,
 ) -> None:
-    """Write one application: its source, the objects to look at, its holds, the plans that wait.
+    """Write one application: its source, the objects that differ, its holds, the plans that wait.
 
     With `wide`, every object and each field that is tolerated.
     """
@@ -175,7 +175,7 @@ def _show_objects(
     screen: Screen, found: FollowedForm, objects: Sequence[ObjectStatusForm], now: datetime
 ) -> None:
     wide = screen.output == "wide"
-    shown = [
+    listed = [
         each
         for each in objects
         if wide or each.standing != "in-sync" or each.health in ("degraded", "missing")
@@ -189,13 +189,13 @@ def _show_objects(
             f"{time_left(each.held_until, now)} more" if each.held_until else "",
             f"applied by {each.owner}, only observed" if each.owner else each.message,
         ]
-        for each in shown
+        for each in listed
     ]
     if rows:
         heads = ["OBJECT", "STANDING", "HEALTH", "DRIFT", "ON HOLD", "MESSAGE"]
         head, *lines = format_table(heads, rows)
         screen.line(head)
-        for each, line in zip(shown, lines, strict=True):
+        for each, line in zip(listed, lines, strict=True):
             screen.line(line)
             for field in each.tolerated if wide else ():
                 screen.line(f"  = {one_line(field.path)}  tolerated: {one_line(field.rule)}")
@@ -268,7 +268,7 @@ def draw_applications(
 
 
 def _most_urgent(found: Sequence[FollowedForm], room: int) -> Sequence[FollowedForm]:
-    """Where not all of them fit, those that need to be seen come first."""
+    """Where not all of them fit, the most urgent come first."""
     if len(found) <= room:
         return found
     return sorted(found, key=lambda each: _STYLES_BY_URGENCY.index(_style_of(each)))[: max(1, room)]

@@ -87,7 +87,7 @@ def masked_json(form: object) -> Fields:
 def format_value(value: Tree, path: str = "") -> str:
     """Write a value that is set, so that it fits in a line, with credentials masked.
 
-    A text stands as it is and the rest as JSON; an amount is written as people do, a long value
+    Text is left as it is and the rest is JSON; an amount is written as people do, a long value
     is cut, and one of several lines is counted: `text_diff` shows those.
     """
     masked = readable_value(re.split(r"[./]", path), redact_tree(value))

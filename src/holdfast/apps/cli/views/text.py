@@ -38,10 +38,10 @@ def display_width(text: str) -> int:
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows under their heads. Cells are made safe here, so no caller can forget it."""
     table = [list(heads), *[[one_line(cell) or "-" for cell in row] for row in rows]]
-    wide = [max(display_width(row[place]) for row in table) for place in range(len(heads))]
+    widths = [max(display_width(row[index]) for row in table) for index in range(len(heads))]
     return [
         "  ".join(
-            cell + " " * (wide[place] - display_width(cell)) for place, cell in enumerate(row)
+            cell + " " * (widths[index] - display_width(cell)) for index, cell in enumerate(row)
         ).rstrip()
         for row in table
     ]
@@ -76,10 +76,10 @@ def time_left(until: datetime | None, now: datetime) -> str:
         return "-"
     seconds = max(0, round((until - now).total_seconds()))
     units = (("d", 86_400), ("h", 3_600), ("m", 60))
-    for place, (unit, size) in enumerate(units):
+    for index, (unit, size) in enumerate(units):
         if seconds >= size:
             rest = seconds % size
-            smaller = units[place + 1] if place + 1 < len(units) else None
+            smaller = units[index + 1] if index + 1 < len(units) else None
             more = f" {rest // smaller[1]}{smaller[0]}" if smaller and rest >= smaller[1] else ""
             return f"{seconds // size}{unit}{more}"
     return f"{seconds}s"

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from holdfast.core.workload import WorkloadSpec
 
 DEPLOYMENT, SERVICE, AUTOSCALER = "Deployment", "InferenceService", "HorizontalPodAutoscaler"
-_KINDS = {
-    "deployment": DEPLOYMENT, "deployments": DEPLOYMENT, "deploy": DEPLOYMENT,
-    "inferenceservice": SERVICE, "inferenceservices": SERVICE, "hold": SERVICE,
-}  # fmt: skip
+_KINDS = dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENT)
+_KINDS |= dict.fromkeys(("inferenceservice", "inferenceservices", "hold"), SERVICE)
 
 
 @click.command(

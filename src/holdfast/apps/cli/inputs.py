@@ -12,7 +12,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.apps.cli.views.text import count
@@ -56,46 +56,92 @@ def load_specs(
 
     With `services`, custom resources are read too.
     """
-    return _load(paths, recursive=recursive, services=services, applications=None)
+    kinds = {WORKLOAD, KIND} if services else {WORKLOAD}
+    return _Loader(kinds).load(paths, recursive).workloads
 
 
 def load_specs_and_applications(
     paths: Sequence[str], *, recursive: bool = False
 ) -> tuple[list[DeclaredWorkload], list[DeclaredApplication]]:
     """Read every spec, and the Applications beside them."""
-    applications: list[DeclaredApplication] = []
-    found = _load(paths, recursive=recursive, services=False, applications=applications)
-    return found, applications
+    loader = _Loader({WORKLOAD, APPLICATION}).load(paths, recursive)
+    return loader.workloads, loader.applications
 
 
-def _load(
-    paths: Sequence[str],
-    *,
-    recursive: bool,
-    services: bool,
-    applications: list[DeclaredApplication] | None,
-) -> list[DeclaredWorkload]:
-    found: list[DeclaredWorkload] = []
-    problems: list[Problem] = []
-    for path in paths:
-        for name in _expand(path, recursive, problems):
+@dataclass
+class _Loader:
+    """Gathers what files declare, and every problem on the way."""
+
+    kinds: set[str]
+    """The kinds of documents that are taken; a spec need not name its own."""
+    workloads: list[DeclaredWorkload] = field(default_factory=list)
+    applications: list[DeclaredApplication] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def load(self, paths: Sequence[str], recursive: bool) -> _Loader:
+        for path in paths:
+            for name in _expand(path, recursive, self.problems):
+                try:
+                    self._read(name)
+                except ValidationError as error:
+                    self.problems.extend(error.problems)
+        self._find_duplicates()
+        if not (self.problems or self.workloads or self.applications):
+            reason = "there is no workload in it."
+            self.problems.append(Problem(field=", ".join(paths), reason=reason, fix="Declare one."))
+        if self.problems:
+            text = f"{count(len(self.problems), 'problem')} in what was declared."
+            raise ValidationError(text, problems=self.problems)
+        return self
+
+    def _read(self, name: str) -> None:
+        if name.endswith(".py"):
+            specs = run_spec_file(name)
+            self.workloads += [DeclaredWorkload(spec=spec, source=name) for spec in specs]
+            return
+        for document in read_file_documents(name, octal=False):
             try:
-                for each in _read_input(name):
-                    _collect(each, found, problems, services=services, applications=applications)
+                self._take(document)
             except ValidationError as error:
-                problems.extend(error.problems)
-    problems.extend(_duplicate_problems(found))
-    if not problems and not found and not applications:
-        problems.append(
-            Problem(
-                field=", ".join(paths), reason="there is no workload in it.", fix="Declare one."
-            )
-        )
-    if problems:
-        raise ValidationError(
-            f"{count(len(problems), 'problem')} in what was declared.", problems=problems
-        )
-    return found
+                happened = Problem(field="", reason=error.happened, fix=error.hint)
+                self.problems += [
+                    _with_position(problem, document) for problem in error.problems or [happened]
+                ]
+
+    def _take(self, document: Document) -> None:
+        value, source = document.value, document.where()
+        fields = value if isinstance(value, dict) else {}
+        kind = fields.get("kind")
+        if kind == KIND and KIND in self.kinds:
+            from holdfast.wire.inference_service_v1alpha1 import service_from_json
+            from holdfast.wire.service_mapping import spec_of
+
+            service = service_from_json(value)
+            spec = spec_of(service)
+            self.workloads.append(DeclaredWorkload(spec=spec, source=source, service=service))
+        elif kind == APPLICATION and APPLICATION in self.kinds:
+            from holdfast.wire.application_v1alpha1 import application_from_json
+
+            application = application_from_json(value)
+            self.applications.append(DeclaredApplication(application=application, source=source))
+        elif "metadata" in fields and kind != WORKLOAD:
+            # Another Kubernetes object, of which every field would be a problem of its own.
+            reason = f"{quote_text(str(kind or ''), 63)} is not declared here."
+            known = [each for each in (WORKLOAD, KIND, APPLICATION) if each in self.kinds]
+            fix = f"Give documents of {' or '.join(known)}."
+            raise ValidationError(problems=[Problem(field="kind", reason=reason, fix=fix)])
+        else:
+            spec = spec_from_document(value)
+            self.workloads.append(DeclaredWorkload(spec=spec, source=source))
+
+    def _find_duplicates(self) -> None:
+        first: dict[tuple[str | None, str], DeclaredWorkload] = {}
+        for each in self.workloads:
+            other = first.setdefault((each.spec.project, each.spec.slug), each)
+            if other is not each:
+                reason = f"workload {each.spec.slug} is declared in {other.source} too."
+                fix = "Keep one, or give one another slug."
+                self.problems.append(Problem(field=each.source, reason=reason, fix=fix))
 
 
 def _expand(path: str, recursive: bool, problems: list[Problem]) -> Iterator[str]:
@@ -122,14 +168,6 @@ def _expand(path: str, recursive: bool, problems: list[Problem]) -> Iterator[str
         yield from names
 
 
-def _read_input(name: str) -> Iterator[Document | DeclaredWorkload]:
-    if name.endswith(".py"):
-        for spec in run_spec_file(name):
-            yield DeclaredWorkload(spec=spec, source=name)
-        return
-    yield from read_file_documents(name, octal=False)
-
-
 def read_file_documents(name: str, *, octal: bool = True) -> list[Document]:
     """Read the documents of one file, or of stdin, whatever they are."""
     data = _read_bytes(name)
@@ -153,89 +191,15 @@ def _read_bytes(name: str) -> bytes:
     raise ValidationError(problems=[problem])
 
 
-def _collect(
-    each: Document | DeclaredWorkload,
-    found: list[DeclaredWorkload],
-    problems: list[Problem],
-    *,
-    services: bool,
-    applications: list[DeclaredApplication] | None,
-) -> None:
-    if isinstance(each, DeclaredWorkload):
-        found.append(each)
-        return
-    try:
-        if services and isinstance(each.value, dict) and each.value.get("kind") == KIND:
-            found.append(_parse_service(each))
-        elif applications is not None and _is_application(each):
-            applications.append(_parse_application(each))
-        elif _is_foreign(each):
-            known = [WORKLOAD, *[KIND] * services, *[APPLICATION] * (applications is not None)]
-            problems.append(_foreign_problem(each, known))
-        else:
-            found.append(DeclaredWorkload(spec=spec_from_document(each.value), source=each.where()))
-    except ValidationError as error:
-        if error.problems:
-            problems.extend(_with_position(problem, each) for problem in error.problems)
-        else:
-            problems.append(Problem(field=each.where(), reason=error.happened, fix=error.hint))
-
-
-def _is_foreign(document: Document) -> bool:
-    """True for another Kubernetes object, of which every field would be a problem of its own."""
-    value = document.value
-    return isinstance(value, dict) and "metadata" in value and value.get("kind") != WORKLOAD
-
-
-def _foreign_problem(document: Document, known: list[str]) -> Problem:
-    assert isinstance(document.value, dict)  # noqa: S101  # asked before
-    kind = quote_text(str(document.value.get("kind", "")), 63)
-    problem = Problem(
-        field="kind", reason=f"{kind} is not declared here.",
-        fix=f"Give documents of {' or '.join(known)}.",
-    )  # fmt: skip
-    return _with_position(problem, document)
-
-
-def _parse_service(document: Document) -> DeclaredWorkload:
-    from holdfast.wire.inference_service_v1alpha1 import service_from_json
-    from holdfast.wire.service_mapping import spec_of
-
-    service = service_from_json(document.value)
-    return DeclaredWorkload(spec=spec_of(service), source=document.where(), service=service)
-
-
-def _is_application(document: Document) -> bool:
-    return isinstance(document.value, dict) and document.value.get("kind") == APPLICATION
-
-
-def _parse_application(document: Document) -> DeclaredApplication:
-    from holdfast.wire.application_v1alpha1 import application_from_json
-
-    application = application_from_json(document.value)
-    return DeclaredApplication(application=application, source=document.where())
-
-
 def _with_position(problem: Problem, document: Document) -> Problem:
+    if not problem.field:
+        return Problem(field=document.where(), reason=problem.reason, fix=problem.fix)
     pointer = "/" + re.sub(r"[.\[]", "/", problem.field).replace("]", "")
     value = document.value
     if isinstance(value, dict) and "spec" in value and pointer.split("/")[1] not in value:
         pointer = f"/spec{pointer}"  # the fields of a custom resource go by their names inside it
     where = f"{document.where(pointer)}: {problem.field}"
     return Problem(field=where, reason=problem.reason, fix=problem.fix)
-
-
-def _duplicate_problems(found: Sequence[DeclaredWorkload]) -> Iterator[Problem]:
-    first: dict[tuple[str | None, str], DeclaredWorkload] = {}
-    for each in found:
-        key = (each.spec.project, each.spec.slug)
-        if key in first:
-            yield Problem(
-                field=each.source,
-                reason=f"workload {each.spec.slug} is declared in {first[key].source} too.",
-                fix="Keep one, or give one another slug.",
-            )
-        first.setdefault(key, each)
 
 
 RUN_NAME = "__holdfast__"

@@ -49,11 +49,6 @@ class CliSettings:
         setting = self.found.get(name)
         return setting.value if setting else None
 
-    def kind(self, name: str) -> str | None:
-        """Say what kind of source a value came from."""
-        setting = self.found.get(name)
-        return setting.kind if setting else None
-
 
 @dataclass(slots=True)
 class _SettingsSearch:

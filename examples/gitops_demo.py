@@ -31,7 +31,7 @@ from tests.support.testbed import NoTestbed, find_or_build_testbed, say_on_stder
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT, PLATFORM, NAMESPACE = "acme", "platform", "chat"
 HOOK = "signs-what-the-forge-says"
-PATIENCE = 180.0
+WAIT_SECONDS = 180.0
 LONG = 5.0
 """Seconds of waiting after which it is said what for."""
 CONFIG = """\
@@ -104,16 +104,16 @@ class Demo:
 
     def kubectl(self, *words: str) -> None:
         """Type a kubectl command, as a reader would."""
-        _typed("kubectl", *words)
-        _told(self.cluster.kubectl(*words))
+        _print_command("kubectl", *words)
+        _print_output(self.cluster.kubectl(*words))
 
     def holdfast(self, *words: str) -> None:
         """Type a holdfast command. One that lists open drift says so by its exit code."""
-        _typed("holdfast", *words)
+        _print_command("holdfast", *words)
         ran = subprocess.run(
             [HOLDFAST, *words], env=self.environment, capture_output=True, text=True, timeout=60
         )
-        _told(ran.stdout + ran.stderr)
+        _print_output(ran.stdout + ran.stderr)
         if ran.returncode not in (0, 2):
             sys.exit(f"holdfast {words[0]} ended with {ran.returncode}")
 
@@ -127,9 +127,9 @@ class Demo:
 
     def git(self, *words: str) -> None:
         """Type a git command in a clone of the repository."""
-        _typed("git", *words)
+        _print_command("git", *words)
         command = ["git", *words]
-        _told(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        _print_output(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     def until(self, what: str, **status: object) -> None:
         """Wait until the Application's status is so."""
@@ -167,35 +167,35 @@ class Demo:
                 print(f"   (waiting for {what})", flush=True)
             return found
 
-        return wait_until(ask, PATIENCE, what, every=1.0)
+        return wait_until(ask, WAIT_SECONDS, what, every=1.0)
 
 
 def tell(demo: Demo) -> None:
     """The whole story."""
-    declared(demo)
-    proposed(demo)
-    reviewed(demo)
-    healed(demo)
+    declare_application(demo)
+    propose_setting(demo)
+    review_image(demo)
+    heal_replicas(demo)
     demo.title("Everything that drifted, who did it, and how it ended.")
     demo.holdfast("drift", "history")
 
 
-def declared(demo: Demo) -> None:
+def declare_application(demo: Demo) -> None:
     demo.title("A repository says what runs. An Application says what to do when that changes.")
     demo.git("ls-files", "deploy")
     application = APPLICATION.format(
         project=PROJECT, platform=PLATFORM, namespace=NAMESPACE, url=demo.repository.url
     )
     demo.clone.joinpath("application.yaml").write_text(application)
-    _typed("cat", "application.yaml")
-    _told(application)
+    _print_command("cat", "application.yaml")
+    _print_output(application)
     demo.kubectl("apply", "--server-side", "-f", "application.yaml")
     demo.until("it to be applied", sync="synced", health="healthy")
     demo.kubectl("get", "configmap,deployment", "-n", NAMESPACE, "-l", "holdfast.dev/application")
     demo.holdfast("status")
 
 
-def proposed(demo: Demo) -> None:
+def propose_setting(demo: Demo) -> None:
     demo.title("Somebody changes a setting by hand. It becomes a pull request.")
     patch = '{"data":{"MAX_TOKENS":"2048"}}'
     demo.kubectl("patch", "configmap/support-bot", "-n", NAMESPACE, "--type=merge", "-p", patch)
@@ -203,7 +203,7 @@ def proposed(demo: Demo) -> None:
     demo.holdfast("drift", "list")
     pull = demo.repository.pulls("open")[0]
     print(f"   On the forge: pull request #{pull['number']}, “{pull['title']}”")
-    _told(_prose(pull["body"]))
+    _print_output(_plain_text(pull["body"]))
     demo.git("fetch", "--quiet")
     demo.git("diff", "--unified=1", f"main...origin/{pull['head']['ref']}")
     print("   Maria likes it, and merges it.")
@@ -214,7 +214,7 @@ def proposed(demo: Demo) -> None:
     demo.holdfast("status", "support-bot")
 
 
-def reviewed(demo: Demo) -> None:
+def review_image(demo: Demo) -> None:
     demo.title("Somebody tries another image. That waits for a review.")
     image = "server=vllm/vllm-openai:nightly"
     demo.kubectl("set", "image", "deployment/support-bot", image, "-n", NAMESPACE)
@@ -226,7 +226,7 @@ def reviewed(demo: Demo) -> None:
     demo.kubectl("get", "deployment/support-bot", "-n", NAMESPACE, "-o", "wide")
 
 
-def healed(demo: Demo) -> None:
+def heal_replicas(demo: Demo) -> None:
     demo.title("Somebody scales it by hand. That heals by itself.")
     before = demo.cluster.get("deployment", "support-bot", NAMESPACE)
     demo.kubectl("scale", "deployment/support-bot", "--replicas=7", "-n", NAMESPACE)
@@ -236,22 +236,22 @@ def healed(demo: Demo) -> None:
         "support-bot",
         NAMESPACE,
         lambda live: live["spec"] == before["spec"],
-        PATIENCE,
+        WAIT_SECONDS,
     )
     print(f"   2 replicas again {time.monotonic() - began:.1f} s after kubectl had ended.")
     demo.until_settled()
 
 
-def _typed(*words: str) -> None:
+def _print_command(*words: str) -> None:
     print(f"   $ {shlex.join(words)}", flush=True)
 
 
-def _told(text: str) -> None:
+def _print_output(text: str) -> None:
     for line in text.strip("\n").splitlines():
         print(f"     {line}".rstrip(), flush=True)
 
 
-def _prose(body: str) -> str:
+def _plain_text(body: str) -> str:
     """Fold the sentences of a pull request; its marks for machines are not for reading."""
     body = body.partition("<!--")[0].strip()
     return "\n".join(
@@ -278,7 +278,7 @@ def controller(cluster: Cluster, folder: Path) -> Iterator[str]:
         return listens[0] if listens else None
 
     try:
-        yield wait_until(address, PATIENCE, "holdfast gitops to answer")
+        yield wait_until(address, WAIT_SECONDS, "holdfast gitops to answer")
     finally:
         process.terminate()
         process.wait(30)

@@ -16,11 +16,11 @@ from manifests import (
     MADE,
     MONITORING,
     RUNNING,
-    joined,
+    format_file,
+    join_documents,
     name_of,
-    of,
-    parted,
-    written,
+    select_kinds,
+    split_gitops,
 )
 
 from holdfast.core.service.children import Gateway
@@ -45,21 +45,21 @@ _RUNBOOKS, _GRAFANA = "x-runbooks", "x-grafana"
 
 def chart() -> dict[str, str]:
     """The same objects, with the choices as values. Helm makes the namespace itself."""
-    whole, whole_gitops = parted(_choices(watched=()))
-    here, here_gitops = parted(_choices(watched=(_WATCHED,)))
+    whole, whole_gitops = split_gitops(_choices(watched=()))
+    here, here_gitops = split_gitops(_choices(watched=(_WATCHED,)))
     templates = {
         "crd.yaml": _crd(whole),
         "rights.yaml": _rights(whole, here),
-        "operator.yaml": _template(of(here, ("Service", "Deployment"))),
-        "monitoring.yaml": _when("$.Values.monitoring", _template(of(whole, MONITORING))),
+        "operator.yaml": _template(select_kinds(here, ("Service", "Deployment"))),
+        "monitoring.yaml": _when("$.Values.monitoring", _template(select_kinds(whole, MONITORING))),
         "gitops-rights.yaml": _when(_ON, _rights(whole_gitops, here_gitops)),
         "gitops.yaml": _when(_ON, _running(here_gitops)),
         "gitops-monitoring.yaml": _when(
-            f"and $.Values.monitoring {_ON}", _template(of(whole_gitops, MONITORING))
+            f"and $.Values.monitoring {_ON}", _template(select_kinds(whole_gitops, MONITORING))
         ),
     }
     return {
-        "chart/holdfast/Chart.yaml": written([_chart()]),
+        "chart/holdfast/Chart.yaml": format_file([_chart()]),
         "chart/holdfast/values.yaml": VALUES,
         "chart/holdfast/values.schema.json": json.dumps(_schema(), indent=2) + "\n",
         **{f"chart/holdfast/templates/{name}": MADE + text for name, text in templates.items()},
@@ -68,12 +68,12 @@ def chart() -> dict[str, str]:
 
 def _rights(whole: Sequence[Fields], here: Sequence[Fields]) -> str:
     """Rights on the cluster, or in each namespace that is looked after; and in its own always."""
-    own = of(whole, HERE)
-    watched = [each for each in of(here, HERE) if each not in own]
+    own = select_kinds(whole, HERE)
+    watched = [each for each in select_kinds(here, HERE) if each not in own]
     return (
-        _template(of(whole, ("ServiceAccount",)))
+        _template(select_kinds(whole, ("ServiceAccount",)))
         + "---\n{{- if not .Values.watchNamespaces }}\n"
-        + _pieces(of(whole, EVERYWHERE))
+        + _pieces(select_kinds(whole, EVERYWHERE))
         + "{{- end }}\n{{- range .Values.watchNamespaces }}\n---\n"
         + _pieces(watched)
         + "{{- end }}\n---\n"
@@ -83,12 +83,12 @@ def _rights(whole: Sequence[Fields], here: Sequence[Fields]) -> str:
 
 def _pieces(found: Sequence[Fields]) -> str:
     """Write rights, of which some are there on demand."""
-    written = ""
+    template = ""
     for each in found:
         asked = _DEMANDS.get(name_of(each).removeprefix(f"{GITOPS_NAME}-"))
-        text = ("---\n" if written else "") + _template([each])
-        written += _when(asked, text) if asked else text
-    return written
+        text = ("---\n" if template else "") + _template([each])
+        template += _when(asked, text) if asked else text
+    return template
 
 
 def _when(condition: str, text: str) -> str:
@@ -114,7 +114,7 @@ def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
 
 def _template(documents: Sequence[Fields]) -> str:
     """Write objects with Helm's actions where the choices are."""
-    text = joined(documents).replace("{{", '{{ "{{" }}')
+    text = join_documents(documents).replace("{{", '{{ "{{" }}')
     lines = []
     for line in text.splitlines(keepends=True):
         indent = line[: len(line) - len(line.lstrip())]
@@ -130,12 +130,14 @@ def _template(documents: Sequence[Fields]) -> str:
 def _running(found: Sequence[Fields]) -> str:
     """Write the controller. Its volume outlives the chart: nothing else has the ledger."""
     keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
-    volume = _template(of(found, ("PersistentVolumeClaim",))).replace("metadata:\n", keep, 1)
-    return volume + "---\n" + _template(of(found, RUNNING[1:]))
+    volume = _template(select_kinds(found, ("PersistentVolumeClaim",))).replace(
+        "metadata:\n", keep, 1
+    )
+    return volume + "---\n" + _template(select_kinds(found, RUNNING[1:]))
 
 
 def _crd(whole: Sequence[Fields]) -> str:
-    text = _template(of(whole, ("CustomResourceDefinition",)))
+    text = _template(select_kinds(whole, ("CustomResourceDefinition",)))
     keep = (
         "metadata:\n"
         "  {{- if .Values.crds.keep }}\n"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chart import chart  # beside this file
-from manifests import MONITORING, RIGHTS, RUNNING, name_of, of, parted, written
+from manifests import MONITORING, RIGHTS, RUNNING, format_file, name_of, select_kinds, split_gitops
 
 from holdfast.core.tree import Fields
 from holdfast.install.monitoring import (
@@ -58,7 +58,7 @@ def monitoring() -> dict[str, str]:
     """What a Prometheus and a Grafana take that no operator looks after."""
     controllers = {"operator": OPERATOR_NAME, "gitops": GITOPS_NAME}
     files = {
-        f"monitoring/{name}.rules.yaml": written(
+        f"monitoring/{name}.rules.yaml": format_file(
             [{"groups": [rule_group(controller, Installation())]}]
         )
         for name, controller in controllers.items()
@@ -71,32 +71,34 @@ def kustomize() -> dict[str, str]:
     everything = installation_objects(
         Installation(monitoring=True, gitops=GitopsInstallation(writes=True))
     )
-    base, added = parted(everything)
-    writes = [each for each in of(added, RIGHTS) if name_of(each).endswith("-writes")]
+    base, added = split_gitops(everything)
+    writes = [each for each in select_kinds(added, RIGHTS) if name_of(each).endswith("-writes")]
     parts = {
-        "namespace.yaml": of(base, ("Namespace",)),
-        "crd.yaml": of(base, ("CustomResourceDefinition",)),
-        "rights.yaml": of(base, ("ServiceAccount", *RIGHTS)),
-        "operator.yaml": of(base, ("Service", "Deployment")),
+        "namespace.yaml": select_kinds(base, ("Namespace",)),
+        "crd.yaml": select_kinds(base, ("CustomResourceDefinition",)),
+        "rights.yaml": select_kinds(base, ("ServiceAccount", *RIGHTS)),
+        "operator.yaml": select_kinds(base, ("Service", "Deployment")),
     }
     components = {
-        "monitoring": {"monitoring.yaml": of(base, MONITORING)},
+        "monitoring": {"monitoring.yaml": select_kinds(base, MONITORING)},
         "gitops": {
             "rights.yaml": [
-                each for each in of(added, ("ServiceAccount", *RIGHTS)) if each not in writes
+                each
+                for each in select_kinds(added, ("ServiceAccount", *RIGHTS))
+                if each not in writes
             ],
-            "gitops.yaml": of(added, RUNNING),
+            "gitops.yaml": select_kinds(added, RUNNING),
         },
         "gitops-writes": {"rights.yaml": writes},
-        "gitops-monitoring": {"monitoring.yaml": of(added, MONITORING)},
+        "gitops-monitoring": {"monitoring.yaml": select_kinds(added, MONITORING)},
     }
-    files = {f"kustomize/{name}": written(each) for name, each in parts.items()}
-    files["kustomize/kustomization.yaml"] = written([_kustomization(list(parts))])
+    files = {f"kustomize/{name}": format_file(each) for name, each in parts.items()}
+    files["kustomize/kustomization.yaml"] = format_file([_kustomization(list(parts))])
     for folder, found in components.items():
         made = _kustomization(list(found), kind="Component")
-        files[f"kustomize/{folder}/kustomization.yaml"] = written([made])
+        files[f"kustomize/{folder}/kustomization.yaml"] = format_file([made])
         for name, each in found.items():
-            files[f"kustomize/{folder}/{name}"] = written(each)
+            files[f"kustomize/{folder}/{name}"] = format_file(each)
     return files
 
 

@@ -17,12 +17,12 @@ RUNNING = ("PersistentVolumeClaim", "Service", "NetworkPolicy", "Deployment")
 MONITORING = ("ServiceMonitor", "PrometheusRule", "ConfigMap")
 
 
-def of(found: Sequence[Fields], kinds: Sequence[str]) -> list[Fields]:
+def select_kinds(found: Sequence[Fields], kinds: Sequence[str]) -> list[Fields]:
     """Choose by kind."""
     return [each for each in found if each["kind"] in kinds]
 
 
-def parted(found: Sequence[Fields]) -> tuple[list[Fields], list[Fields]]:
+def split_gitops(found: Sequence[Fields]) -> tuple[list[Fields], list[Fields]]:
     """Part what is there always from the GitOps controller's own."""
     added = [each for each in found if _labels(each).get(COMPONENT_LABEL) == "gitops"]
     return [each for each in found if each not in added], added
@@ -34,14 +34,14 @@ def name_of(item: Any) -> str:  # Any: an object of the Kubernetes API
     return name
 
 
-def joined(documents: Sequence[Fields]) -> str:
+def join_documents(documents: Sequence[Fields]) -> str:
     """Write objects one after the other."""
     return "---\n".join(write_document(each) for each in documents)
 
 
-def written(documents: Sequence[Fields]) -> str:
+def format_file(documents: Sequence[Fields]) -> str:
     """Write a file of objects."""
-    return MADE + joined(documents)
+    return MADE + join_documents(documents)
 
 
 def _labels(item: Any) -> Mapping[str, str]:  # Any: an object of the Kubernetes API

@@ -12,14 +12,17 @@ from datetime import UTC, datetime, timedelta
 from holdfast.core.service import analysis
 from holdfast.core.service.canary import (
     CanaryDecision,
-    CanaryObservation,
-    CanaryState,
     advance,
     canary_digest,
     primary_digest,
     primary_spec,
 )
-from holdfast.core.service.spec import InferenceServiceSpec, InferenceServiceStatus
+from holdfast.core.service.spec import (
+    CanaryObservation,
+    CanaryState,
+    InferenceServiceSpec,
+    InferenceServiceStatus,
+)
 from holdfast.wire.inference_service_v1alpha1 import status_from_json, status_to_json
 
 

@@ -14,9 +14,6 @@ from tests.support.inference_services import canary, document
 from holdfast.core.service.analysis import MAX_FAILED_ROUNDS, MAX_INCONCLUSIVE_ROUNDS, metric_query
 from holdfast.core.service.canary import (
     CanaryDecision,
-    CanaryObservation,
-    CanaryPhase,
-    CanaryState,
     advance,
     canary_digest,
     primary_digest,
@@ -25,7 +22,10 @@ from holdfast.core.service.canary import (
 from holdfast.core.service.children import Facts, manifests
 from holdfast.core.service.spec import (
     AnalysisSpec,
+    CanaryObservation,
+    CanaryPhase,
     CanarySpec,
+    CanaryState,
     InferenceServiceSpec,
     RolloutSpec,
 )

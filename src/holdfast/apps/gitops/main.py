@@ -20,10 +20,10 @@ from holdfast.apps.gitops.settings import DAY, GitopsSettings
 from holdfast.apps.gitops.wiring import GitopsComponents, build_components
 from holdfast.apps.runtime.process import (
     BackgroundTasks,
-    finish_unless_stopped,
     lead,
     process_identity,
     tune_garbage_collector,
+    wait_unless_stopped,
 )
 from holdfast.apps.server import logs
 from holdfast.apps.server.config import ServerConfig
@@ -117,7 +117,7 @@ class GitopsCompanion:
         await _log_confinement(settings)
         self._tasks.start(applications.run())
         known = applications.ready(settings.sync_within)
-        if not await finish_unless_stopped(known, services.closing):
+        if not await wait_unless_stopped(known, services.closing):
             return
         logs.event("synced", applications=len(applications.ids()))
         services.waiting = _STANDBY

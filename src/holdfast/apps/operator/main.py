@@ -39,10 +39,10 @@ from holdfast.apps.operator.watches import (
 from holdfast.apps.runtime.probes import measure_loop_lag, serve_probes
 from holdfast.apps.runtime.process import (
     BackgroundTasks,
-    finish_unless_stopped,
     lead,
     process_identity,
     tune_garbage_collector,
+    wait_unless_stopped,
 )
 from holdfast.core.errors import TargetUnavailable
 from holdfast.core.quantity import format_seconds
@@ -150,7 +150,7 @@ class Operator:
             cluster=config.server,
             metrics=url,
         )
-        if not await finish_unless_stopped(self._wait_for_sync(), self._stop):
+        if not await wait_unless_stopped(self._wait_for_sync(), self._stop):
             return 0
         logs.event("synced", objects=sum(map(len, self._informers)))
         gc.freeze()  # what was loaded stays; the collector need not look at it again

@@ -1,4 +1,8 @@
-"""What the operator follows: its services, and the kinds of their children."""
+"""What the operator watches, and which service an event concerns.
+
+The handlers of informers ask for every event, so that part stays cheap and never fails on odd
+objects.
+"""
 
 from __future__ import annotations
 

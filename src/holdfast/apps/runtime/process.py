@@ -66,7 +66,7 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def finish_unless_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:
+async def wait_unless_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:
     """Wait for the work; False when the process is told to stop before it is done."""
     task, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""What comes next for a canary: from what is declared, remembered and seen, to what is rendered.
+"""What comes next for a canary: from what is declared, remembered and observed, to a decision.
 
-A state machine without I/O. The operator calls `advance` in every pass, renders what the move
+A state machine without I/O. The operator calls `advance` in every pass, renders what the decision
 says and writes the state into the status; whatever happens in between, the same call with the
-same arguments gives the same move, so a restart at any point goes on where it was.
+same arguments gives the same decision, so a restart at any point goes on where it was.
 The order is what it is about: a share is written only once the canary can answer, and pods go
 only after their share has gone and whoever routes has said so.
 """
@@ -462,16 +462,6 @@ def _declare(spec: InferenceServiceSpec) -> str:
             parts.append(f"the canary's {name}")
     return ", ".join(parts) + " for the service and leave canary out"
 
-
-__all__ = [
-    "CanaryDecision",
-    "CanaryEnding",
-    "CanaryObservation",
-    "CanaryPhase",
-    "CanaryState",
-    "Note",
-    "advance",
-]
 
 REQUEUE_SOON = 1.0
 _ABSENT_PHASES = (CanaryPhase.REMOVING, *ENDED_PHASES)

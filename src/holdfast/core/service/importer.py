@@ -1,4 +1,9 @@
-"""Finds what a Deployment says and a workload cannot. Called by `imported`."""
+"""Reads a Deployment that somebody else made as the fields of a workload.
+
+The inverse of the rendering, as far as there is one. What a workload cannot say is named, field by
+field, so that nothing gets lost unseen. Values of secrets are never taken over. Pure; called by
+`holdfast import`.
+"""
 
 from __future__ import annotations
 

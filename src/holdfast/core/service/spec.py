@@ -156,7 +156,8 @@ Command = Annotated[
 Seconds = Annotated[
     str,
     ValueFormat(
-        description="a duration in whole seconds such as 10s or 1m30s, which is what probes can count",
+        description="a duration in whole seconds such as 10s or 1m30s, "
+        "which is what probes can count",
         pattern=r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$",
         numeric=True,
         nanoseconds=True,

@@ -1,8 +1,9 @@
-"""The rules of an InferenceService that join several fields, each said twice.
+"""Says everything that is wrong with an InferenceService, each with its reason and its fix.
 
-Once as a predicate, which `validate()` asks, and once in CEL, which the API server asks before
-it stores anything. Both stand side by side and share their message, so a user reads the same
-sentence wherever the mistake is found; a test puts every case to both.
+The rules that join several fields are said twice: as a predicate, which `validate()` asks, and in
+CEL, which the API server asks before it stores anything. Both stand side by side and share their
+message, so a user reads the same sentence wherever the mistake is found; a test puts every case to
+both.
 """
 
 from __future__ import annotations

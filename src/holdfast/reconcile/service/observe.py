@@ -1,7 +1,7 @@
-"""Reads everything that an InferenceService may ever have had, and tells whose each object is.
+"""Reads everything that an InferenceService may ever have had: whose it is, how far it rolled out.
 
 Names are fixed, so a cache that lags behind can never lead to a second copy. Only the cluster's
-own word counts as absent: a question without an answer is kept apart. Called at the start of
+own word counts as absent: a request without an answer is kept apart. Called at the start of
 every pass.
 """
 

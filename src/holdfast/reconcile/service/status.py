@@ -292,7 +292,8 @@ def _up_to_date(inputs: StatusInputs, primary: RolloutStatus | None, *, unread: 
     if primary is None or primary.rolling:
         return _condition("UpToDate", FALSE, "RollingOut", _describe_rollout(primary))
     if left:
-        message = f"Everything declared is in place, but for what onDrift: ignore leaves. {describe_drift(left)}"
+        drift = describe_drift(left)
+        message = f"Everything declared is in place, but for what onDrift: ignore leaves. {drift}"
         return _condition("UpToDate", TRUE, "DriftIgnored", truncate(message))
     lent = describe_delegated(inputs.children)
     if lent:
@@ -346,8 +347,8 @@ def _canary(inputs: StatusInputs) -> Condition:
 def _autoscaling(inputs: StatusInputs) -> Condition:
     if inputs.other_autoscaler:
         message = (
-            f"{inputs.other_autoscaler} scales the primary too, so its number of replicas is left alone."
-            " Delete it, or leave minReplicas and maxReplicas out."
+            f"{inputs.other_autoscaler} scales the primary too, so its number of replicas is left"
+            " alone. Delete it, or leave minReplicas and maxReplicas out."
         )
         return _condition("AutoscalingReady", FALSE, "AnotherAutoscaler", message)
     live = inputs.live.get(ChildRole.AUTOSCALER)

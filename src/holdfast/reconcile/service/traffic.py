@@ -11,15 +11,9 @@ from datetime import datetime
 from holdfast.core.ownership.canonical import value_at
 from holdfast.core.ownership.signals import declare
 from holdfast.core.service import analysis
-from holdfast.core.service.canary import (
-    CanaryDecision,
-    CanaryObservation,
-    CanaryState,
-    advance,
-    promoted,
-)
+from holdfast.core.service.canary import CanaryDecision, advance, promoted
 from holdfast.core.service.children import CANARY, PRIMARY, ROLE_LABEL, Facts, Gateway, manifests
-from holdfast.core.service.spec import InferenceService
+from holdfast.core.service.spec import CanaryObservation, CanaryState, InferenceService
 from holdfast.core.service.split import (
     SplitMode,
     TrafficSplit,

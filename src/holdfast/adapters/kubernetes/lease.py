@@ -362,7 +362,10 @@ class LeaderElection:
     async def _write(self, found: Object, spec: dict[str, object]) -> Object:
         guard = {"uid": uid_of(found), "resourceVersion": version_of(found)}
         change = {"metadata": guard, "spec": spec}
-        return await self._api.request("PATCH", self._path, body=change, content_type=MERGE_PATCH)
+        by = {"fieldManager": self._api.manager, "fieldValidation": "Strict"}
+        return await self._api.request(
+            "PATCH", self._path, params=by, body=change, content_type=MERGE_PATCH
+        )
 
     def _spec(self, *, taken: bool, transitions: int) -> dict[str, object]:
         now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -80,7 +80,7 @@ def test_no_refusal_tells_back_what_was_sent(
             base = f"/api/projects/{PROJECT}/gitops"
             for path in ("history", "holds", "drifts?state=all", "export?what=journal"):
                 surfaces.add(f"afterwards {path}", http.get(f"{base}/{path}").text)
-        for line, detail in world.ledger_store._lines:
+        for line, detail in world.ledger_store._entries:
             surfaces.add("journal", repr(line), detail)
         for name, kept in world.ledger_store._records.items():
             surfaces.add("ledger", name, kept.text)

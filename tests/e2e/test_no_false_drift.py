@@ -160,10 +160,10 @@ def test_what_others_made_is_taken_over_and_nothing_of_it_is_lost(
 async def assert_in_sync(bench: DriftBench, declared: list[Declaration]) -> None:
     """No drift, nothing in doubt, and an apply of the same leaves each object as it is."""
 
-    async def look(each: Declaration) -> tuple[str, ObjectDiff]:
-        return str(ref_of(each.item)), await bench.look(each)
+    async def compare(each: Declaration) -> tuple[str, ObjectDiff]:
+        return str(ref_of(each.item)), await bench.diff(each)
 
-    assert wrong(dict(await all_of(look, declared))) == {}
+    assert wrong(dict(await all_of(compare, declared))) == {}
 
     async def again(each: Declaration) -> str | None:
         name = str(ref_of(each.item))
@@ -220,7 +220,7 @@ async def assert_edits_are_found(
         if edited is None:
             return None
         live = await bench.live(each)
-        return edited, await bench.resource_manager.look(each, live), live
+        return edited, await bench.resource_manager.diff(each, live), live
 
     # An edited definition may end its kind.
     last = [each for each in declared if each.item["kind"] == "CustomResourceDefinition"]

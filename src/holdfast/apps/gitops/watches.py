@@ -247,8 +247,9 @@ class KindWatcher:
                 raise informer.error
             if self._clock.monotonic() - running.since > self._first_list_timeout:
                 running.well = False
+                where = watched.namespace or "the cluster"
                 raise informer.error or TargetUnavailable(
-                    f"{watched.kind} in {watched.namespace or 'the cluster'} was not listed in time."
+                    f"{watched.kind} in {where} was not listed in time."
                 )
             await self._clock.sleep(_SYNC_POLL)
         if isinstance(informer.error, _REFUSALS):

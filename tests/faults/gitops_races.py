@@ -89,7 +89,7 @@ class Races(StoryWorld):
             pull = await opened(new)
             found = _MARKER.search(new.body)
             assert found is not None
-            lines = (line for line, _ in self.ledger._lines)
+            lines = (line for line, _ in self.ledger._entries)
             later = {line.subject for line in lines if line.action == "snoozed"}  # to be asked then
             refused = found[1] in self.refused and found[1].split()[0] not in later
             if len(self.hub.pulls) > before and refused:
@@ -200,7 +200,7 @@ class Races(StoryWorld):
 
     async def _compare(self) -> None:
         """What is left, against what was promised."""
-        lines = [line for line, _ in self.ledger._lines]
+        lines = [line for line, _ in self.ledger._entries]
         resolved = Counter(line.subject for line in lines if line.action == "resolved")
         closed = await self.ledger.records(RecordKind.DRIFT, state="closed")
         if resolved != Counter(record.key for record in closed):
@@ -330,7 +330,7 @@ class RacingController(GitopsWorld):
         was, becomes = live["data"].get("x"), item.get("data", {}).get("x")
         if was == becomes or was in self.races.declared["ask"]:
             return
-        lines = [line for line, _ in self.races.ledger._lines]
+        lines = [line for line, _ in self.races.ledger._entries]
         approved = {line.detail.get("plan") for line in lines if line.action == "approved"}
         if self.claimed != "applying" or self.claim not in approved:
             self.races.wrong.append(f"{self.claimed} changed what was not approved")

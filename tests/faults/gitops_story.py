@@ -173,7 +173,7 @@ class StoryWorld(GitopsWorld):
             self.tap.deletes[args[0].name] += 1
         if name == "apply" and more.get("absent"):
             self.tap.creates[ref_of(args[0]).name] += 1
-        lines = self.ledger._lines
+        lines = self.ledger._entries
         if not lines or lines[-1][0].action not in CLAIMS:
             self.tap.unclaimed.append(f"{name} {args[0]}")
 
@@ -408,7 +408,7 @@ async def end_state_of(world: StoryWorld) -> EndState:
 
 async def resolved_once(world: StoryWorld) -> bool:
     """True when every drift that ended has exactly one line that says so."""
-    lines = [line for line, _ in world.ledger._lines if line.action == "resolved"]
+    lines = [line for line, _ in world.ledger._entries if line.action == "resolved"]
     closed = await world.ledger.records(RecordKind.DRIFT, state="closed")
     return Counter(line.subject for line in lines) == Counter(record.key for record in closed)
 

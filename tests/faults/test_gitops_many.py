@@ -45,7 +45,7 @@ async def test_drift_of_everything_at_the_start_is_no_storm(
     assert len(world.forge.pulls) <= 3
     assert messages(world) <= 3
     lines = [
-        line for line, _ in world.ledger_store._lines if line.action in ("parked", "pull-opened")
+        line for line, _ in world.ledger_store._entries if line.action in ("parked", "pull-opened")
     ]
     assert len(lines) <= 3
     if remediation is Remediation.SELF_HEAL:

@@ -32,7 +32,7 @@ async def test_a_commit_that_also_changes_something_waits_once_and_for_its_delet
     assert await world.data("c0") == {"x": "2"}, "nothing else waits"
     await world.reconcile()
     assert [kept.digest for kept in world.context.state.plans.values()] == [plan.digest]
-    parked = [line for line, _ in world.ledger_store._lines if line.action == "parked"]
+    parked = [line for line, _ in world.ledger_store._entries if line.action == "parked"]
     assert len(parked) == 1, "told once"
     await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.fetch_and_reconcile()

@@ -151,7 +151,7 @@ async def test_a_ledger_that_does_not_answer_is_read_before_anything_is_decided(
         await world.review().approve(PROJECT, drift.id, plan=drift.plan, actor="joe", comment="")
     await world.reconcile()
     assert await world.data("ask") == {"x": "1"}
-    lines = [line.action for line, _ in world.ledger._lines if line.subject == drift.id]
+    lines = [line.action for line, _ in world.ledger._entries if line.subject == drift.id]
     assert lines.count("approved") == 1
 
 
@@ -315,7 +315,7 @@ async def test_a_plan_that_a_person_asked_for_can_be_approved_later() -> None:
     await world.fetch_and_reconcile()
     (plan,) = world.context.state.plans.values()
     assert await world.live("c19") is not None
-    parked = [line for line, _ in world.ledger_store._lines if line.action == "parked"]
+    parked = [line for line, _ in world.ledger_store._entries if line.action == "parked"]
     assert len(parked) == 1, "told once"
     await world.review().approve_plan(PROJECT, plan.id, plan=plan.digest, actor="maria")
     await world.reconcile({config_ref("c1")})

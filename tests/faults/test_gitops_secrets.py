@@ -142,7 +142,7 @@ class Planted(StoryWorld):
         shown.add("log", log)
         for name, kept in self.ledger._records.items():
             shown.add(f"record {name[0]}", name, kept.text)
-        for line, detail in self.ledger._lines:
+        for line, detail in self.ledger._entries:
             shown.add("journal", repr(line), detail)
         for notice in self.notices:
             shown.add_value("notice", notice)
@@ -200,7 +200,7 @@ async def test_no_secret_shows_whatever_is_done_about_drift(
     caplog.set_level(logging.DEBUG)
     world = Planted(remediation, pull)
     await _live(world)
-    assert world.ledger._lines
+    assert world.ledger._entries
     assert world.leaks(caplog.text) == []
 
 
@@ -226,7 +226,7 @@ async def test_no_secret_shows_when_a_server_quotes_it(
     for _ in range(3):
         world.kube.fail_next("apply", _errors(world)[which], kind="Secret")
     await _live(world)
-    actions = {line.action for line, _ in world.ledger._lines}
+    actions = {line.action for line, _ in world.ledger._entries}
     assert actions >= {"sync-failed", "heal-failed"}
     assert world.leaks(caplog.text) == []
 
@@ -251,7 +251,7 @@ async def test_no_credential_of_a_repository_or_forge_shows_when_it_fails(
     world.renderer.refused = SourceUnavailable(told)
     await world.start()
     await world.look_at_all()
-    actions = {line.action for line, _ in world.ledger._lines}
+    actions = {line.action for line, _ in world.ledger._entries}
     assert "source-stale" in actions
     assert world.leaks(caplog.text) == []
 
@@ -291,8 +291,8 @@ async def test_the_search_finds_what_it_is_for() -> None:
     """A search that finds nothing because it looks at nothing would pass everything."""
     world = Planted(Remediation.REPORT)
     await _live(world)
-    world.ledger._lines.append(
-        (replace(world.ledger._lines[0][0], summary=world["live"]), world["declared"])
+    world.ledger._entries.append(
+        (replace(world.ledger._entries[0][0], summary=world["live"]), world["declared"])
     )
     world.notices[0] = replace(world.notices[0], text=world["env"], title=world["env"])
     found = world.leaks("")

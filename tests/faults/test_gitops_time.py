@@ -101,7 +101,7 @@ async def test_a_fight_backs_off_and_names_the_other() -> None:
     gaps = [later - earlier for earlier, later in pairwise(healed)]
     assert gaps[0] >= 5
     assert gaps[1] >= 10
-    alarms = [line for line, _ in world.ledger_store._lines if line.action == "fight"]
+    alarms = [line for line, _ in world.ledger_store._entries if line.action == "fight"]
     assert [line.summary for line in alarms] == [
         "rogue-cron and holdfast-gitops keep changing data.x."
     ]
@@ -137,7 +137,7 @@ async def test_an_annotation_does_not_hold_for_ever() -> None:
     assert await world.data("a") == {"x": "1"}
     assert not world.forge.pulls
     (told,) = [
-        line.summary for line, _ in world.ledger_store._lines if line.action == "pause-expired"
+        line.summary for line, _ in world.ledger_store._entries if line.action == "pause-expired"
     ]
     assert told.endswith("ended: what changed under it goes the way of its route again.")
 

@@ -311,7 +311,7 @@ async def test_many_secrets_that_drift_at_once_are_not_healed_by_themselves() ->
     assert live is not None
     assert live["data"] == {"password": rotated}
     assert {drift.state for drift in world.drifts} == {DriftState.BLOCKED}
-    parked = [line for line, _ in world.ledger_store._lines if line.action == "parked"]
+    parked = [line for line, _ in world.ledger_store._entries if line.action == "parked"]
     assert len(parked) == 1, "told once, not at every look"
 
 

@@ -663,7 +663,7 @@ async def test_before_everything_was_compared_nothing_is_called_synced() -> None
 async def ended(world: GitopsWorld) -> tuple[str, Resolution | None]:
     """How the drift ended that ended last, in the words of the journal."""
     closed = await world.ledger_store.records(RecordKind.DRIFT, state="closed")
-    told = [line.summary for line, _ in world.ledger_store._lines if line.action == "resolved"]
+    told = [line.summary for line, _ in world.ledger_store._entries if line.action == "resolved"]
     last = max(closed, key=lambda record: str(record.body["resolved_at"]))
     return told[-1], Resolution(str(last.body["resolution"]))
 

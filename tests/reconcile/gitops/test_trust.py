@@ -282,7 +282,7 @@ async def test_an_annotation_that_is_renewed_for_ever_does_not_hold_for_ever() -
         pause(world, 2)
     assert 23 <= held <= 25
     assert world.context is not None
-    refused = [line for line, _ in world.ledger_store._lines if line.action == "hold-refused"]
+    refused = [line for line, _ in world.ledger_store._entries if line.action == "hold-refused"]
     assert len(refused) == 1, "told once, however often it is asked for"
     assert "kubectl-edit" in refused[0].actor
 

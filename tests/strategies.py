@@ -18,6 +18,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from holdfast.core.backends import Backend
 from holdfast.core.desired import Desired
 from holdfast.core.drift import Drift, find_drift
 from holdfast.core.live import Live, Phase, Status, Writer
@@ -27,7 +28,6 @@ from holdfast.core.tree import Fields, Tree
 from holdfast.core.workload import (
     Analysis,
     Autoscaling,
-    Backend,
     Canary,
     Health,
     Resources,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.apps.sdk.inference import AsyncDataClient, AsyncEndpoint, DataClient, Endpoint
     from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
     from holdfast.apps.sdk.watching import ChangeKind, WorkloadChange
+    from holdfast.core.backends import Backend
     from holdfast.core.drift import Cause, Drift, DriftedField, DriftKind, Situation
     from holdfast.core.errors import (
         ApiError,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from holdfast.core.workload import (
         Analysis,
         Autoscaling,
-        Backend,
         Canary,
         ExecutionPolicy,
         Health,
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapters.http.results": "EmbedResult RerankItem RerankResult TextChunk TextResult",
     "core.drift": "Cause Drift DriftedField DriftKind Situation",
+    "core.backends": "Backend",
     "core.errors": "ApiError AuthError BackendError ConfigurationError Conflict DriftError"
     " DriftWarning HoldfastError NotFound PermissionDenied Problem Retry StalePlan StoreBusy"
     " StoreFull StoreHeld StoreUnavailable TargetUnavailable ValidationError"
@@ -81,7 +82,7 @@ _HOMES = {
     "core.outcome": "EndpointRef Outcome",
     "core.plan": "Action Disruption Plan Step",
     "core.policy": "OnAbsent OnDrift",
-    "core.workload": "Analysis Autoscaling Backend Canary ExecutionPolicy Health Resources Rollout"
+    "core.workload": "Analysis Autoscaling Canary ExecutionPolicy Health Resources Rollout"
     " SecretRef TaskType WorkloadSpec",
     "apps.sdk.inference": "AsyncDataClient AsyncEndpoint DataClient Endpoint",
     "apps.sdk.management": "AsyncManagementClient ManagementClient",

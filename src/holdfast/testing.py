@@ -23,12 +23,13 @@ from typing import Any, TypeAlias
 from holdfast.adapters.clock import BlockingClock, SystemClock
 from holdfast.adapters.memory.target import MemoryTarget
 from holdfast.apps.sdk.management import AsyncManagementClient, ManagementClient
+from holdfast.core.backends import Backend
 from holdfast.core.errors import HoldfastError, TargetUnavailable
 from holdfast.core.live import Live, Progress, Writer
 from holdfast.core.names import WorkloadId
 from holdfast.core.plan import Step
 from holdfast.core.tree import Tree, plain_tree
-from holdfast.core.workload import Backend, WorkloadSpec
+from holdfast.core.workload import WorkloadSpec
 
 __all__ = [
     "MemoryTarget",

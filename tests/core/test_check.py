@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import credentials, specs, trees
 
+from holdfast.core.backends import Backend
 from holdfast.core.errors import ValidationError
 from holdfast.core.scan import MAX_DEPTH, MAX_TEXT, MAX_VALUES
 from holdfast.core.workload import (
     POSITIONAL_FIELDS,
     SPEC_FIELDS,
-    Backend,
     Canary,
     ExecutionPolicy,
     Resources,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import fields, mappings, objects, trees
 
+from holdfast.core.backends import Backend
 from holdfast.core.diff import Change, diff, same_value
 from holdfast.core.normalize import WORKLOAD_RULES, Rules, normalize, normalize_workload
 from holdfast.core.tree import (
@@ -20,7 +21,6 @@ from holdfast.core.tree import (
     plain_tree,
     show_path,
 )
-from holdfast.core.workload import Backend
 
 OBJECT_RULES = Rules(
     keyed={"containers": ("name",), "env": ("name",), "ports": ("port", "name")},

@@ -2,7 +2,8 @@
 
 The only table of them. Pods are rendered from it, local processes are started and probed by it,
 an existing Deployment is recognised by it, and command lines are compared by it; so a new engine
-is a new row. Any other backend is one of the user's own, and gets the plainest treatment.
+is a member of `Backend` and a row. Any other backend is one of the user's own, and gets the
+plainest treatment.
 
 Images are pinned: a new default here would restart every model that relies on it, so a change of
 this table changes the golden files of the tests, and has to be meant.
@@ -12,12 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 DEFAULT_BACKEND = "vllm"
 """Of a custom resource that names none."""
 POD_PORT = 8000
 POD_HOST = "0.0.0.0"  # noqa: S104  # inside a pod, where the network policy decides who may call
+
+
+class Backend(StrEnum):
+    """The inference server. Any other slug names a custom backend."""
+
+    OLLAMA = "ollama"
+    VLLM = "vllm"
+    VLLM_OMNI = "vllm-omni"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+    STABLEDIFFUSIONCPP = "stablediffusioncpp"
 
 
 class ModelProbe(Enum):

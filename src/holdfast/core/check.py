@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, TypeGuard
 
+from holdfast.core.backends import Backend
 from holdfast.core.command import (
     PLACEHOLDERS,
     leading_variable,
@@ -124,8 +125,7 @@ def _identity_problems(spec: WorkloadSpec) -> Iterator[Problem]:
         yield Problem(
             field="backend",
             reason=f"{quote_text(spec.backend)} is not a backend.",
-            fix="Use ollama, vllm, vllm-omni, sglang, llamacpp, stablediffusioncpp, or the slug "
-            "of your own.",
+            fix=f"Use {', '.join(Backend)}, or the slug of your own.",
         )
     task = spec.task_type
     if task is not None and not (isinstance(task, str) and type(task) is not str):

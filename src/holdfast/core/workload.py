@@ -13,22 +13,12 @@ from functools import wraps
 from typing import TypeVar
 
 from holdfast.core import check
+from holdfast.core.backends import Backend
 from holdfast.core.errors import Problem, ValidationError
 from holdfast.core.names import MAX_SLUG, canonical_slug
 from holdfast.core.redact import redact
 from holdfast.core.scan import safe_name
 from holdfast.core.tree import Fields, Tree, plain_tree
-
-
-class Backend(StrEnum):
-    """The inference server. Any other slug names a custom backend."""
-
-    OLLAMA = "ollama"
-    VLLM = "vllm"
-    VLLM_OMNI = "vllm-omni"
-    SGLANG = "sglang"
-    LLAMACPP = "llamacpp"
-    STABLEDIFFUSIONCPP = "stablediffusioncpp"
 
 
 class TaskType(StrEnum):

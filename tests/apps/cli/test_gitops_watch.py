@@ -55,7 +55,9 @@ def test_off_a_terminal_each_change_is_a_line(placed: Placed) -> None:
         assert {each["type"] for each in seen[:-1]} == {"journal"}
         assert seen[0]["entry"]["subject"] == id
         assert seen[-1]["application"]["sync"] == "drifted"
-        place.served.call(lambda: place.served.services.desk._followed.clear())  # type: ignore[union-attr]
+        review = place.served.services.review_service
+        assert review is not None
+        place.served.call(review._contexts.clear)
         assert next(lines)["type"] == "deleted"
 
 

@@ -41,7 +41,7 @@ HostResolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
+class OutboundResponse:
     """A response, read to its end or to where it was cut."""
 
     status: int
@@ -69,7 +69,7 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     return [str(info[4][0]) for info in found]
 
 
-class HttpClient:
+class OutboundClient:
     """Sends requests within limits and follows no redirect. Close it when done."""
 
     def __init__(
@@ -107,7 +107,7 @@ class HttpClient:
         json: Any = None,  # Any: whatever JSON has
         request_timeout: float | None = None,
         truncate_at: int | None = None,
-    ) -> HttpResponse | NoResponse:
+    ) -> OutboundResponse | NoResponse:
         """Send one request. A mapping as `data` is sent as a form.
 
         A response over the limit is none, unless it is to be cut off at `truncate_at` bytes.
@@ -137,7 +137,7 @@ class HttpClient:
                 if truncate_at is None and len(body) > self._max_bytes:
                     return NoResponse(reason=f"answered with more than {self._max_bytes} bytes")
                 names = {name.lower(): value for name, value in response.headers.items()}
-                return HttpResponse(status=response.status, headers=names, body=body)
+                return OutboundResponse(status=response.status, headers=names, body=body)
         except TimeoutError:
             return NoResponse(reason=f"gave no answer in {format_seconds(seconds)}")
         except (aiohttp.ClientError, OSError, ValueError) as error:

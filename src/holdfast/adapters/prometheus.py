@@ -11,7 +11,7 @@ import logging
 import math
 from typing import Any
 
-from holdfast.adapters.outbound import HttpClient, NoResponse, sanitize
+from holdfast.adapters.outbound import NoResponse, OutboundClient, sanitize
 
 MAX_RESPONSE = 1 << 20
 """A response of more bytes is not one number."""
@@ -25,7 +25,7 @@ class PrometheusSource:
         """Take the URL as far as before `/api/v1`; it may hold a user and a password."""
         self._url = url.rstrip("/") + "/api/v1/query"
         # Any address will do: the server was named by whoever runs the operator.
-        self._client = HttpClient(timeout=timeout, max_bytes=MAX_RESPONSE)
+        self._client = OutboundClient(timeout=timeout, max_bytes=MAX_RESPONSE)
 
     async def query(self, expression: str) -> float | None:
         """Return the value of an instant query; None, with the reason logged, for anything else."""

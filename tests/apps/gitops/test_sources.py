@@ -13,7 +13,7 @@ from tests.support.gitops_world import GitopsWorld
 
 from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.git.repository import GitRepositories, GitRepository
-from holdfast.adapters.outbound import HttpClient, NoResponse
+from holdfast.adapters.outbound import NoResponse, OutboundClient
 from holdfast.apps.gitops.credentials import ApplicationCredentials, FolderCredentialStore
 from holdfast.apps.gitops.settings import GitopsSettings
 from holdfast.apps.gitops.sources import ApplicationSources, KindScopes
@@ -147,7 +147,7 @@ async def test_a_token_is_not_sent_to_the_api_that_an_application_names(tmp_path
 
 
 async def test_a_forge_whose_name_leads_to_this_machine_is_not_connected_to() -> None:
-    client = HttpClient(
+    client = OutboundClient(
         timeout=5,
         max_bytes=0,
         address_rule=lambda address: source_problem(str(address), allow_loopback=False),

@@ -17,9 +17,9 @@ import msgspec
 from yarl import URL
 
 from holdfast.adapters.outbound import (
-    HttpClient,
-    HttpResponse,
     NoResponse,
+    OutboundClient,
+    OutboundResponse,
     rate_limit_remaining,
     retry_delay,
     sanitize,
@@ -86,7 +86,7 @@ class ForgeTransport:
         self._token = _check_token(token)
         self._headers = {"Accept": "application/json", **(headers or {})}
         _check_authority(authority)
-        self._client = HttpClient(
+        self._client = OutboundClient(
             timeout=timeout,
             max_bytes=MAX_RESPONSE,
             address_rule=lambda address: source_problem(
@@ -132,7 +132,7 @@ class ForgeTransport:
 
     async def _send(
         self, method: str, path: str, query: Query | None, body: Body | None
-    ) -> HttpResponse:
+    ) -> OutboundResponse:
         """Return a successful response, following redirects within the forge's own address."""
         url = self._base + path + (f"?{urlencode(query)}" if query else "")
         for _ in range(MAX_REDIRECTS):
@@ -144,7 +144,9 @@ class ForgeTransport:
             return response
         raise response_error(response, self._describe(method, path), method, self._token)
 
-    async def _exchange(self, method: str, url: str, path: str, body: Body | None) -> HttpResponse:
+    async def _exchange(
+        self, method: str, url: str, path: str, body: Body | None
+    ) -> OutboundResponse:
         response = await self._client.send(
             method,
             URL(url, encoded=True),
@@ -165,7 +167,9 @@ class ForgeTransport:
         return f"{self._forge} ({method} {path})"
 
 
-def response_error(response: HttpResponse, where: str, method: str, token: Secret) -> HoldfastError:
+def response_error(
+    response: OutboundResponse, where: str, method: str, token: Secret
+) -> HoldfastError:
     """Return the error that a response means. What it quotes of the token is masked."""
     message = forge_message(response.body)
     shown = sanitize(message or "", token).rstrip(".")
@@ -222,14 +226,14 @@ def forge_message(body: bytes) -> str | None:
     return "; ".join(dict.fromkeys(text for part in parts for text in _sentences(part)))
 
 
-def _rate_limited(response: HttpResponse, happened: str) -> TargetUnavailable:
+def _rate_limited(response: OutboundResponse, happened: str) -> TargetUnavailable:
     wait = retry_delay(response.headers)
     error = TargetUnavailable(happened, hint="The forge limits how often it is asked; wait.")
     error.retry_after = RATE_LIMIT_DELAY if wait is None else wait
     return error
 
 
-def _is_rate_limit(response: HttpResponse, message: str) -> bool:
+def _is_rate_limit(response: OutboundResponse, message: str) -> bool:
     headers = response.headers
     asked = "retry-after" in headers or rate_limit_remaining(headers) == "0"
     return asked or bool(_RATE_LIMIT_TEXT.search(message))
@@ -245,7 +249,7 @@ def _sentences(content: object, depth: int = 3) -> Iterator[str]:
             yield from _sentences(item, depth - 1)
 
 
-def _redirect_target(method: str, url: str, response: HttpResponse) -> str:
+def _redirect_target(method: str, url: str, response: OutboundResponse) -> str:
     """Return where a response leads within the forge; empty when it is not to be followed."""
     followed = _REDIRECT_STATUSES if method == "GET" else _METHOD_KEEPING_STATUSES
     location = response.headers.get("location", "")
@@ -263,7 +267,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port
 
 
-def _decode(response: HttpResponse, form: type[T], where: str, method: str) -> T:
+def _decode(response: OutboundResponse, form: type[T], where: str, method: str) -> T:
     try:
         return msgspec.json.decode(response.body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

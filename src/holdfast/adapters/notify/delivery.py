@@ -17,9 +17,9 @@ from yarl import URL
 
 from holdfast.adapters.outbound import (
     HostResolver,
-    HttpClient,
-    HttpResponse,
     NoResponse,
+    OutboundClient,
+    OutboundResponse,
     resolve_host,
     retry_delay,
 )
@@ -93,7 +93,7 @@ class NotificationSender:
 
     async def _send(
         self, target: OutboundUrl, body: bytes, headers: Mapping[str, str]
-    ) -> HttpResponse | NoResponse:
+    ) -> OutboundResponse | NoResponse:
         # Built of the checked parts, so that no second parser reads the text again.
         url = URL.build(
             scheme=target.scheme,
@@ -103,7 +103,7 @@ class NotificationSender:
             query_string=target.query.reveal(),
             encoded=True,
         )
-        client = HttpClient(
+        client = OutboundClient(
             timeout=self._timeout,
             max_bytes=0,
             address_rule=partial(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from holdfast.adapters.outbound import HttpClient, HttpResponse, NoResponse, sanitize
+from holdfast.adapters.outbound import NoResponse, OutboundClient, OutboundResponse, sanitize
 from holdfast.core.backends import BackendProfile, ModelProbe
 
 _DETAIL_LIMIT = 200
@@ -53,7 +53,7 @@ class Prober:
 
     def __init__(self) -> None:
         # A probe on a kept connection would not see that the listener is gone.
-        self._client = HttpClient(timeout=_FIRST_TOKEN_TIMEOUT, max_bytes=0, keep_alive=False)
+        self._client = OutboundClient(timeout=_FIRST_TOKEN_TIMEOUT, max_bytes=0, keep_alive=False)
 
     async def close(self) -> None:
         """Close the client."""
@@ -140,21 +140,23 @@ class Prober:
         body: dict[str, object] | None = None,
         *,
         limit: int = 2048,
-    ) -> HttpResponse | NoResponse:
+    ) -> OutboundResponse | NoResponse:
         return await self._client.send(
             method, url, json=body, request_timeout=probe_timeout, truncate_at=limit
         )
 
 
-def _is_missing_model(response: HttpResponse | NoResponse) -> bool:
+def _is_missing_model(response: OutboundResponse | NoResponse) -> bool:
     return (
-        isinstance(response, HttpResponse)
+        isinstance(response, OutboundResponse)
         and response.status == 404
         and b"not found" in response.body
     )
 
 
-def _probe_result(response: HttpResponse | NoResponse, *, below: int, also: int = 0) -> ProbeResult:
+def _probe_result(
+    response: OutboundResponse | NoResponse, *, below: int, also: int = 0
+) -> ProbeResult:
     if isinstance(response, NoResponse):
         return ProbeResult(ok=False, detail=response.reason, refused=not response.sent)
     ok = response.status < below or response.status == also

@@ -275,7 +275,7 @@ class FieldManager:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedFieldsEntry:
+class StoredFieldsEntry:
     """What a writer owns. `time` is that of its last change, where there was one."""
 
     writer: FieldManager
@@ -283,7 +283,7 @@ class ManagedFieldsEntry:
     time: str | None = None
 
 
-ManagedFields: TypeAlias = dict[tuple[str, ...], ManagedFieldsEntry]
+ManagedFields: TypeAlias = dict[tuple[str, ...], StoredFieldsEntry]
 
 
 class FieldsOwned(Exception):
@@ -307,7 +307,7 @@ def read_managed_fields(managed: object) -> ManagedFields:
             subresource=raw.get("subresource", ""),
         )
         fields = fields_from_v1(raw.get("fieldsV1") or {})
-        found[writer.key] = ManagedFieldsEntry(writer=writer, fields=fields, time=raw.get("time"))
+        found[writer.key] = StoredFieldsEntry(writer=writer, fields=fields, time=raw.get("time"))
     return found
 
 
@@ -348,7 +348,7 @@ def server_side_apply(
         merged = _prune(merged, last.fields, fields.union(*others), schema)
     entries = {
         **entries,
-        writer.key: ManagedFieldsEntry(writer=writer, fields=ownable_fields(fields)),
+        writer.key: StoredFieldsEntry(writer=writer, fields=ownable_fields(fields)),
     }
     found = compare_fields(live, merged, schema)
     taken = found.added | found.modified
@@ -390,7 +390,7 @@ def ownership_after_update(
     if taken:
         before = entries.get(writer.key)
         fields = frozenset(taken | before.fields if before else taken)
-        entries[writer.key] = ManagedFieldsEntry(writer=writer, fields=fields, time=now)
+        entries[writer.key] = StoredFieldsEntry(writer=writer, fields=fields, time=now)
     return _cap_updates(entries)
 
 
@@ -403,7 +403,7 @@ def ownership_after_scale(entries: ManagedFields, writer: FieldManager) -> Manag
     if not any(_REPLICAS in entry.fields for entry in entries.values()):
         return entries
     entries = _without(entries, {_REPLICAS})
-    entries[writer.key] = ManagedFieldsEntry(writer=writer, fields=frozenset({_REPLICAS}))
+    entries[writer.key] = StoredFieldsEntry(writer=writer, fields=frozenset({_REPLICAS}))
     return _cap_updates(entries)
 
 
@@ -436,7 +436,7 @@ def _cap_updates(entries: ManagedFields) -> ManagedFields:
     if many <= 0:
         return entries
     old = sorted(updates, key=lambda entry: (entry.time or "", *entry.writer.key))[: many + 1]
-    joined = ManagedFieldsEntry(
+    joined = StoredFieldsEntry(
         writer=FieldManager(
             manager=_ANCIENT_CHANGES, operation=UPDATE, api_version=updates[0].writer.api_version
         ),
@@ -464,7 +464,7 @@ def _conflicting_owners(
     return tuple(sorted(found, key=lambda owner: (owner.manager, owner.path)))
 
 
-def _entry_to_json(entry: ManagedFieldsEntry) -> Object:
+def _entry_to_json(entry: StoredFieldsEntry) -> Object:
     writer = entry.writer
     written: Object = {
         "manager": writer.manager,

@@ -2,12 +2,14 @@
 //
 // Holdfast's tests and demos talk to real etcd, kube-apiserver,
 // kube-controller-manager, kube-scheduler and kubectl, with KWOK in the place of
-// kubelets. The six share most of their code, so one program that looks at its own
-// name costs little more than the largest of them. tests/support/testbed.py builds
-// it and makes the links that give it its names.
+// kubelets where a pod need not run, and a real kubelet and kube-proxy where it must.
+// The eight share most of their code, so one program that looks at its own name costs
+// little more than the largest of them. tests/support/testbed.py builds it and makes
+// the links that give it its names.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +25,9 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	"sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	"sigs.k8s.io/kwok/pkg/log"
@@ -42,6 +46,10 @@ func main() {
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
 	case "kube-scheduler":
 		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case "kubelet":
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
+	case "kube-proxy":
+		os.Exit(cli.Run(proxy.NewProxyCommand()))
 	case "kubectl":
 		runKubectl()
 	case "kwok":
@@ -51,7 +59,7 @@ func main() {
 		}
 	default:
 		fmt.Fprintln(os.Stderr, "Call me through a link named etcd, kube-apiserver, "+
-			"kube-controller-manager, kube-scheduler, kubectl or kwok.")
+			"kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl or kwok.")
 		os.Exit(usageError)
 	}
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from manifests import (
     EVERYWHERE,
@@ -23,23 +24,51 @@ from manifests import (
     split_gitops,
 )
 
+from holdfast.core.model import DEFAULT_HUB
 from holdfast.core.service.children import Gateway
 from holdfast.core.tree import Fields
+from holdfast.install.deployments import GITOPS_RESOURCES, OPERATOR_RESOURCES
 from holdfast.install.objects import installation_objects
 from holdfast.install.settings import (
     DEFAULT_IMAGE,
+    DEFAULT_LOG_LEVEL,
     DEFAULT_RUNBOOKS,
     GITOPS_NAME,
+    OPERATOR_NAME,
     STORAGE_PATTERN,
     GitopsInstallation,
     Installation,
+    PodSettings,
 )
 from holdfast.version import __version__
+from holdfast.wire.yaml import write_document
 
 _NAMESPACE, _IMAGE, _WATCHED, _PROMETHEUS = "x-namespace", "x-image", "x-watched", "x-prometheus"
+_MODEL_HUB = "x-hub"
 _GATEWAY = Gateway(name="x-name", namespace="x-gateway", domain="x-domain")
 _REPLICAS = 9
-_GITOPS = GitopsInstallation(writes=True, secrets=True, storage="x-storage", ledger="x-ledger")
+_PULL_SECRET, _PULL_POLICY, _LOG_LEVEL = "x-pull-secret", "x-pull-policy", "x-log-level"
+_PULL_SECRETS_LINE = f"imagePullSecrets: {_PULL_SECRET}\n"
+
+
+def _words(controller: str) -> PodSettings:
+    """Stand-ins for the pod settings of one controller."""
+    return PodSettings(
+        resources=f"x-{controller}-resources",
+        node_selector=f"x-{controller}-nodeSelector",
+        tolerations=f"x-{controller}-tolerations",
+        affinity=f"x-{controller}-affinity",
+        priority_class=f"x-{controller}-priorityClassName",
+        annotations=f"x-{controller}-podAnnotations",
+        labels={f"x-{controller}-podLabels": "x"},
+        account=f"x-{controller}-account",
+        account_annotations=f"x-{controller}-accountAnnotations",
+    )
+
+
+_GITOPS = GitopsInstallation(
+    writes=True, secrets=True, storage="x-storage", ledger="x-ledger", pod=_words("gitops")
+)
 _RUNBOOKS, _GRAFANA = "x-runbooks", "x-grafana"
 
 
@@ -47,9 +76,16 @@ def chart() -> dict[str, str]:
     """The same objects, with the choices as values. Helm makes the namespace itself."""
     whole, whole_gitops = split_gitops(_choices(watched=()))
     here, here_gitops = split_gitops(_choices(watched=(_WATCHED,)))
+    users = [each for each in select_kinds(whole, EVERYWHERE) if _is_for_people(each)]
+    whole = [each for each in whole if each not in users]
+    here = [each for each in here if each not in users]
     templates = {
+        "_helpers.tpl": _HELPERS,
         "crd.yaml": _crd(whole),
         "rights.yaml": _rights(whole, here),
+        "user-roles.yaml": _when(
+            "and $.Values.userRoles (not $.Values.watchNamespaces)", _template(users)
+        ),
         "operator.yaml": _template(select_kinds(here, ("Service", "Deployment"))),
         "monitoring.yaml": _when("$.Values.monitoring", _template(select_kinds(whole, MONITORING))),
         "gitops-rights.yaml": _when(_ON, _rights(whole_gitops, here_gitops)),
@@ -62,17 +98,27 @@ def chart() -> dict[str, str]:
         "chart/holdfast/Chart.yaml": format_file([_chart()]),
         "chart/holdfast/values.yaml": VALUES,
         "chart/holdfast/values.schema.json": json.dumps(_schema(), indent=2) + "\n",
-        **{f"chart/holdfast/templates/{name}": MADE + text for name, text in templates.items()},
+        **{
+            f"chart/holdfast/templates/{name}": (MADE if name.endswith(".yaml") else "") + text
+            for name, text in templates.items()
+        },
     }
+
+
+def _is_for_people(item: Any) -> bool:  # Any: an object of the Kubernetes API
+    name = name_of(item)
+    return not name.startswith((OPERATOR_NAME, GITOPS_NAME))
 
 
 def _rights(whole: Sequence[Fields], here: Sequence[Fields]) -> str:
     """Rights on the cluster, or in each namespace that is looked after; and in its own always."""
     own = select_kinds(whole, HERE)
     watched = [each for each in select_kinds(here, HERE) if each not in own]
+    (account,) = select_kinds(whole, ("ServiceAccount",))
+    values = "$.Values.gitops" if GITOPS_NAME in str(select_kinds(whole, HERE)) else "$.Values"
     return (
-        _template(select_kinds(whole, ("ServiceAccount",)))
-        + "---\n{{- if not .Values.watchNamespaces }}\n"
+        _when(f"{values}.serviceAccount.create", _template([account]) + "---\n")
+        + "{{- if not .Values.watchNamespaces }}\n"
         + _pieces(select_kinds(whole, EVERYWHERE))
         + "{{- end }}\n{{- range .Values.watchNamespaces }}\n---\n"
         + _pieces(watched)
@@ -100,10 +146,15 @@ def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
         Installation(
             namespace=_NAMESPACE,
             image=_IMAGE,
+            pull_policy=_PULL_POLICY,
+            pull_secrets=(_PULL_SECRET,),
+            log_level=_LOG_LEVEL,
+            pod=_words("operator"),
             replicas=_REPLICAS,
             watched=watched,
             gateway=_GATEWAY,
             prometheus=_PROMETHEUS,
+            model_hubs=(_MODEL_HUB,),
             gitops=_GITOPS,
             monitoring=True,
             runbooks=_RUNBOOKS,
@@ -115,13 +166,20 @@ def _choices(*, watched: tuple[str, ...]) -> tuple[Fields, ...]:
 def _template(documents: Sequence[Fields]) -> str:
     """Write objects with Helm's actions where the choices are."""
     text = join_documents(documents).replace("{{", '{{ "{{" }}')
+    text = re.sub(rf"imagePullSecrets:\n *- name: {_PULL_SECRET}\n", _PULL_SECRETS_LINE, text)
     lines = []
     for line in text.splitlines(keepends=True):
         indent = line[: len(line) - len(line.lstrip())]
-        lines.append(_CHOICES.get(line.strip(), "").replace("INDENT", indent) or line)
+        chosen = _CHOICES.get(line.strip(), "").replace("INDENT", indent)
+        for more in (0, 2):
+            chosen = chosen.replace(f"WIDTH+{more}", str(len(indent) + more))
+        lines.append(chosen or line)
     text = "".join(lines)
     text = text.replace(f": {_NAMESPACE}\n", ": {{ $.Release.Namespace | quote }}\n")
     text = text.replace(_NAMESPACE, "{{ $.Release.Namespace }}")
+    for controller, name in _CONTROLLERS.items():
+        account = f'include "holdfast.account" (list {_values(controller)} "{name}") | quote'
+        text = text.replace(f": x-{controller}-account\n", f": {{{{ {account} }}}}\n")
     for word, value in ((_RUNBOOKS, "$.Values.runbooks"), (_GRAFANA, "$.Values.grafana")):
         text = re.sub(rf": {word}(/\S+)\n", rf': {{{{ printf "%s\1" {value} | quote }}}}\n', text)
     return text.replace(f": {_WATCHED}\n", ": {{ . | quote }}\n")
@@ -160,6 +218,38 @@ def _chart() -> Fields:
     }
 
 
+def _pod_schema() -> Fields:
+    """The choices that both controllers have."""
+    words: Fields = {"type": "object", "additionalProperties": {"type": "string"}}
+    ours = "^app[.]kubernetes[.]io/(name|component|part-of|version)$"
+    return {
+        "resources": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "requests": {"type": "object"},
+                "limits": {"type": "object"},
+                "claims": {"type": "array"},
+            },
+        },
+        "nodeSelector": words,
+        "tolerations": {"type": "array", "items": {"type": "object"}},
+        "affinity": {"type": "object"},
+        "priorityClassName": {"type": "string"},
+        "podAnnotations": words,
+        "podLabels": {**words, "propertyNames": {"not": {"pattern": ours}}},
+        "serviceAccount": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "create": {"type": "boolean"},
+                "name": {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"},
+                "annotations": words,
+            },
+        },
+    }
+
+
 def _schema() -> Fields:
     text: Fields = {"type": "string"}
     flag: Fields = {"type": "boolean"}
@@ -170,7 +260,28 @@ def _schema() -> Fields:
         "additionalProperties": False,
         "properties": {
             "global": {"type": "object"},
-            "image": {"type": "string", "minLength": 1},
+            "image": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    "repository": {"type": "string", "minLength": 1},
+                    "tag": text,
+                    "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+                    "pullPolicy": {"enum": ["", "Always", "IfNotPresent", "Never"]},
+                },
+            },
+            "imagePullSecrets": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["name"],
+                    "properties": {"name": text},
+                },
+            },
+            "logLevel": {"enum": ["debug", "info", "warning", "error"]},
+            **_pod_schema(),
+            "userRoles": flag,
             "replicas": {"type": "integer", "minimum": 1, "maximum": 9},
             "watchNamespaces": {"type": "array", "items": name, "uniqueItems": True},
             "gateway": {
@@ -179,10 +290,16 @@ def _schema() -> Fields:
                 "properties": {"namespace": text, "name": text, "domain": text},
             },
             "prometheus": text,
+            "modelHubs": {
+                "type": "array",
+                "items": {"type": "string", "pattern": "^https?://[!-?A-~]+$"},
+                "uniqueItems": True,
+            },
             "gitops": {
                 "type": "object",
                 "additionalProperties": False,
                 "properties": {
+                    **_pod_schema(),
                     "enabled": flag,
                     "writes": flag,
                     "secrets": flag,
@@ -210,9 +327,86 @@ _DEMANDS = {
 }
 """Parts of the GitOps controller's rights, and when they are given."""
 
+_CONTROLLERS = {"operator": OPERATOR_NAME, "gitops": GITOPS_NAME}
+
+
+def _values(controller: str) -> str:
+    """Where the values of a controller are: those of the operator are at the top."""
+    return "$.Values.gitops" if controller == "gitops" else "$.Values"
+
+
+def _given_tree(key: str, word: str, value: str) -> dict[str, str]:
+    """A field that is written as it is given, where it is given."""
+    action = (
+        f"INDENT{{{{- with {value} }}}}\n"
+        f"INDENT{key}:\n"
+        "INDENT  {{- toYaml . | nindent WIDTH+2 }}\n"
+        "INDENT{{- end }}\n"
+    )
+    return {f"{key}: {word}": action}
+
+
+def _pod_choices(controller: str) -> dict[str, str]:
+    values = _values(controller)
+    word = f"x-{controller}-"
+    choices = {
+        **_given_tree("resources", f"{word}resources", f"{values}.resources"),
+        **_given_tree("annotations", f"{word}podAnnotations", f"{values}.podAnnotations"),
+        **_given_tree(
+            "annotations", f"{word}accountAnnotations", f"{values}.serviceAccount.annotations"
+        ),
+        f"{word}podLabels: x": (
+            f"INDENT{{{{- with {values}.podLabels }}}}\n"
+            "INDENT{{- toYaml . | nindent WIDTH+0 }}\n"
+            "INDENT{{- end }}\n"
+        ),
+        f"priorityClassName: {word}priorityClassName": (
+            f"INDENT{{{{- with {values}.priorityClassName }}}}\n"
+            "INDENTpriorityClassName: {{ . | quote }}\n"
+            "INDENT{{- end }}\n"
+        ),
+    }
+    for key in ("nodeSelector", "tolerations", "affinity"):
+        choices |= _given_tree(key, word + key, f"{values}.{key}")
+    return choices
+
+
+_HELPERS = """\
+{{- /* Made by tools/deploy.py; do not edit. */ -}}
+{{- define "holdfast.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- define "holdfast.account" -}}
+{{- $values := index . 0 -}}
+{{- if not $values.serviceAccount.create -}}
+{{- $name := $values.serviceAccount.name -}}
+{{- required "serviceAccount.name goes with serviceAccount.create: false" $name -}}
+{{- else -}}
+{{- $values.serviceAccount.name | default (index . 1) -}}
+{{- end -}}
+{{- end -}}
+"""
+
 _CHOICES = {
     f"replicas: {_REPLICAS}": "INDENTreplicas: {{ .Values.replicas }}\n",
-    f"image: {_IMAGE}": "INDENTimage: {{ .Values.image | quote }}\n",
+    f"image: {_IMAGE}": 'INDENTimage: {{ include "holdfast.image" $ | quote }}\n',
+    f"imagePullPolicy: {_PULL_POLICY}": (
+        "INDENT{{- with $.Values.image.pullPolicy }}\n"
+        "INDENTimagePullPolicy: {{ . }}\n"
+        "INDENT{{- end }}\n"
+    ),
+    **_given_tree("imagePullSecrets", _PULL_SECRET, "$.Values.imagePullSecrets"),
+    f"- --log-level={_LOG_LEVEL}": (
+        f'INDENT{{{{- if ne $.Values.logLevel "{DEFAULT_LOG_LEVEL}" }}}}\n'
+        'INDENT- {{ printf "--log-level=%s" $.Values.logLevel | quote }}\n'
+        "INDENT{{- end }}\n"
+    ),
+    **_pod_choices("operator"),
+    **_pod_choices("gitops"),
     f"- --namespace={_WATCHED}": (
         "INDENT{{- range .Values.watchNamespaces }}\n"
         'INDENT- {{ printf "--namespace=%s" . | quote }}\n'
@@ -246,16 +440,62 @@ _CHOICES = {
         'INDENT- {{ printf "--prometheus=%s" . | quote }}\n'
         "INDENT{{- end }}\n"
     ),
+    f"- --model-hub={_MODEL_HUB}": (
+        "INDENT{{- range .Values.modelHubs }}\n"
+        'INDENT- {{ printf "--model-hub=%s" . | quote }}\n'
+        "INDENT{{- else }}\n"
+        "INDENT- --no-model-heads\n"
+        "INDENT{{- end }}\n"
+    ),
 }
+
+
+def _indented(tree: Fields, by: int) -> str:
+    return "".join(" " * by + line for line in write_document(tree).splitlines(keepends=True))
+
+
+def _pod_values(resources: Fields, by: int) -> str:
+    """The values that both controllers have, indented."""
+    lines = f"""\
+resources:
+{_indented(resources, 2)}nodeSelector: {{}}
+tolerations: []
+affinity: {{}}
+priorityClassName: ""
+podAnnotations: {{}}
+podLabels: {{}}
+# Without create, an account of that name must be there; bindings to it are made all the same.
+serviceAccount:
+  create: true
+  name: ""
+  annotations: {{}}
+"""
+    return "".join(" " * by + line for line in lines.splitlines(keepends=True))
+
 
 VALUES = f"""\
 {MADE}
-# Image of the operator. No registry has this one: build deploy/Containerfile and push it.
-image: {DEFAULT_IMAGE}
+# Image of the controllers. No registry has this one: build deploy/Containerfile and push it.
+image:
+  repository: {DEFAULT_IMAGE.partition(":")[0]}
+  # Empty: the version of the chart.
+  tag: ""
+  # sha256:..., in place of the tag.
+  digest: ""
+  # Always, IfNotPresent or Never. Empty leaves it to the cluster.
+  pullPolicy: ""
+
+# Secrets of the namespace to pull it with, as in a pod: [{{name: registry}}]
+imagePullSecrets: []
+
+# debug, info, warning or error, for both controllers.
+logLevel: {DEFAULT_LOG_LEVEL}
 
 # Operators, of which one acts and the others stand by.
 replicas: 2
 
+# The operator's pods and account. gitops has the same for its own.
+{_pod_values(OPERATOR_RESOURCES, 0)}
 # Look after these namespaces alone, with rights in them alone. Empty: the whole cluster.
 watchNamespaces: []
 
@@ -267,6 +507,10 @@ gateway:
 
 # Where the metrics of canaries are read.
 prometheus: ""
+
+# Model hubs that the operator asks, without a token, whether the branches of pinned models moved
+# on. Empty: nobody is asked, as where no hub can be reached.
+modelHubs: [{DEFAULT_HUB}]
 
 # The GitOps controller. As it is, it reads and reports; docs/operations/gitops.md has its rights.
 gitops:
@@ -280,6 +524,11 @@ gitops:
   # A Secret for a PostgreSQL database that keeps the ledger instead: url is its address, key the
   # key that marks Secrets in it.
   ledger: ""
+{_pod_values(GITOPS_RESOURCES, 2)}
+# Lets the cluster's view role read InferenceServices and Applications, and edit and admin write
+# InferenceServices. Applications are written by whom you bind to holdfast-application-editor.
+# Not with watchNamespaces: nothing is granted on the cluster as a whole then.
+userRoles: true
 
 # Adds ServiceMonitors and alerts, for the Prometheus operator, and a board for Grafana.
 monitoring: false

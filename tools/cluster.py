@@ -18,29 +18,49 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.support import gateway
 from tests.support.cluster import Cluster, is_running
 from tests.support.gitea import find_or_build_gitea
+from tests.support.go_modules import NoDefinitions
 from tests.support.go_programs import (
-    NoHelm,
+    HELM,
+    PROMTOOL,
+    SOPS,
     NotBuilt,
-    find_or_build_helm,
-    find_or_build_promtool,
-    find_or_build_sops,
 )
+from tests.support.node.holdfast_image import find_or_build_holdfast_image
+from tests.support.node.process import NoNode, check_machine, prepare
 from tests.support.processes import is_alive, wait_until
+from tests.support.scaling_kinds import KEDA, LEADER_WORKER_SETS
 from tests.support.testbed import NoTestbed, cache_root, find_or_build_testbed, say_on_stderr
+from tools.debian import NoPackages
+from tools.image import ImageNotBuilt
 
 DIRECTORY = cache_root() / "cluster"
 CRDS = Path(__file__).resolve().parents[1] / "deploy" / "crds"
 DEFINITION = "crd/inferenceservices.holdfast.dev"
+MISSING = (NoTestbed, NoNode, NoPackages, ImageNotBuilt, NoDefinitions, NotBuilt)
 USAGE = "usage: tools/cluster.py build|start|stop|status"
 
 
 def build() -> None:
     print(find_or_build_testbed(say_on_stderr).directory)
-    print(find_or_build_helm(say_on_stderr))
-    gateway.gateway_definitions()
-    print(find_or_build_promtool(say_on_stderr))
-    print(find_or_build_sops(say_on_stderr))
+    print(HELM.find_or_build(say_on_stderr))
+    for module in (gateway.MODULE, LEADER_WORKER_SETS, KEDA):
+        module.definitions()
+    print(PROMTOOL.find_or_build(say_on_stderr))
+    print(SOPS.find_or_build(say_on_stderr))
     print(find_or_build_gitea(say_on_stderr))
+    _prepare_node()
+
+
+def _prepare_node() -> None:
+    """Make what the tests on a real node need, where one can run; say why where none can."""
+    try:
+        check_machine()
+        prepare(say_on_stderr)
+        print(find_or_build_holdfast_image(say_on_stderr).archive)
+    except (NoNode, NoPackages, NotBuilt, ImageNotBuilt) as missing:
+        if os.environ.get("HOLDFAST_REQUIRE_NODE") == "1":
+            raise
+        say_on_stderr(f"SKIPPED: the real node, and the tests under tests/node. {missing}")
 
 
 def start() -> None:
@@ -162,6 +182,6 @@ if __name__ == "__main__":
         sys.exit(64)
     try:
         COMMANDS[sys.argv[1]]()
-    except (NoTestbed, NoHelm, gateway.NoGatewayApi, NotBuilt) as missing:
+    except MISSING as missing:
         print(missing, file=sys.stderr)
         sys.exit(1)

@@ -48,8 +48,12 @@ def http() -> str:
 {_rows(EMBEDDED_ROUTES)}
 
 A control token (`ik_sdk_…`) belongs to one project and has some of the scopes `read`, `write`, `approve` and `admin`: `write` and `approve` include `read`, `admin` includes all.
-A data key (`ik_live_…`) belongs to one workload.
+A data key (`ik_live_…`) belongs to one workload, or opens every workload of its project.
 Both are sent as `Authorization: Bearer …` and in no other form.
+Where a control token is asked for, a browser may bring the cookie of a session instead (see [sign in](../how-to/sign-in.md)). It counts where there is no `Authorization` header, and only for what our own page asks: a request that says by `Sec-Fetch-Site` or `Origin` that it comes from elsewhere is refused with `cross_site`, and one that changes something needs the header `Holdfast-CSRF: 1` too.
+A person with rights in several projects, asking by a workload's id at a server over a cluster, names the project with `Holdfast-Project`.
+
+`GET /api/openid/{{id}}/callback` ends at the page: at `next`, or at `/ui/login#error=CODE` with `login_expired`, `login_refused`, `identity_refused`, `issuer_unavailable` or `no_access`.
 
 ## A GitOps controller
 
@@ -60,9 +64,10 @@ An application is named in a path by its name, or as `namespace.name` where that
 |---|---|---|---|
 {_rows(gitops)}
 
+What their lists, events and previews mean is in [HTTP API of applications](http-applications.md).
 A decision is one write to the ledger and takes effect with the next pass.
 An approval names the whole digest of the plan that was reviewed; the same approval given twice has one effect and the same answer.
-Who decided is recorded as the token's name and id, refused decisions too.
+Who decided is recorded as `NAME (ID)`, refused decisions too: the name and id of the token, or the name of the person and `issuer|subject`, or the token's id and the person's where a person made the token.
 `/hooks/{{provider}}` is checked by the forge's signature, takes 1 MiB at most, and only makes a repository be asked sooner.
 
 ## Guards
@@ -72,23 +77,28 @@ Who decided is recorded as the token's name and id, refused decisions too.
 | `ETag`, `If-None-Match` | reading one workload | 304 when it has not changed |
 | `If-Match` | `PATCH`, `DELETE` of a workload | 412 when somebody wrote it since |
 | `Idempotency-Key` | `POST …/steps` (required) | the same key and body answer as the first time, without a second effect; 422 with another body |
+| `ETag`, `If-None-Match` | a file of the page | 304 when it has not changed |
+| `Last-Event-ID` | `GET …/events` | go on behind that event; one `reset` where what was missed is not known any more |
+| `Host` | anything but probes | 421 unless it is the server's own name, where that is known |
+| `Origin` | the API and the data plane | answered with CORS headers where `--cors-origin` lists it |
 | `X-Request-Id` | anything | echoed, and in every log line |
 
 ## Errors
 
 One shape: `{{"error": "<code>", "message": "…", "request_id": "…"}}`, with `problems` for refused input and `plan` for drift.
-Under `/endpoint/` the same stands where clients of OpenAI's API look for it: `{{"error": {{"message": "…", "type": "…", "code": "<code>", "param": null}}, "message": "…", "request_id": "…"}}`. An error of the workload itself passes as it is; it carries the header `X-Holdfast-Replica`, and ours do not.
+Under `/endpoint/` and `/p/` the same stands where clients of OpenAI's API look for it: `{{"error": {{"message": "…", "type": "…", "code": "<code>", "param": null}}, "message": "…", "request_id": "…"}}`. An error of the workload itself passes as it is; it carries the header `X-Holdfast-Replica`, and ours do not.
 The message says what happened, what was or was not changed, and what to do next.
 
 | status | codes |
 |---|---|
 | 400 | `bad_request`, `invalid` |
 | 401 | `unauthenticated` |
-| 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient` |
-| 404 | `not_found_error`: absent, or another project's |
+| 403 | `wrong_credential_type`, `project_scope_mismatch`, `scope_insufficient`; `cross_site`: a cookie on what is not our page's request; `insecure_transport`: a session needs TLS |
+| 404 | `not_found`: absent, or another project's; `model_not_found`: no workload of that slug under `/p/` |
 | 409 | `conflict`: another writer was first; `stale_plan`, `drift`, `already_exists`, `slug_taken`, `ambiguous`, `invalid_state`, `refused` |
 | 412 | `precondition_failed` |
 | 413, 414, 415, 431 | too large, or of a form that is not accepted |
+| 421 | `misdirected_request`: sent to a Host that is not the server's own |
 | 422 | `idempotency_key_reused` |
 | 429 | too many requests; `Retry-After` says when to ask again |
 | 503 | not ready, or busy; `Retry-After` says when to ask again |
@@ -147,6 +157,8 @@ def _who(credential: RouteCredential, scope: object) -> str:
         return "none"
     if credential is RouteCredential.DATA:
         return "data key"
+    if scope is None:
+        return "control"
     return f"control, `{getattr(scope, 'value', scope)}`"
 
 

@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import importlib
+import inspect
 import logging
 import sys
 import tempfile
@@ -164,19 +165,20 @@ async def _operator_heals(trace: Trace) -> None:
     recorder = load(
         *_places(["holdfast.adapters.kubernetes"], "events", "EventRecorder", "Recorder")
     )
-    queue: dict[str, Any] = {"chance": lambda: 0.5}
+    controller_class = load(*_places(apps, "controller", "OperatorController", "Controller"))
+    more: dict[str, Any] = {"chance": lambda: 0.5, "client": kube}
     if make_queue is not None:
-        queue = {"queue": make_queue(clock, lambda: 0.5, metrics)}
-    controller = load(*_places(apps, "controller", "OperatorController", "Controller"))(
+        more["queue"] = make_queue(clock, lambda: 0.5, metrics)
+    takes = inspect.signature(controller_class).parameters
+    controller = controller_class(
         services=(services,),
-        client=kube,
         reconciler=load("holdfast.operator:Reconciler")(kube, clock=clock, key=b"k"),
         recorder=recorder(post, clock=clock, reporter="r", instance="i", count=lambda outcome: 0),
         clock=clock,
         metrics=metrics,
         settings=load(*_places(apps, "settings", "OperatorSettings", "Settings"))(),
         latest=lambda service: service,
-        **queue,
+        **{name: value for name, value in more.items() if name in takes},
     )
     running = asyncio.ensure_future(controller.run())
     controller.on_service(None, stored)
@@ -207,25 +209,33 @@ def walk_gitops(trace: Trace) -> None:
 
 
 async def _gitops_heals(trace: Trace) -> None:
-    machine = load(
-        "tests.support.gitops_world:GitopsController",
+    world = load(
+        "tests.support.gitops_world:ControllerWorld",
         "tests.apps.gitops.machine:Machine",
         "tests.doors.gitops.machine:Machine",
     )()
     configmap = load("tests.support.gitops_world:configmap")
+    old = hasattr(world, "working")  # trees from before these names
+    wait_sync, wait_idle, edit = (
+        (world.reaches, world.settled, world.edit)
+        if old
+        else (world.wait_sync, world.wait_idle, world.edit_and_notify)
+    )
+    ref = load("tests.support.gitops_world:config_ref")("a")
 
     async def healed() -> bool:
-        return bool(await machine.value("a") == "1")
+        live = await world.kube.get(ref)
+        return bool(live["data"] == {"x": "1"})
 
-    async with machine.working():
-        id = machine.declare("shop", {"a.yaml": configmap("a", x="1")})
-        await machine.reaches(id, "synced")
+    async with world.working() if old else world:
+        id = world.declare("shop", {"a.yaml": configmap("a", x="1")})
+        await wait_sync(id, "synced")
         for recorded in (contextlib.nullcontext(), trace.recording()):
-            await machine.settled()
+            await wait_idle()
             with recorded:
-                await machine.edit("a", "9")
+                await edit("a", "9")
                 await _until(healed)
-                await machine.settled()
+                await wait_idle()
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:

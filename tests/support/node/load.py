@@ -1,0 +1,105 @@
+"""Steady load on a server, and a count of what was lost. Run inside the node's network:
+
+    python -m tests.support.node.load http://10.96.1.2:8000 STOP-FILE
+
+A path in the URL goes before /v1, and the variable KEY is sent as a bearer token, for a data plane.
+Three kinds of callers, each on threads of its own: one with a new connection for each request, one
+that keeps its connection, and one that reads streams of some seconds. It goes on until the file
+exists, and prints a JSON object with what each sent and lost.
+
+Nothing is tried again, with one exception, which Go, urllib3 and OpenAI's client make too: where a
+connection that was used before ends without one byte of an answer, the request goes out once more
+on a new one. A pod that stops closes connections at rest, and a request may just be on its way.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}]}
+STREAM = {"prompt": "a", "stream": True, "max_tokens": 400, "ignore_eos": True}
+TIMEOUT = 60.0
+PAUSE = 0.1
+
+
+class Caller(threading.Thread):
+    """Sends one kind of request after another, and remembers what came of it."""
+
+    def __init__(self, url: str, stop: Path, kind: str) -> None:
+        super().__init__(name=kind)
+        parts = urlsplit(url)
+        self._address = parts.netloc
+        self._prefix = parts.path
+        self._stop_file = stop
+        self._connection: http.client.HTTPConnection | None = None
+        self.sent = 0
+        self.lost: list[str] = []
+
+    def run(self) -> None:
+        while not self._stop_file.exists():
+            self.sent += 1
+            try:
+                self._send_on_living_connection()
+            except (OSError, http.client.HTTPException, AssertionError) as failure:
+                self.lost.append(f"{time.strftime('%T')} {type(failure).__name__}: {failure}")
+                self._close()
+            time.sleep(PAUSE)
+        self._close()
+
+    def _send_on_living_connection(self) -> None:
+        reused = self._connection is not None
+        try:
+            self._send()
+        except (http.client.RemoteDisconnected, ConnectionError):
+            self._close()
+            if not reused:
+                raise
+            self._send()
+
+    def _send(self) -> None:
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT)
+        streams = self.name == "stream"
+        path, body = ("/v1/completions", STREAM) if streams else ("/v1/chat/completions", CHAT)
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        self._connection.request("POST", self._prefix + path, json.dumps(body), headers)
+        response = self._connection.getresponse()
+        text = response.read()
+        assert response.status == 200, f"{response.status}: {text[:200]!r}"
+        assert not streams or text.rstrip().endswith(b"[DONE]"), f"cut after {len(text)} bytes"
+        if self.name != "keep-alive" or response.will_close:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def main(url: str, stop: Path) -> None:
+    callers = [Caller(url, stop, kind) for kind in ("short", "keep-alive", "stream", "stream")]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    counted = {
+        kind: {
+            "sent": sum(caller.sent for caller in callers if caller.name == kind),
+            "lost": [each for caller in callers if caller.name == kind for each in caller.lost],
+        }
+        for kind in ("short", "keep-alive", "stream")
+    }
+    print(json.dumps(counted))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

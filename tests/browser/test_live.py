@@ -1,0 +1,128 @@
+"""What a page shows while the world goes on: a cut connection, a workload that comes up."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from playwright.sync_api import expect
+from tests.support.browser import Screens
+from tests.support.gitops_server import PROJECT, ServedApplications, serve_applications
+from tests.support.gitops_world import GitopsWorld, configmap, route
+from tests.support.processes import echo_command
+from tests.support.server import bearer, running_server
+from tests.support.wire import Wire
+
+from holdfast import Health, ManagementClient, WorkloadSpec
+from holdfast.core.gitops.application import Remediation
+
+INBOX = f"/ui/p/{PROJECT}/inbox"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApplications]:
+    world = GitopsWorld(route(Remediation.REVIEW))
+    world.git.commit({f"{name}.yaml": configmap(name, x="1") for name in "abc"})
+    with serve_applications(tmp_path_factory.mktemp("live"), world) as running:
+        running.reconcile()
+        running.call(lambda: world.edit("a"))
+        running.reconcile()
+        yield running
+
+
+def test_a_cut_is_said_and_what_was_missed_is_caught_up(
+    served: ServedApplications, screens: Screens
+) -> None:
+    token = served.server.token(PROJECT, ["read"], name="joe")
+    with Wire(served.url) as wire:
+        screen = screens.open(wire.url, token, path=INBOX)
+        screen.tolerated += ["ERR_", "Failed to load resource"]
+        live = screen.page.locator(".top .live")
+        expect(live).to_have_text("● live")
+        expect(screen.row("chat/a")).to_be_visible()
+        wire.cut()
+        expect(live).to_contain_text("stale since")
+        expect(screen.row("chat/a")).to_be_visible()
+        served.call(lambda: served.worlds[0].edit("b"))
+        served.reconcile()
+        wire.mend()
+        expect(live).to_have_text("● live")
+        expect(screen.page.get_by_role("button", name="1 new drift")).to_be_visible()
+        assert screen.rows.count() == 1, "the list does not change under its reader"
+        screen.press(".")
+        expect(screen.row("chat/b")).to_be_visible()
+
+
+def test_a_session_that_was_ended_leads_to_the_login_and_back(
+    served: ServedApplications, screens: Screens
+) -> None:
+    token = served.server.token(PROJECT, ["read", "write"], name="ann")
+    screen = screens.open(served.url, token, path="/ui/me")
+    screen.tolerated += ["401"]
+    expect(screen.page.get_by_text("(this one)")).to_be_visible()
+    answer = httpx2.get(f"{served.url}/api/sessions", headers=bearer(token))
+    for each in answer.json()["sessions"]:
+        ended = httpx2.delete(f"{served.url}/api/sessions/{each['id']}", headers=bearer(token))
+        assert ended.status_code == 204
+    screen.go(f"{INBOX}?q=chat")
+    expect(screen.page.get_by_label("Token")).to_be_visible()
+    assert "next=" in screen.page.url
+    screen.page.get_by_label("Token").fill(token)
+    screen.press("Enter")
+    expect(screen.rows.first).to_be_visible()
+    assert screen.page.url == f"{served.url}{INBOX}?q=chat"
+
+
+def test_a_link_signs_in_once_and_leaves_no_code_in_the_address(
+    served: ServedApplications, screens: Screens
+) -> None:
+    token = served.server.token(PROJECT, ["read"], name="kim")
+    made = httpx2.post(f"{served.url}/api/sign-in-links", headers=bearer(token))
+    assert made.status_code == 201, made.text
+    screen = screens.open(served.url)
+    screen.page.goto(made.json()["url"])
+    expect(screen.page.locator("header.top")).to_contain_text("kim")
+    assert "code" not in screen.page.url
+    other = screens.open(served.url)
+    other.tolerated.append("401")
+    other.page.goto(made.json()["url"])
+    expect(other.page.get_by_role("alert")).to_contain_text("used already")
+
+
+def test_a_workload_is_watched_to_ready_and_answers_a_prompt_as_a_stream(
+    tmp_path_factory: pytest.TempPathFactory, screens: Screens
+) -> None:
+    command = shlex.join(
+        echo_command("--model", "tiny", "--startup-delay", "3", "--token-delay", "0.15")
+    )
+    spec = WorkloadSpec(
+        name="bot",
+        model="tiny",
+        backend="echo",
+        command=command,
+        health=Health(path="/health", interval="1s", startup="60s"),
+    )
+    with running_server(tmp_path_factory.mktemp("plane")) as server:
+        token = server.token("acme")
+        screen = screens.open(server.url, token, path="/ui/p/acme/workloads")
+        screen.see("No workload is declared in this project.")
+        with ManagementClient(server.url, project="acme", token=token) as owner:
+            owner.ensure(spec)
+            expect(screen.row("bot")).to_be_visible()
+            screen.press("j")
+            expect(screen.page.locator("[role=row]:focus")).to_be_visible()
+            screen.press("Enter")
+            state = screen.page.locator("main h1 .state")
+            expect(state).not_to_contain_text("Ready")
+            expect(state).to_contain_text("Ready", timeout=60_000)
+            screen.page.get_by_label("Prompt").fill("one two three four five six seven eight")
+            screen.press("Control+Enter")
+            answer = screen.page.get_by_label("Answer")
+            expect(answer).to_have_attribute("aria-busy", "true")
+            expect(answer).to_contain_text("one")
+            assert "eight" not in answer.inner_text(), "it came in pieces"
+            expect(answer).to_contain_text("eight")
+            expect(answer).to_have_attribute("aria-busy", "false")
+            owner.delete("bot")
